@@ -1,0 +1,7 @@
+"""Differentially private synthetic copies of private tables that grow and change over time."""
+
+from __future__ import annotations
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,151 @@
+"""The contract between mechanisms (families) and the streams that run them durably.
+
+A *recipe* (for example ``DPStabs``) holds options only. ``recipe.calibrate(...)`` fixes every noise
+scale and gives a frozen *plan*. A plan can be started, stepped and packed by anybody: the durable
+stream (``dpstream.streams``) does it inside one transaction per step, a benchmark does it in a loop.
+
+Private data reaches a plan only as the argument ``batch`` of ``step``, and only as counts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.privacy.budget import Budget
+from dpstream.privacy.unit import Unit
+from dpstream.schema.domain import Clique, Domain
+
+if TYPE_CHECKING:
+    from dpstream.privacy.randomness import Randomness
+
+__all__ = ["CellEstimate", "Packed", "Part", "PrivateBatch", "StreamPlan", "Synthesis"]
+
+
+class PrivateBatch(Protocol):
+    """One step's private records, seen only through counts (the seam for NumPy, DuckDB, Spark)."""
+
+    def count(
+        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
+    ) -> list[NDArray[np.int64]]:
+        """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
+
+        ``net`` is inserts minus deletes and may be negative.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Packed:
+    """State as versioned JSON and arrays; never pickle."""
+
+    meta: dict[str, Any]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One line of a plan: what is done at a step, what it costs, and how noisy it is."""
+
+    name: str
+    times: int
+    budget: Budget
+    detail: str
+
+    @property
+    def total(self) -> Fraction:
+        """What the part costs one unit of protection over the whole stream."""
+        return self.budget.amount * self.times
+
+
+@dataclass(frozen=True)
+class CellEstimate:
+    """A marginal and the standard deviation of one of its cells, where public noise scales give it."""
+
+    values: NDArray[np.float64]
+    standard_error: float | None
+
+
+class Synthesis(Protocol):
+    """What one step gives: everything here is public post-processing.
+
+    ``total`` is the noisy number of records (a float; may be negative). Marginals are in records.
+    """
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def total(self) -> float: ...
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """The model's marginal of a clique, with shape ``domain.shape(clique)``."""
+        ...
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat in C order."""
+        ...
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """``rows`` synthetic records as codes, shape (rows, columns); repeatable for one seed."""
+        ...
+
+    def pack(self) -> Packed:
+        """Arrays and JSON from which the plan's ``unpack_synthesis`` gives an equal object."""
+        ...
+
+
+class StreamPlan(ABC):
+    """A calibrated mechanism: options, domain, budget and unit fixed; no data.
+
+    ``state`` objects hold private counts (true sums inside counters): they are secret.
+    A plan is frozen and may be shared; all change happens in the state.
+    """
+
+    domain: Domain
+    budget: Budget
+    unit: Unit
+    #: Number of steps the plan pays for; None where it is unbounded.
+    horizon: int | None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the mechanism in configuration files."""
+
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """What each part costs. The totals add up to ``budget`` (each unit is in one step)."""
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able and exact: they enter the plan's hash and the manifest."""
+
+    @abstractmethod
+    def start(self) -> Any:
+        """A fresh state before the first step."""
+
+    @abstractmethod
+    def step(self, state: Any, batch: PrivateBatch, randomness: Randomness) -> Synthesis:
+        """Advance ``state`` in place by one step and give the new synthesis.
+
+        If it raises, the state is unusable: go back to the last packed one.
+        """
+
+    @abstractmethod
+    def pack_state(self, state: Any) -> Packed:
+        """The whole state as arrays and JSON."""
+
+    @abstractmethod
+    def unpack_state(self, packed: Packed) -> Any:
+        """The inverse of ``pack_state``: continues exactly (given the same randomness)."""
+
+    @abstractmethod
+    def unpack_synthesis(self, packed: Packed) -> Synthesis:
+        """The inverse of ``Synthesis.pack``."""

@@ -1,0 +1,139 @@
+"""Exact privacy amounts.
+
+Amounts are rational numbers (``fractions.Fraction``): splitting a budget and adding the parts up
+again gives the budget, to the last digit. Floats are read through their shortest decimal form
+(``0.1`` is one tenth), so that what a user writes is what is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Self
+
+from dpstream.errors import BudgetError
+
+__all__ = ["MAX_EPSILON", "Amount", "Budget", "PureDP", "ZCDP", "exact_amount"]
+
+Amount = int | str | float | Decimal | Fraction
+
+#: Larger losses promise nothing to anybody; a typo is the likelier explanation.
+MAX_EPSILON = 1000
+
+
+def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fraction:
+    """Read a positive privacy amount exactly.
+
+    Args:
+        value: an integer, a decimal string such as ``"0.5"`` or ``"1/3"``, a Decimal, a Fraction, or
+            a float (read through its shortest decimal form).
+        where: the name of the amount, for the error message.
+        maximum: the largest accepted amount, or None.
+
+    Errors:
+        BudgetError: not a number, NaN, infinite, zero, negative or above ``maximum``.
+
+    >>> exact_amount("0.1", where="epsilon"), exact_amount(0.1, where="epsilon")
+    (Fraction(1, 10), Fraction(1, 10))
+    """
+    allowed = "a positive number" + (f" up to {maximum}" if maximum is not None else "")
+    if isinstance(value, bool):
+        raise BudgetError(f"{value!r} is not an amount", where=where, allowed=allowed)
+    try:
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise ValueError
+            exact = Fraction(repr(value))
+        else:
+            exact = Fraction(value)
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError, InvalidOperation):
+        raise BudgetError(f"{value!r} is not an amount", where=where, allowed=allowed) from None
+    if exact <= 0:
+        raise BudgetError(f"{value!r} is not positive", where=where, allowed=allowed)
+    if maximum is not None and exact > maximum:
+        raise BudgetError(f"{value!r} is too large to protect anybody", where=where, allowed=allowed)
+    return exact
+
+
+@dataclass(frozen=True)
+class PureDP:
+    """Pure differential privacy: every output at most ``exp(epsilon)`` times likelier."""
+
+    epsilon: Fraction
+
+    @classmethod
+    def of(cls, epsilon: Amount) -> Self:
+        """Read ``epsilon`` exactly and check that it is in (0, 1000]."""
+        return cls(exact_amount(epsilon, where="epsilon", maximum=MAX_EPSILON))
+
+    @property
+    def amount(self) -> Fraction:
+        """Epsilon; the amount that adds up under composition."""
+        return self.epsilon
+
+    def scaled(self, factor: Fraction | int) -> Self:
+        """This budget times an exact factor."""
+        return type(self)(self.epsilon * factor)
+
+    def split(self, *weights: int | Fraction) -> tuple[Self, ...]:
+        """Parts in the given proportions; they add up to this budget exactly."""
+        return tuple(self.scaled(share) for share in _shares(weights))
+
+    def as_dict(self) -> dict[str, str]:
+        """For plans and manifests: exact, as text."""
+        return {"definition": "pure", "epsilon": str(self.epsilon)}
+
+    def __str__(self) -> str:
+        return f"epsilon = {_decimal(self.epsilon)} (pure)"
+
+
+@dataclass(frozen=True)
+class ZCDP:
+    """Zero-concentrated differential privacy with parameter ``rho``."""
+
+    rho: Fraction
+
+    @classmethod
+    def of(cls, rho: Amount) -> Self:
+        """Read ``rho`` exactly and check that it is in (0, 500000] (epsilon^2/2 of the largest epsilon)."""
+        return cls(exact_amount(rho, where="rho", maximum=MAX_EPSILON**2 // 2))
+
+    @property
+    def amount(self) -> Fraction:
+        """Rho; the amount that adds up under composition."""
+        return self.rho
+
+    def scaled(self, factor: Fraction | int) -> Self:
+        """This budget times an exact factor."""
+        return type(self)(self.rho * factor)
+
+    def split(self, *weights: int | Fraction) -> tuple[Self, ...]:
+        """Parts in the given proportions; they add up to this budget exactly."""
+        return tuple(self.scaled(share) for share in _shares(weights))
+
+    def as_dict(self) -> dict[str, str]:
+        """For plans and manifests: exact, as text."""
+        return {"definition": "zCDP", "rho": str(self.rho)}
+
+    def __str__(self) -> str:
+        return f"rho = {_decimal(self.rho)} (zCDP)"
+
+
+Budget = PureDP | ZCDP
+
+
+def _shares(weights: Sequence[int | Fraction]) -> list[Fraction]:
+    exact = [Fraction(weight) for weight in weights]
+    if not exact or min(exact) <= 0:
+        raise BudgetError("a budget is split in positive proportions", where="budget")
+    total = sum(exact, Fraction(0))
+    return [weight / total for weight in exact]
+
+
+def _decimal(value: Fraction) -> str:
+    """A decimal where it is exact and short, else the fraction."""
+    scaled = value * 10**6
+    return f"{float(value):g}" if scaled.denominator == 1 else f"{value} (about {float(value):.6g})"
