@@ -16,7 +16,7 @@ from typing import Self
 
 from dpstream.errors import BudgetError
 
-__all__ = ["MAX_EPSILON", "Amount", "Budget", "PureDP", "ZCDP", "exact_amount"]
+__all__ = ["MAX_EPSILON", "ZCDP", "Amount", "Budget", "PureDP", "exact_amount"]
 
 Amount = int | str | float | Decimal | Fraction
 
