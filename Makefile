@@ -1,0 +1,73 @@
+# dpstream: everything a contributor or a newcomer runs. `make` alone prints the targets.
+#
+# A fresh machine needs Python 3.11 or newer, make and git. Nothing outside this folder is changed:
+# packages go to .venv, exactly those whose hashes stand in requirements/.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header $(if $(UPGRADE),--upgrade)
+
+# One stamp per set of packages. The developers' set contains the other one.
+RUN := $(VENV)/.installed-run
+DEV := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench docs lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
+	$(BIN)/python -m dpstream.demo --out demo
+
+test: $(DEV) ## the whole test suite with doctests (ARGS="tests/counters -k tree" for a part)
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)
+
+lint: $(DEV) ## style, types, import layering, strict build of the docs
+	$(BIN)/ruff check src tests $(wildcard benchmarks docs)
+	$(BIN)/ruff format --check src tests $(wildcard benchmarks docs)
+	$(BIN)/mypy --strict src/dpstream
+	$(BIN)/pytest -q tests/project/test_layering.py
+	$(BIN)/mkdocs build --quiet --strict --site-dir site
+
+bench: $(DEV) ## run the short benchmarks; LIST=1 lists all; BENCH="name ..." runs chosen ones
+	@$(BIN)/python benchmarks/run.py $(if $(LIST),--list) $(BENCH)
+
+docs: $(DEV) ## build the documentation into site/ (SERVE=1: serve it on this machine)
+	$(BIN)/mkdocs $(if $(SERVE),serve,build --quiet) --strict $(if $(SERVE),,--site-dir site)
+
+lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versions)
+	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
+	$(LOCK) --extra plot --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
+
+clean: ## remove everything that make made, .venv included
+	rm -rf $(VENV) site demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "dpstream needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true)." \
+	       "Name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it is the package python3-venv." >&2; exit 1; }
+
+# The package itself is installed without its dependencies and without a network: hatchling and
+# editables are in both lock files.
+define install
+	@echo "installing $(1) into $(VENV) (a few minutes the first time)"
+	@$(PIP) install -q --require-hashes -r $(1)
+	@$(PIP) install -q --no-deps --no-build-isolation --editable .
+	@touch $@
+endef
+
+# Where the developers' set is already there and not older than the locks, the demo's set is too.
+$(RUN): requirements/run.txt pyproject.toml | $(BIN)/python
+	$(if $(shell test $(DEV) -nt requirements/run.txt -a $(DEV) -nt pyproject.toml && echo yes),@touch $@,$(call install,$<))
+
+$(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
+	$(call install,$<)
