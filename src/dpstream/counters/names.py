@@ -1,0 +1,58 @@
+"""Counters by their names in configuration files."""
+
+from __future__ import annotations
+
+from dpstream.counters.base import Counter
+from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
+from dpstream.counters.simple import SimpleCounter
+from dpstream.counters.tree import HybridCounter, TreeCounter
+from dpstream.errors import ConfigError
+
+__all__ = ["COUNTER_NAMES", "counter_by_name"]
+
+COUNTER_NAMES = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
+
+
+def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | None = None) -> Counter:
+    """The counter of that name.
+
+    Args:
+        name: one of ``COUNTER_NAMES``.
+        horizon: the number of ticks; needed by "block" and "tree", not used by the unbounded counters.
+        block_size: for "block" only; by default the square root of the horizon, rounded up.
+
+    Errors:
+        ConfigError: unknown name, a missing or unusable horizon, a block size where there are no blocks.
+
+    >>> counter_by_name("tree", horizon=8).describe()
+    'binary tree counter: 4 levels, horizon 8'
+    """
+    if block_size is not None and name != "block":
+        raise ConfigError(
+            f"a block size is given for the counter {name!r}", where="counter", allowed="only with 'block'"
+        )
+    match name:
+        case "simple":
+            return SimpleCounter()
+        case "block":
+            return BlockCounter(_needed(name, horizon), block_size)
+        case "unbounded-block":
+            return UnboundedBlockCounter()
+        case "unbounded-block-closed":
+            return UnboundedBlockCounter(close_partitions=True)
+        case "tree":
+            return TreeCounter(_needed(name, horizon))
+        case "hybrid":
+            return HybridCounter()
+    raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
+
+
+def _needed(name: str, horizon: int | None) -> int:
+    if horizon is None:
+        raise ConfigError(
+            f"the counter {name!r} needs a horizon",
+            where="horizon",
+            allowed="a number of steps, or one of the counters without a horizon: "
+            "simple, unbounded-block, unbounded-block-closed, hybrid",
+        )
+    return horizon
