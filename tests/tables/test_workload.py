@@ -1,0 +1,112 @@
+"""Workloads: what is accepted, and one clear sentence for what is not."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, LimitError
+from dpstream.schema.domain import Domain
+from dpstream.tables import Workload
+
+DOMAIN = Domain(("zip", "paid", "rent", "const"), (29, 2, 4, 1))
+
+
+def test_all_k_way() -> None:
+    pairs = Workload.parse(DOMAIN, "all-2-way")
+    assert len(pairs) == 6
+    assert pairs == Workload.all_k_way(DOMAIN, 2)
+    assert pairs.cells == 29 * 2 + 29 * 4 + 29 + 8 + 2 + 4
+    assert set(pairs.weights) == {Fraction(1)}
+    assert Workload.all_k_way(DOMAIN, 4).cliques == ((0, 1, 2, 3),)
+
+
+def test_chosen_tables_with_exact_weights() -> None:
+    spec = [
+        ["rent", "zip"],
+        {"columns": ["paid"], "weight": "1/2"},
+        {"columns": ["paid", "zip"], "weight": 0.1},
+    ]
+    workload = Workload.parse(DOMAIN, spec)
+    assert workload.cliques == ((0, 2), (1,), (0, 1))
+    assert workload.weights == (Fraction(1), Fraction(1, 2), Fraction(1, 10))
+    assert Workload.parse(DOMAIN, workload.as_spec()) == workload
+
+
+@given(
+    st.lists(st.sets(st.sampled_from(DOMAIN.names), min_size=1), min_size=1, unique_by=frozenset), st.data()
+)
+def test_a_workload_survives_its_written_form(tables: list[set[str]], data: st.DataObject) -> None:
+    weights = [data.draw(st.fractions(Fraction(1, 10**6), 10**6, max_denominator=10**6)) for _ in tables]
+    workload = Workload.of(DOMAIN, [sorted(table) for table in tables], weights)
+    assert Workload.parse(DOMAIN, workload.as_spec()) == workload
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("all-5-way", "needs 5 columns and the domain has 4 (allowed: all-1-way to all-4-way)"),
+        ("all-0-way", "needs 0 columns"),
+        ("all-two-way", "unknown workload 'all-two-way'"),
+        ([], "there is no table"),
+        (7, "not a workload"),
+        ([["zip"], ["zip", "colour"]], "workload, table 2: unknown column 'colour' (allowed: zip, paid"),
+        ([["zip", "zip"]], "table 1: a column occurs twice"),
+        ([["zip", "paid"], ["paid", "zip"]], "the table 'zip x paid' occurs twice"),
+        ([[]], "table 1: not a list of column names"),
+        (["zip"], "table 1: not a list of column names"),
+        ([[1]], "table 1: not a list of column names"),
+        ([{"columns": ["zip"], "wieght": 2}], "table 1: unknown key 'wieght' (allowed: columns, weight)"),
+        ([{"weight": 2}], "the key 'columns' is missing"),
+    ],
+)
+def test_unusable_specifications(spec: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Workload.parse(DOMAIN, spec)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [0, -1, "0", "-1/2", "x", "1/0", float("nan"), float("inf"), True, None, 10**9, "1/10000019", [1]],
+)
+def test_unusable_weights(weight: Any) -> None:
+    with pytest.raises(ConfigError, match=r"the weight .* is not"):
+        Workload.parse(DOMAIN, [{"columns": ["zip"], "weight": weight}])
+
+
+def test_one_column_points_to_all_1_way() -> None:
+    single = Domain(("zip",), (29,))
+    with pytest.raises(ConfigError, match=r"needs 2 columns and the domain has 1 \(allowed: all-1-way\)"):
+        Workload.parse(single, "all-2-way")
+    assert Workload.parse(single, "all-1-way").cliques == ((0,),)
+
+
+def test_weights_in_every_exact_form() -> None:
+    weights = [2, "0.25", Decimal("0.5"), Fraction(1, 3)]
+    workload = Workload.of(DOMAIN, [["zip"], ["paid"], ["rent"], ["const"]], weights)
+    assert workload.weights == (Fraction(2), Fraction(1, 4), Fraction(1, 2), Fraction(1, 3))
+    with pytest.raises(ConfigError, match="differ in number"):
+        Workload.of(DOMAIN, [["zip"]], [1, 2])
+
+
+def test_enormous_workloads_are_refused_before_they_are_listed() -> None:
+    wide = Domain(tuple(f"c{i}" for i in range(60)), (2,) * 60)
+    with pytest.raises(LimitError, match="75394027566 tables"):
+        Workload.parse(wide, "all-10-way")
+    deep = Domain(("a", "b"), (10**6, 10**6))
+    with pytest.raises(LimitError, match="1000000000000 cells"):
+        Workload.parse(deep, "all-2-way")
+
+
+def test_positions_are_checked_too() -> None:
+    for clique in ((1, 0), (0, 0), (4,), (-1,), ()):
+        with pytest.raises(ConfigError, match="not a table"):
+            Workload(DOMAIN, (clique,), (Fraction(1),))
+    with pytest.raises(ConfigError, match="is not usable"):
+        Workload(DOMAIN, ((0,),), (1.0,))  # type: ignore[arg-type]
