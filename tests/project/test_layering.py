@@ -126,7 +126,7 @@ def test_exceptions_are_used() -> None:
         ),
         ("errors.py", "from .privacy import unit", "errors imports privacy"),
         ("schema/__init__.py", "from ..tables import Workload", "schema imports tables"),
-        ("streams/run.py", "import importlib\nimportlib.import_module('dpstream.cli')", "streams imports cli"),
+        ("streams/run.py", "import importlib as i\ni.import_module('dpstream.cli')", "streams imports cli"),
         ("streams/run.py", "from dpstream import Batch", "import it from its own part"),
         ("privacy/noise.py", "from importlib import import_module\nimport_module(x)", "own part"),
         ("novelty.py", "", "has no level"),

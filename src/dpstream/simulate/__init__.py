@@ -1,0 +1,8 @@
+"""Invented example streams with drift, deletions and odd values, ready to run."""
+
+from __future__ import annotations
+
+from dpstream.simulate.example import Example
+from dpstream.simulate.write import EXAMPLES, simulate
+
+__all__ = ["EXAMPLES", "Example", "simulate"]

@@ -1,0 +1,74 @@
+"""What an example stream is, and the draws that the examples share.
+
+Everything here is invented and public: no guarantee rests on these draws, so an ordinary seeded NumPy
+generator is the right tool, and equal seeds give equal files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Example", "Frame", "Steps", "choose", "choose_rows", "with_odd_values"]
+
+#: Column name -> values of one step; object arrays hold None where a value is missing.
+Frame = dict[str, NDArray[Any]]
+#: ``(rows per step, generator)`` -> frames without end; frame ``t`` does not depend on how many follow.
+Steps = Callable[[int, np.random.Generator], Iterator[Frame]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """An invented stream with everything that is needed to run dpstream on it."""
+
+    name: str
+    #: One sentence: what a row is.
+    title: str
+    #: Paragraphs for the folder's README: drift, deletions, odd values.
+    notes: str
+    rows_per_step: int
+    steps_per_file: int
+    #: The ``[source]`` table without ``path``, as TOML lines.
+    source: str
+    #: The ``[schema.columns.*]`` tables, as TOML lines.
+    schema: str
+    #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
+    nullable: dict[str, str]
+    #: Selections per step of the ready configuration.
+    k: int
+    steps: Steps
+
+
+def choose(generator: np.random.Generator, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """``size`` positions drawn with probabilities proportional to one vector of weights."""
+    return choose_rows(generator, np.broadcast_to(weights, (size, len(weights))))
+
+
+def choose_rows(generator: np.random.Generator, weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """One position per row of a matrix of weights (rows, choices)."""
+    cumulative = np.cumsum(weights, axis=1)
+    threshold = generator.random(len(weights)) * cumulative[:, -1]
+    positions: NDArray[np.int64] = (cumulative <= threshold[:, None]).sum(axis=1)
+    return positions
+
+
+def with_odd_values(
+    generator: np.random.Generator,
+    values: NDArray[Any],
+    *,
+    missing: float = 0.0,
+    unknown: float = 0.0,
+    codes: tuple[Any, ...] = (),
+) -> NDArray[Any]:
+    """Replace shares of a column by None and by codes that no domain lists."""
+    odd = values.astype(object)
+    draw = generator.random(len(odd))
+    odd[draw < missing] = None
+    stray = (draw >= missing) & (draw < missing + unknown)
+    if codes:
+        odd[stray] = [codes[i] for i in generator.integers(len(codes), size=int(stray.sum()))]
+    return odd
