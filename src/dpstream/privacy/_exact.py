@@ -142,8 +142,11 @@ def gaussian_magnitude(sigma_squared: Fraction, *, step: int = 1, folded: bool =
     """
     rate = Fraction(step * step) / (2 * sigma_squared)
     weight = 2 if folded else 1
-    # Terms needed grow like sqrt(bits / rate); their number and its square enter the rounding error.
-    drift = 2 * (rate.denominator // rate.numerator).bit_length() + 32
+    # Rounding errors of terms and sums stay below the square of 1/rate, in units of 2^-work.
+    size = (rate.denominator // rate.numerator).bit_length()
+    drift = 2 * size + 32
+    # Upper bounds of terms settle at 1/(1 - r_J) units instead of 0; what is left is bounded by ``rest``.
+    negligible = 1 << (size + 8)
 
     def bounds(bits: int) -> Iterator[Bounds]:
         work = bits + drift
@@ -152,7 +155,7 @@ def gaussian_magnitude(sigma_squared: Fraction, *, step: int = 1, folded: bool =
         factor = exp_bounds(2 * rate, work)
         term = (one, one)
         sums = [(one, one)]
-        while term[1] > 1:
+        while term[1] > negligible:
             term = (term[0] * ratio[0] >> work, (term[1] * ratio[1] >> work) + 1)
             ratio = (ratio[0] * factor[0] >> work, (ratio[1] * factor[1] >> work) + 1)
             sums.append((sums[-1][0] + weight * term[0], sums[-1][1] + weight * term[1]))
