@@ -1,1 +1,5 @@
-"""See README.md in this folder."""
+"""Checks shipped to users: certificates and conformance of counters."""
+
+from dpstream.checks.certificate import Certificate, certificate
+
+__all__ = ["Certificate", "certificate"]

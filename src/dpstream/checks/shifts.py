@@ -1,0 +1,153 @@
+"""The cheapest integer shift of the noise that hides a change of the data.
+
+With ``outputs = A z + L noise``, the outputs on ``z + d`` under noise ``n + s`` are those on ``z`` under
+noise ``n``, for every integer ``s`` with ``L s = -A d``. A shift by ``s`` costs ``sum |s_i|/b_i`` in epsilon
+(Laplace) or ``sum s_i^2 / (2 sigma_i^2)`` in rho (Gaussian), so every such ``s`` proves an upper bound on
+the loss.
+
+* No such ``s``: the supports differ, and the loss is infinite.
+* Exactly one (``L`` injective): its cost is the loss.
+* Several, Laplace: the linear program over real ``s`` is a lower bound (by duality, attained far out in the
+  tails); the integer program is an upper bound; where they agree it is the loss.
+* Several, Gaussian: the real least-norm ``s`` is a lower bound up to the discreteness of the noise,
+  an integer one near it an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.checks.lattice import IntegerSystem, unique_solutions
+from dpstream.privacy.noise import DiscreteLaplace, Noise
+
+__all__ = ["ShiftCost", "shift_costs"]
+
+_MILP_SECONDS = 10.0
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class ShiftCost:
+    """Bounds on the loss of one change; ``upper`` is proved by an integer shift (infinite if none).
+
+    ``shift_cost`` is ``upper`` as an exact number, or None if infinite.
+    """
+
+    lower: float
+    upper: float
+    shift_cost: Fraction | None
+
+
+INFINITE = ShiftCost(math.inf, math.inf, None)
+
+
+def shift_costs(
+    noise_map: NDArray[np.int64], laws: tuple[Noise, ...], targets: NDArray[np.int64]
+) -> list[ShiftCost]:
+    """The cost of hiding each column of ``targets`` (that is of solving ``noise_map @ s = target``)."""
+    costs = _Costs(laws)
+    unique = unique_solutions(noise_map, targets)
+    system: IntegerSystem | None = None
+    result = []
+    for column in range(targets.shape[1]):
+        if unique is not None and unique[1][column]:
+            result.append(_exactly(costs.of(unique[0][:, column])))
+            continue
+        system = system or IntegerSystem(noise_map)
+        result.append(_by_programs(noise_map, targets[:, column], system, costs))
+    return result
+
+
+class _Costs:
+    """Exact cost of a shift; all the laws are of one kind."""
+
+    def __init__(self, laws: tuple[Noise, ...]) -> None:
+        self.laplace = all(isinstance(law, DiscreteLaplace) for law in laws)
+        self.rates = [_rate(law) for law in laws]
+        self.weights = np.array([float(rate) for rate in self.rates], dtype=np.float64)
+
+    def of(self, shift: NDArray[Any]) -> Fraction:
+        power = 1 if self.laplace else 2
+        moved = np.flatnonzero(shift != 0)
+        return sum((self.rates[i] * abs(int(shift[i])) ** power for i in moved), Fraction(0))
+
+
+def _rate(law: Noise) -> Fraction:
+    return 1 / law.scale if isinstance(law, DiscreteLaplace) else 1 / (2 * law.sigma_squared)
+
+
+def _exactly(cost: Fraction) -> ShiftCost:
+    return ShiftCost(float(cost), float(cost), cost)
+
+
+def _by_programs(
+    matrix: NDArray[np.int64], target: NDArray[np.int64], system: IntegerSystem, costs: _Costs
+) -> ShiftCost:
+    particular = system.solve(target)
+    if particular is None:
+        return INFINITE
+    if not system.kernel.shape[1]:
+        return _exactly(costs.of(particular))
+    best = costs.of(particular)
+    if costs.laplace:
+        lower, candidates = _laplace_programs(matrix, target, costs, float(best))
+    else:
+        lower, candidates = _gaussian_programs(matrix, target, system, particular, costs)
+    for candidate in candidates:
+        shift = np.rint(candidate).astype(np.int64)
+        if np.array_equal(matrix @ shift, target):
+            best = min(best, costs.of(shift))
+    upper = float(best)
+    return ShiftCost(upper if lower >= upper - _SLACK * max(1.0, upper) else lower, upper, best)
+
+
+def _laplace_programs(
+    matrix: NDArray[np.int64], target: NDArray[np.int64], costs: _Costs, known: float
+) -> tuple[float, list[NDArray[np.float64]]]:
+    """Lower bound and candidate shifts. ``s = p - q`` with ``p, q >= 0`` makes the cost linear."""
+    from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+    weights = np.concatenate([costs.weights, costs.weights])
+    both = np.concatenate([matrix, -matrix], axis=1).astype(np.float64)
+    relaxed = linprog(weights, A_eq=both, b_eq=target, bounds=(0, None), method="highs")
+    if relaxed.x is None:
+        return 0.0, []
+    half = len(costs.weights)
+    shift = relaxed.x[:half] - relaxed.x[half:]
+    if np.abs(shift - np.rint(shift)).max() < _SLACK:
+        return float(relaxed.fun), [shift]
+    # The known shift bounds every coordinate of a better one: the integer program is finite.
+    most = np.ceil(known / weights)
+    solved = milp(
+        weights,
+        constraints=LinearConstraint(both, target, target),
+        integrality=np.ones(len(weights)),
+        bounds=Bounds(0, most),
+        options={"time_limit": _MILP_SECONDS, "mip_rel_gap": 0.0},
+    )
+    # The integer optimum bounds shifts, not the loss: mixtures over the fibre can cost less.
+    candidates = [] if solved.x is None else [solved.x[:half] - solved.x[half:]]
+    return float(relaxed.fun), candidates
+
+
+def _gaussian_programs(
+    matrix: NDArray[np.int64],
+    target: NDArray[np.int64],
+    system: IntegerSystem,
+    particular: NDArray[Any],
+    costs: _Costs,
+) -> tuple[float, list[NDArray[np.float64]]]:
+    """The real least-norm shift, and an integer one near it (rounded in the kernel's coordinates)."""
+    root = np.sqrt(costs.weights)
+    scaled = np.linalg.lstsq(matrix / root, target.astype(np.float64), rcond=None)[0]
+    least = scaled / root
+    kernel = system.kernel.astype(np.float64)
+    start = particular.astype(np.float64)
+    steps = np.linalg.lstsq(kernel * root[:, None], (least - start) * root, rcond=None)[0]
+    return float((scaled**2).sum()), [least, start + kernel @ np.rint(steps)]
