@@ -23,7 +23,7 @@ _CODES = types.Array(types.int32, 2, "C", readonly=True)
 _VECTOR = types.Array(types.int64, 1, "C")
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def _ones(typing_context: Any, word: Any) -> Any:
     """Number of set bits of a 64-bit word (LLVM's ctpop, which vectorises)."""
 
@@ -36,25 +36,26 @@ def _ones(typing_context: Any, word: Any) -> Any:
 @njit(cache=True)
 def _scatter(codes, start, stop, members, strides, sign, out, scratch):  # type: ignore[no-untyped-def]
     """Add ``sign`` to one cell of ``out`` per row."""
+    # Unsigned cell numbers: a signed one makes Numba test every access for a negative index.
     if members.size == 1:
         column = codes[members[0]]
         for row in range(start, stop):
-            out[column[row]] += sign
+            out[np.uint32(column[row])] += sign
     elif members.size == 2:
-        first, second = codes[members[0]], codes[members[1]]
-        stride = strides[0]
-        for row in range(start, stop):
-            out[first[row] * stride + second[row]] += sign
+        first, second = codes[members[0], start:stop], codes[members[1], start:stop]
+        stride = np.uint64(strides[0])
+        for row in range(stop - start):
+            out[np.uint64(first[row]) * stride + np.uint64(second[row])] += sign
     else:
         for block in range(start, stop, _BLOCK_ROWS):
             rows = min(_BLOCK_ROWS, stop - block)
             for i in range(rows):
                 scratch[i] = 0
             for j in range(members.size):
-                column = codes[members[j]]
-                stride = strides[j]
+                column = codes[members[j], block : block + rows]
+                stride = np.uint64(strides[j])
                 for i in range(rows):
-                    scratch[i] += column[block + i] * stride
+                    scratch[i] += np.uint64(column[i]) * stride
             for i in range(rows):
                 out[scratch[i]] += sign
 
@@ -67,10 +68,11 @@ def _fill_bits(codes, start, stop, sizes, bit_starts, words, bits, ones):  # typ
         if first < 0:
             continue
         bits[first : first + sizes[column], :words] = 0
-        values = codes[column]
-        for row in range(start, stop):
-            i = row - start
-            bits[first + values[row], i >> 6] |= np.uint64(1) << np.uint64(i & 63)
+        values = codes[column, start:stop]
+        own = bits[first : first + sizes[column]]
+        for row in range(stop - start):
+            i = np.uint64(row)
+            own[np.uint32(values[row]), i >> np.uint64(6)] |= np.uint64(1) << (i & np.uint64(63))
         for value in range(first, first + sizes[column]):
             total = np.uint64(0)
             for word in range(words):
@@ -133,7 +135,7 @@ def count_codes(  # type: ignore[no-untyped-def]
     bits = np.empty((bit_rows, chunk_words), np.uint64)
     ones = np.empty(bit_rows, np.int64)
     rest = np.empty(widest, np.int64)
-    scratch = np.empty(_BLOCK_ROWS, np.int64)
+    scratch = np.empty(_BLOCK_ROWS, np.uint64)
     for start in range(0, rows, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, rows)
         words = (stop - start + 63) // 64

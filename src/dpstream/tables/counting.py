@@ -27,9 +27,9 @@ Backend = Literal["auto", "numpy", "compiled"]
 MAX_CELLS = 2**27
 
 #: Popcounts (cells without each column's last value) up to which bitsets beat scatter for a pair.
-BITSET_CELLS = 400
+BITSET_CELLS = 250
 #: Below this many rows a bitset is mostly padding and the scatter always wins.
-BITSET_ROWS = 2048
+BITSET_ROWS = 512
 #: Rows that the NumPy backend turns into cell numbers at once, and that are transposed at once.
 _BLOCK_ROWS = 2**18
 
