@@ -1,12 +1,31 @@
-"""Privacy: units, exact amounts, entropy, exact noise. See README.md in this folder."""
+"""Privacy: units, exact amounts, entropy, exact noise, selection. See README.md in this folder."""
 
 from dpstream.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
+from dpstream.privacy.convert import (
+    approximate_to_zcdp,
+    group,
+    per_member,
+    pure_to_approximate,
+    pure_to_zcdp,
+    replace_from_add_remove,
+    zcdp_to_delta,
+    zcdp_to_epsilon,
+)
 from dpstream.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
 from dpstream.privacy.randomness import Randomness
+from dpstream.privacy.select import (
+    exponential_mechanism,
+    exponential_probabilities,
+    permute_and_flip,
+    permute_and_flip_probabilities,
+    selection_epsilon,
+)
+from dpstream.privacy.sparse import AboveThreshold
 from dpstream.privacy.unit import Event, Individual, Relation, Unit, User, parse_unit
 
 __all__ = [
     "ZCDP",
+    "AboveThreshold",
     "Amount",
     "Budget",
     "DiscreteGaussian",
@@ -19,7 +38,20 @@ __all__ = [
     "Relation",
     "Unit",
     "User",
+    "approximate_to_zcdp",
     "exact_amount",
+    "exponential_mechanism",
+    "exponential_probabilities",
+    "group",
     "noise_for",
     "parse_unit",
+    "per_member",
+    "permute_and_flip",
+    "permute_and_flip_probabilities",
+    "pure_to_approximate",
+    "pure_to_zcdp",
+    "replace_from_add_remove",
+    "selection_epsilon",
+    "zcdp_to_delta",
+    "zcdp_to_epsilon",
 ]

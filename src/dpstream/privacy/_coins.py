@@ -40,7 +40,7 @@ def coins(
     """Independent coins, heads with probability exactly ``exp(-exponent(i))``.
 
     Args:
-        near: the exponents to a relative accuracy of ``2^-48``; 0 only where the exponent is 0.
+        near: the exponents to a relative accuracy of ``2^-48`` (beyond 60, any number beyond 60).
         exponent: the exact exponent of coin i, at least 0.
         words: the entropy.
         word_bits: bits compared at a time; tests shorten them.
@@ -49,7 +49,6 @@ def coins(
     at = uniform.astype(np.float64)
     level = np.exp(-near) * 2.0**word_bits
     heads = at + 1.0 < level * (1.0 - MARGIN)
-    # ``heads`` without margin 1: the margin of 1 is on both sides, below as U 2^w < W + 1.
     unclear = ~heads & (at <= level * (1.0 + MARGIN) + 1.0)
     if unclear.any():
         for i in np.flatnonzero(unclear):

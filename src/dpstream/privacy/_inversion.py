@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dpstream.errors import LimitError
 from dpstream.privacy._exact import Distribution
 
-__all__ = ["WORD_BITS", "InversionTable"]
+__all__ = ["WORD_BITS", "InversionTable", "Level", "Words"]
 
 WORD_BITS = 63
 #: Words from an entropy source: ``words(n)`` gives n independent uniform 64-bit integers.
@@ -48,7 +48,7 @@ class InversionTable:
         self._distribution = distribution
         self._word_bits = word_bits
         self._table = _first_table(distribution, word_bits)
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, Level] = {}
         self._guide, self._open_cell, self._guide_shift = _guide(self._table, word_bits)
 
     def __len__(self) -> int:
@@ -82,13 +82,13 @@ class InversionTable:
             bits += self._word_bits
             level = self._levels.get(bits)
             if level is None:
-                level = self._levels[bits] = _Level(self._distribution(bits))
+                level = self._levels[bits] = Level(self._distribution(bits))
             value = level.find(uniform)
             if value is not None:
                 return value
 
 
-class _Level:
+class Level:
     """Enclosures of F at one depth, extended as far as somebody asked."""
 
     def __init__(self, bounds: Iterator[tuple[int, int]]) -> None:

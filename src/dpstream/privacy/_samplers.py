@@ -27,7 +27,7 @@ CHUNK = 1 << 16
 
 # Above these the one table of magnitudes gets long to build (44 entries per unit of scale; 9 per sigma).
 _LAPLACE_TABLE = 256
-_GAUSSIAN_TABLE = 512
+_GAUSSIAN_TABLE = 1024
 _DIGIT_BITS = 10
 # A sample of 2^62 has probability below exp(-10^6) at the largest scale allowed.
 _LARGEST = 1 << 62
