@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol
@@ -64,7 +65,7 @@ class _LargeLaplace:
 
     def __init__(self, scale: Fraction, word_bits: int) -> None:
         self._sign = InversionTable(negative_sign(scale), word_bits)
-        shift = (int(scale) >> 5).bit_length()  # the top digit's own scale is then 16 to 64
+        shift = (int(scale) >> 5).bit_length()  # the top digit's own scale is then 16 to 32
         rate = 1 / scale
         self._digits: list[tuple[int, InversionTable]] = []
         at = 0
@@ -93,13 +94,13 @@ class _LargeGaussian:
     Propose ``y = m h + d`` with ``Pr[h] ~ exp(-(m h)^2 / (2 sigma^2))`` on 0, 1, ... and d uniform below
     m, and accept with probability ``exp(-d (2 m h + d) / (2 sigma^2))``: the product is proportional to
     ``exp(-y^2 / (2 sigma^2))``. A fair sign is added and "minus zero" rejected, which leaves every
-    integer with that weight. About 1 proposal in 40 is rejected; what is rejected depends on noise
+    integer with that weight. At most about 1 proposal in 40 is rejected; what is rejected depends on noise
     only, never on data.
     """
 
     def __init__(self, sigma_squared: Fraction, word_bits: int) -> None:
-        sigma = _integer_root(int(sigma_squared))
-        self._shift = (sigma >> 5).bit_length()  # sigma / m is from 16 to 64
+        sigma = math.isqrt(int(sigma_squared))
+        self._shift = (sigma >> 5).bit_length()  # sigma / m is from 16 to 32
         step = 1 << self._shift
         self._coarse = InversionTable(gaussian_magnitude(sigma_squared, step=step, folded=False), word_bits)
         self._twice = 2 * sigma_squared
@@ -140,13 +141,6 @@ def _with_sign(value: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[n
 def _check_range(top: NDArray[np.int64], largest: int) -> None:
     if len(top) and int(top.max()) >= largest:
         raise LimitError("a noise value passes 64-bit integers", where="noise")
-
-
-def _integer_root(value: int) -> int:
-    root = 1 << -(-value.bit_length() // 2)
-    while root * root > value:
-        root = (root + value // root) // 2
-    return root
 
 
 def build_laplace(scale: Fraction, word_bits: int = WORD_BITS) -> Sampler:

@@ -28,6 +28,7 @@ __all__ = [
 
 # Relative rounding errors of the few operations below are near 1e-15; this is a thousand times that.
 _SLACK = 1e-12
+_LEAST_DELTA = 1e-300
 
 
 def pure_to_zcdp(budget: PureDP) -> ZCDP:
@@ -50,7 +51,7 @@ def pure_to_approximate(budget: PureDP, delta: Amount) -> float:
     if lost >= 1.0:
         return 0.0
     result = epsilon + math.log1p(-lost)
-    return max(0.0, result + _SLACK * (epsilon + abs(math.log1p(-lost))))
+    return min(epsilon, max(0.0, result + _SLACK * (epsilon + abs(math.log1p(-lost)))))
 
 
 def zcdp_to_delta(budget: ZCDP, epsilon: Amount) -> float:
@@ -60,7 +61,7 @@ def zcdp_to_delta(budget: ZCDP, epsilon: Amount) -> float:
     (Canonne, Kamath, Steinke 2020, Corollary 13).
 
     >>> f"{zcdp_to_delta(ZCDP.of('1/2'), 5):.2e}"
-    '2.58e-06'
+    '2.90e-06'
     """
     exact = exact_amount(epsilon, where="epsilon")
     return _delta_bound(_up(budget.rho), _down(exact))
@@ -142,8 +143,8 @@ def _delta_bound(rho: float, epsilon: float) -> float:
     The derivative ``(2 alpha - 1) rho - epsilon + log(1 - 1/alpha)`` rises in alpha; in ``a = alpha - 1`` it
     is searched on a logarithmic scale. Any alpha is valid.
     """
-    low, high = -700.0, 700.0
-    for _ in range(80):
+    low, high = -300.0, 300.0
+    for _ in range(64):
         middle = (low + high) / 2
         a = math.exp(middle)
         if (2 * a + 1) * rho - epsilon - math.log1p(1 / a) < 0:
@@ -153,13 +154,14 @@ def _delta_bound(rho: float, epsilon: float) -> float:
     a = math.exp(high)
     terms = (a * (a + 1) * rho, -a * epsilon, -(a + 1) * math.log1p(1 / a), -math.log(a))
     exponent = math.fsum(terms) + _SLACK * (1.0 + sum(abs(term) for term in terms))
-    return 1.0 if exponent >= 0 else math.exp(exponent)
+    # Never below the smallest delta that can be asked for: exp would round to 0.
+    return 1.0 if exponent >= 0 else max(math.exp(exponent), _LEAST_DELTA)
 
 
 def _delta(value: Amount) -> Fraction:
     exact = exact_amount(value, where="delta")
-    if exact >= 1:
-        raise BudgetError("delta is not below 1", where="delta", allowed="a number between 0 and 1")
+    if not Fraction(_LEAST_DELTA) <= exact < 1:
+        raise BudgetError("delta is out of range", where="delta", allowed="from 1e-300 to below 1")
     return exact
 
 

@@ -6,15 +6,13 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dpstream.privacy.noise import Noise
+from dpstream.privacy.noise import Noise, sample
 
 __all__ = ["Randomness"]
 
@@ -105,8 +103,6 @@ class Randomness:
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         """``size`` independent exact samples of ``noise``."""
-        from dpstream.privacy.noise import sample
-
         return sample(noise, size, self.words)
 
     def _fetch(self, n: int) -> NDArray[np.uint64]:

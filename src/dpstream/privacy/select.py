@@ -225,7 +225,7 @@ def _small(top: NDArray[np.int64], bottom: NDArray[np.int64], factor: Fraction) 
             break
         best = lowest  # floats put an exactly better score second
     scale = int(bottom[best])
-    # Five roundings. Where a tiny factor leaves the normal floats, x is below 2^-900 and exp(-x) is 1 either way.
+    # Five roundings. Where a tiny factor leaves the normal floats, exp(-x) is 1 to within any margin.
     with np.errstate(over="ignore"):
         near = (gaps / bottom) * _float(factor / scale)
 

@@ -58,16 +58,16 @@ class AboveThreshold:
     monotone: bool = False
 
     def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise BudgetError("epsilon is not positive", where="above-threshold")
+        if not isinstance(self.epsilon, (int, Fraction)) or self.epsilon <= 0:
+            raise BudgetError("epsilon is not an exact positive number", where="above-threshold")
         if (
             isinstance(self.sensitivity, bool)
             or not isinstance(self.sensitivity, int)
             or self.sensitivity < 1
         ):
             raise ConfigError("the sensitivity is a positive integer", where="above-threshold")
-        if not 0 < self.threshold_share < 1:
-            raise ConfigError("the threshold's share is between 0 and 1", where="above-threshold")
+        if not isinstance(self.threshold_share, Fraction) or not 0 < self.threshold_share < 1:
+            raise ConfigError("the threshold's share is a fraction between 0 and 1", where="above-threshold")
         # Fails here, before any data, where a scale is out of range.
         _ = (self.threshold_noise, self.question_noise)
 
@@ -92,7 +92,7 @@ class AboveThreshold:
         )
 
     def start(self, randomness: Randomness) -> dict[str, Any]:
-        """The state of a new run, JSON-able. Secret: who knows the threshold noise learns the answers' margin."""
+        """The state of a new run, JSON-able. Secret: the threshold noise must not be known to readers."""
         noise = int(randomness.draw(self.threshold_noise, 1)[0])
         return {"format": 1, "threshold_noise": noise, "asked": 0, "halted": False}
 
@@ -107,14 +107,14 @@ class AboveThreshold:
 
         Errors: BudgetError once the run has halted; StoreDamagedError for a state that is not one.
         """
-        if state.get("format") != 1 or not isinstance(state.get("threshold_noise"), int):
+        if state.get("format") != 1 or state.keys() != {"format", "threshold_noise", "asked", "halted"}:
             raise StoreDamagedError(
                 "this is not the state of an above-threshold run", where="above-threshold"
             )
         if state["halted"]:
             raise BudgetError("the test has answered yes and its budget is spent", where="above-threshold")
         noise = int(randomness.draw(self.question_noise, 1)[0])
-        above = int(value) + noise >= int(threshold) + state["threshold_noise"]
+        above = int(value) + noise >= int(threshold) + int(state["threshold_noise"])
         state["asked"] += 1
         state["halted"] = above
         return above
@@ -139,7 +139,7 @@ class AboveThreshold:
 
 
 def _at_least(noise: DiscreteLaplace, k: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``Pr[noise >= k]``: ``q^k / (1 + q)`` for k >= 1, and by symmetry ``1 - q^(1 - k) / (1 + q)`` for k <= 0."""
+    """``Pr[noise >= k]``: ``q^k / (1 + q)`` for k >= 1, and ``1 - q^(1 - k) / (1 + q)`` for k <= 0."""
     rate = float(1 / noise.scale)
     tail = np.exp(-rate * np.where(k >= 1, k, 1 - k)) / (1.0 + np.exp(-rate))
     result: NDArray[np.float64] = np.where(k >= 1, tail, 1.0 - tail)
