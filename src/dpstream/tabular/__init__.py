@@ -1,1 +1,21 @@
-"""See README.md in this folder."""
+"""Tabular streams: DP-STabS, its baseline, and the offline mechanism inside. See README.md in this folder."""
+
+from dpstream.tabular.baseline import Baseline, BaselinePlan
+from dpstream.tabular.cells import Cells, Score
+from dpstream.tabular.dpstabs import DPStabs, DPStabsPlan
+from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
+from dpstream.tabular.synthesis import ModelSynthesis, TableSynthesis
+
+__all__ = [
+    "MWEMPGM",
+    "Baseline",
+    "BaselinePlan",
+    "Cells",
+    "DPStabs",
+    "DPStabsPlan",
+    "ModelSynthesis",
+    "OfflineMechanism",
+    "OfflinePlan",
+    "Score",
+    "TableSynthesis",
+]

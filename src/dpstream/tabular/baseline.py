@@ -1,0 +1,156 @@
+"""The baseline stream (Algorithm 2): an independent offline run on every batch, added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.privacy.budget import Budget
+from dpstream.privacy.randomness import Randomness
+from dpstream.privacy.unit import Event, Unit
+from dpstream.tables import Workload
+from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
+from dpstream.tabular.plans import event_unit, read_budget
+from dpstream.tabular.synthesis import TableSynthesis
+
+__all__ = ["Baseline", "BaselinePlan", "BaselineState"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """``g_t = g_{t-1} + A(batch_t)`` around any offline mechanism ``A``.
+
+    Guarantee: that of one run of ``A``, for the whole stream: a record is inserted in one batch, and its
+    deletion is another event. With ``deletions`` every step runs ``A`` twice, once on the inserts and once on
+    the deletes (each event is in one of the two), and takes the second away. Both runs happen at every step,
+    whatever the batch holds.
+
+    Args:
+        workload: the marginals to preserve.
+        offline: the mechanism ``A``.
+        deletions: a public statement that the stream may delete records.
+
+    Cost: one or two offline runs a step; the state is the synthetic table, so it grows with its size.
+
+    Reference: Kumar, Strohmer, Vershynin, Algorithm 2, with PGM in place of multiplicative weights.
+    """
+
+    workload: Workload
+    offline: OfflineMechanism = field(default_factory=MWEMPGM)
+    deletions: bool = False
+
+    def calibrate(
+        self, *, epsilon: Any = None, rho: Any = None, unit: Unit | None = None, horizon: int | None = None
+    ) -> BaselinePlan:
+        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
+        budget, event = read_budget(epsilon, rho), event_unit(unit)
+        plan = self.offline.calibrate(self.workload, budget, event)
+        return BaselinePlan(self, plan, budget, event, horizon)
+
+
+@dataclass
+class BaselineState:
+    """The synthetic table so far (all of it public).
+
+    A noisy total is a real number and can be negative; rows are whole. What is not paid out in rows at one
+    step is owed at the next, so that rounding and clipping do not add up.
+    """
+
+    step: int
+    codes: NDArray[np.int32]
+    total: float
+    owed_inserts: float
+    owed_deletes: float
+
+
+@dataclass(frozen=True)
+class BaselinePlan(StreamPlan):
+    """See ``Baseline``."""
+
+    recipe: Baseline
+    offline: OfflinePlan
+    budget: Budget
+    unit: Event
+    horizon: int | None
+
+    @property
+    def domain(self) -> Any:
+        """The columns."""
+        return self.recipe.workload.domain
+
+    @property
+    def name(self) -> str:
+        """Name in configuration files."""
+        return "baseline"
+
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of one offline run: the costliest any single event meets."""
+        return self.offline.parts()
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        return {
+            "deletions": self.recipe.deletions,
+            "workload": self.recipe.workload.as_spec(),
+            **self.offline.options(),
+        }
+
+    def start(self) -> BaselineState:
+        """An empty table."""
+        return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0)
+
+    def step(self, state: BaselineState, batch: PrivateBatch, randomness: Randomness) -> TableSynthesis:
+        """Run the offline mechanism on the batch, add what it says, take away what it says was deleted."""
+        # Seeds for drawing records from public models: any unpredictable number does.
+        seeds = [int(word >> np.uint64(1)) for word in randomness.words(2)]
+        inserted = self.offline.run(batch, "inserts", randomness)
+        state.total += inserted.total
+        state.owed_inserts += inserted.total
+        rows = max(0, round(state.owed_inserts))
+        state.owed_inserts -= rows
+        state.codes = np.concatenate([state.codes, inserted.sample(rows, seeds[0])])
+        if self.recipe.deletions:
+            deleted = self.offline.run(batch, "deletes", randomness)
+            state.total -= deleted.total
+            state.owed_deletes += deleted.total
+            gone = min(max(0, round(state.owed_deletes)), len(state.codes))
+            state.owed_deletes -= gone
+            state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
+        state.step += 1
+        return TableSynthesis(self.domain, state.codes, state.total)
+
+    def pack_state(self, state: BaselineState) -> Packed:
+        """The table and two numbers."""
+        packed = TableSynthesis(self.domain, state.codes, state.total).pack()
+        meta = {"step": state.step, "owed": [state.owed_inserts, state.owed_deletes]}
+        return Packed({**packed.meta, **meta}, packed.arrays)
+
+    def unpack_state(self, packed: Packed) -> BaselineState:
+        """The inverse of ``pack_state``."""
+        table = TableSynthesis.unpack(packed)
+        return BaselineState(packed.meta["step"], table.codes, table.records, *packed.meta["owed"])
+
+    def unpack_synthesis(self, packed: Packed) -> TableSynthesis:
+        """The inverse of ``TableSynthesis.pack``."""
+        return TableSynthesis.unpack(packed)
+
+
+def remove_nearest(table: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Take away, for every target, the row that agrees with it in the most columns.
+
+    Public post-processing: a synthetic deletion seldom equals a synthetic record in every column, and a
+    table cannot hold a negative record. Cost: targets x rows x columns.
+
+    >>> remove_nearest(np.array([[0, 0], [0, 1], [1, 1]], dtype=np.int32), np.array([[1, 1]])).tolist()
+    [[0, 0], [0, 1]]
+    """
+    kept = np.ones(len(table), dtype=bool)
+    for target in targets:
+        agreement = np.count_nonzero(table == target, axis=1)
+        agreement[~kept] = -1
+        kept[int(np.argmax(agreement))] = False
+    return table[kept]

@@ -1,0 +1,139 @@
+"""What a tabular step gives: models (or a table) that answer marginals and draw records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.graphical import Model
+from dpstream.mechanism import CellEstimate, Packed
+from dpstream.schema.domain import Clique, Domain
+from dpstream.tables import count_marginals
+
+__all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals"]
+
+
+def average_marginals(models: Sequence[Model], cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+    """Marginals of the equal mixture of some models."""
+    parts = [model.marginals(cliques) for model in models]
+    return [np.mean(columns, axis=0) for columns in zip(*parts, strict=True)]
+
+
+@dataclass(frozen=True)
+class ModelSynthesis:
+    """The equal mixture of one or more graphical models.
+
+    Attributes:
+        models: all over one domain.
+        records: the noisy number of records; may be negative early in a stream.
+        errors: standard deviation of the noise in one cell of each measured marginal. It says how noisy
+            the measurement behind a marginal is; what the model adds (or repairs) is not in it.
+    """
+
+    models: tuple[Model, ...]
+    records: float
+    errors: Mapping[Clique, float] = field(default_factory=dict)
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.models[0].domain
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records."""
+        return self.records
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat, in records."""
+        return average_marginals(self.models, cliques)
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """One marginal, shaped, with the standard error where the marginal was measured."""
+        values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
+        return CellEstimate(values, self.errors.get(clique))
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """Draw records: public post-processing, repeatable for one seed."""
+        generator = np.random.default_rng(seed)
+        shares = np.full(len(self.models), rows // len(self.models))
+        shares[generator.permutation(len(self.models))[: rows % len(self.models)]] += 1
+        drawn = [
+            model.sample(int(share), int(generator.integers(2**63)))
+            for model, share in zip(self.models, shares, strict=True)
+        ]
+        table = np.concatenate(drawn)
+        return table[generator.permutation(rows)]
+
+    def pack(self) -> Packed:
+        """Models side by side in one container."""
+        arrays: dict[str, NDArray[np.generic]] = {}
+        metas = []
+        for i, model in enumerate(self.models):
+            packed = model.pack()
+            metas.append(packed.meta)
+            arrays.update({f"model/{i}/{key}": value for key, value in packed.arrays.items()})
+        errors = [[list(clique), error] for clique, error in self.errors.items()]
+        return Packed({"models": metas, "records": self.records, "errors": errors}, arrays)
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> ModelSynthesis:
+        """The inverse of ``pack``."""
+        models = []
+        for i, meta in enumerate(packed.meta["models"]):
+            prefix = f"model/{i}/"
+            own = {k.removeprefix(prefix): v for k, v in packed.arrays.items() if k.startswith(prefix)}
+            models.append(Model.unpack(Packed(meta, own)))
+        errors = {tuple(clique): error for clique, error in packed.meta["errors"]}
+        return cls(tuple(models), packed.meta["records"], errors)
+
+
+@dataclass(frozen=True)
+class TableSynthesis:
+    """A synthetic table itself, as codes of shape (records, columns)."""
+
+    domain: Domain
+    codes: NDArray[np.int32]
+    records: float
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records (the table has the nearest number of rows, at least 0)."""
+        return self.records
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat, in records."""
+        counts = count_marginals(self.codes, self.domain, cliques)
+        return [count.astype(np.float64) for count in counts]
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """One marginal, shaped; a sum of fitted tables has no simple standard error."""
+        values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
+        return CellEstimate(values, None)
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """The table's rows in random order; more rows than it has are drawn again from it."""
+        generator = np.random.default_rng(seed)
+        available = len(self.codes)
+        if available == 0:
+            sizes = np.array(self.domain.sizes)
+            return generator.integers(0, sizes, size=(rows, len(sizes)), dtype=np.int32)
+        passes = [generator.permutation(available) for _ in range(-(-rows // available))] or [
+            np.empty(0, dtype=np.int64)
+        ]
+        return self.codes[np.concatenate(passes)[:rows]]
+
+    def pack(self) -> Packed:
+        """The table in the smallest integer type that holds its codes."""
+        kind = np.uint8 if max(self.domain.sizes) <= 256 else np.int32
+        meta = {"names": list(self.domain.names), "sizes": list(self.domain.sizes), "records": self.records}
+        return Packed(meta, {"codes": self.codes.astype(kind)})
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> TableSynthesis:
+        """The inverse of ``pack``."""
+        domain = Domain(tuple(packed.meta["names"]), tuple(packed.meta["sizes"]))
+        return cls(domain, packed.arrays["codes"].astype(np.int32), packed.meta["records"])

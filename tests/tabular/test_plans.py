@@ -1,0 +1,200 @@
+"""Every tabular stream goes through the same list; then what is particular to each."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpstream.errors import BudgetError, ConfigError, HorizonError, UnitError
+from dpstream.privacy import Event, Individual, Randomness
+from dpstream.schema.domain import Domain
+from dpstream.tables import EncodedBatch, Workload, count_marginals
+from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular.baseline import remove_nearest
+
+DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 1))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+RECIPES = {
+    "dpstabs": DPStabs(PAIRS, k=3),
+    "dpstabs-literal": DPStabs(PAIRS, k=2, past="literal", aggregate="average", score="mean-cells"),
+    "dpstabs-block": DPStabs(PAIRS, k=2, counter="block", score="sum-noise"),
+    "dpstabs-unbounded": DPStabs(PAIRS, k=2, counter="unbounded-block", score="mean-sampling"),
+    "baseline": Baseline(PAIRS, MWEMPGM(k=3)),
+    "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=2), deletions=True),
+}
+BUDGETS = ({"epsilon": "1"}, {"rho": "1/2"}, {"epsilon": "1", "unit": Event("replace")})
+
+
+def batches(steps, rows=30, seed=0):
+    generator = np.random.default_rng(seed)
+
+    def draw(n):
+        a = generator.integers(0, 2, size=n)
+        b = np.where(generator.random(n) < 0.7, a, generator.integers(0, 3, size=n))
+        c = generator.integers(0, 4, size=n)
+        return np.column_stack([a, b, c, np.zeros(n)]).astype(np.int32)
+
+    return [EncodedBatch(DOMAIN, draw(rows), draw(3)) for _ in range(steps)]
+
+
+@pytest.fixture(params=list(RECIPES))
+def recipe(request):
+    return RECIPES[request.param]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp", "replace"])
+class TestEveryPlan:
+    def test_the_parts_add_up_to_the_budget_exactly(self, recipe, budget):
+        plan = recipe.calibrate(**budget, horizon=20)
+        assert sum((part.total for part in plan.parts()), Fraction(0)) == plan.budget.amount
+        json.dumps(plan.options())
+
+    def test_a_packed_state_continues_exactly(self, recipe, budget):
+        plan = recipe.calibrate(**budget, horizon=20)
+        randomness, again = Randomness.seeded(1), Randomness.seeded(1)
+        straight, broken = plan.start(), plan.start()
+        for batch in batches(5):
+            one = plan.step(straight, batch, randomness)
+            packed = plan.pack_state(broken)
+            json.dumps(packed.meta)
+            broken = plan.unpack_state(packed)
+            two = plan.step(broken, batch, again)
+            for x, y in zip(one.marginals(PAIRS.cliques), two.marginals(PAIRS.cliques), strict=True):
+                np.testing.assert_array_equal(x, y)
+            assert one.total == two.total
+        np.testing.assert_array_equal(one.sample(40, 3), two.sample(40, 3))
+
+    def test_a_packed_synthesis_is_the_same(self, recipe, budget):
+        plan = recipe.calibrate(**budget, horizon=20)
+        synthesis = plan.step(plan.start(), batches(1)[0], Randomness.seeded(2))
+        packed = synthesis.pack()
+        json.dumps(packed.meta)
+        back = plan.unpack_synthesis(packed)
+        np.testing.assert_array_equal(back.sample(25, 9), synthesis.sample(25, 9))
+        for x, y in zip(back.marginals(PAIRS.cliques), synthesis.marginals(PAIRS.cliques), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+        assert back.total == synthesis.total
+
+    def test_releases_are_tables_of_the_domain(self, recipe, budget):
+        plan = recipe.calibrate(**budget, horizon=20)
+        state = plan.start()
+        for batch in batches(3):
+            synthesis = plan.step(state, batch, Randomness.system())
+        rows = synthesis.sample(50, 1)
+        assert rows.shape == (50, 4)
+        assert (rows >= 0).all()
+        assert (rows < np.array(DOMAIN.sizes)).all()
+        assert synthesis.sample(0, 1).shape == (0, 4)
+        assert np.isfinite(synthesis.total)
+
+    def test_empty_batches_and_deletes_of_nothing_are_ordinary_steps(self, recipe, budget):
+        plan = recipe.calibrate(**budget, horizon=20)
+        state = plan.start()
+        nothing = np.empty((0, 4), dtype=np.int32)
+        never = np.zeros((20, 4), dtype=np.int32)
+        for batch in (EncodedBatch(DOMAIN, nothing), EncodedBatch(DOMAIN, nothing, never)):
+            synthesis = plan.step(state, batch, Randomness.system())
+            assert np.isfinite(np.concatenate(synthesis.marginals(PAIRS.cliques))).all()
+            assert len(synthesis.sample(10, 0)) == 10
+
+    def test_state_does_not_grow_with_steps(self, recipe, budget):
+        if isinstance(recipe, Baseline):
+            pytest.skip("the baseline's state is its table, which grows with the data")
+        plan = recipe.calibrate(**budget, horizon=60)
+        state, sizes = plan.start(), []
+        for batch in batches(40, rows=5):
+            plan.step(state, batch, Randomness.system())
+            sizes.append(sum(array.nbytes for array in plan.pack_state(state).arrays.values()))
+        assert max(sizes[20:]) <= max(sizes[:20]) * 1.5
+
+
+def test_a_generous_budget_finds_the_truth(recipe):
+    """At epsilon 1000 what is left is the model's own error; all pairs of three columns fit."""
+    data = batches(25, rows=400)
+    if isinstance(recipe, DPStabs):
+        recipe = DPStabs(PAIRS, k=6, past=recipe.past, counter=recipe.counter, aggregate="last", iterations=60)
+    plan = recipe.calibrate(epsilon="1000", horizon=25)
+    state = plan.start()
+    for batch in data:
+        synthesis = plan.step(state, batch, Randomness.system())
+    part = "inserts" if isinstance(recipe, Baseline) and not recipe.deletions else "net"
+    truth = [sum(b.count([q], part)[0] for b in data) for q in PAIRS.cliques]
+    records = truth[0].sum()
+    assert synthesis.total == pytest.approx(records, rel=0.01)
+    for real, made in zip(truth, synthesis.marginals(PAIRS.cliques), strict=True):
+        assert np.abs(real - made).sum() / records < 0.1
+
+
+def test_the_literal_remainder_books_the_models_answer():
+    """Where a workload was not measured, C_i + r_i is the release's own answer; where it was, r_i stays."""
+    plan = DPStabs(PAIRS, k=2, past="literal").calibrate(epsilon="2")
+    state = plan.start()
+    for batch in batches(4):
+        before = state.remainder.copy()
+        synthesis = plan.step(state, batch, Randomness.system())
+        answers = np.concatenate(synthesis.marginals(PAIRS.cliques))
+        for i in range(len(PAIRS.cliques)):
+            part = plan.cells.part(i)
+            if i in state.kept:
+                np.testing.assert_array_equal(state.remainder[part], before[part])
+            else:
+                np.testing.assert_allclose(state.estimates[part] + state.remainder[part], answers[part])
+
+
+def test_the_noise_of_a_step_is_what_the_plan_says():
+    plan = DPStabs(PAIRS, k=3).calibrate(epsilon="1")
+    select, measure = plan.parts()
+    assert (select.times, select.budget.epsilon) == (3, Fraction(1, 6))
+    assert (measure.times, measure.budget.epsilon) == (3, Fraction(1, 6))
+    doubled = DPStabs(PAIRS, k=3).calibrate(epsilon="1", unit=Event("replace"))
+    assert doubled.counter.variance(1) > 3.9 * plan.counter.variance(1)
+
+
+def test_one_column_and_a_column_of_one_value():
+    domain = Domain(("only", "constant"), (3, 1))
+    for workload in (Workload.all_k_way(domain, 1), Workload.all_k_way(domain, 2)):
+        for recipe in (DPStabs(workload, k=1), Baseline(workload, MWEMPGM(k=1))):
+            plan = recipe.calibrate(epsilon="50")
+            state = plan.start()
+            codes = np.array([[0, 0]] * 60 + [[2, 0]] * 30, dtype=np.int32)
+            for _ in range(6):
+                synthesis = plan.step(state, EncodedBatch(domain, codes), Randomness.system())
+            counts = count_marginals(synthesis.sample(900, 0), domain, [(1,)])
+            assert counts[0].tolist() == [900]
+            assert synthesis.total == pytest.approx(540, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: DPStabs(PAIRS, k=7), ConfigError, r"k = 7 does not fit a workload of 6 marginals \(allowed: 1 to 6\)"),
+        (lambda: DPStabs(PAIRS, k=0), ConfigError, "allowed: 1 to 6"),
+        (lambda: DPStabs(PAIRS, past="guess"), ConfigError, "past = 'guess'.*measured, literal"),
+        (lambda: DPStabs(PAIRS, aggregate="median"), ConfigError, "aggregate = 'median'"),
+        (lambda: DPStabs(PAIRS, score="best"), ConfigError, "score = 'best'"),
+        (lambda: DPStabs(PAIRS, select_share=Fraction(1)), ConfigError, "between 0 and 1"),
+        (lambda: DPStabs(PAIRS, counter="magic").calibrate(epsilon=1), ConfigError, "magic"),
+        (lambda: DPStabs(PAIRS, counter="block").calibrate(epsilon=1), ConfigError, "horizon"),
+        (lambda: Baseline(PAIRS, MWEMPGM(k=9)).calibrate(epsilon=1), ConfigError, "k = 9 is more than"),
+        (lambda: DPStabs(PAIRS).calibrate(), BudgetError, "exactly one"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=1, rho=1), BudgetError, "exactly one"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=0), BudgetError, "epsilon: 0 is not positive"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=-1), BudgetError, "not positive"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=float("nan")), BudgetError, "not an amount"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=1e9), BudgetError, "too large to protect anybody"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=1, unit=Individual()), UnitError, "allowed: event, event-replace"),
+        (lambda: DPStabs(PAIRS).calibrate(epsilon=1, horizon=0), HorizonError, "1 or more"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_in_one_sentence(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_remove_nearest_never_takes_more_than_it_has():
+    table = np.array([[0, 0], [0, 1], [1, 1]], dtype=np.int32)
+    assert len(remove_nearest(table, table)) == 0
+    assert remove_nearest(table, table[:0]).tolist() == table.tolist()

@@ -1,0 +1,94 @@
+"""Selection scores: exact values and their sensitivity, by brute force over neighbouring batches."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, LimitError
+from dpstream.privacy import Event
+from dpstream.schema.domain import Domain
+from dpstream.tables import EncodedBatch, Workload
+from dpstream.tabular.cells import GRID_BITS, SCORES, Cells, Score, expected_deviation
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 1))
+WORKLOADS = (
+    Workload.all_k_way(DOMAIN, 2),
+    Workload(DOMAIN, ((0, 1), (1, 2)), (Fraction(1, 3), Fraction(5, 2))),
+)
+
+
+def scores(score: Score, codes: np.ndarray, expected: np.ndarray) -> list[Fraction]:
+    batch = EncodedBatch(DOMAIN, codes.astype(np.int32))
+    joined = score.cells.join_counts(batch.count(score.cells.cliques))
+    numerators, denominators = score.evaluate(joined, expected)
+    return [
+        Fraction(int(n), int(d)) / 2**GRID_BITS for n, d in zip(numerators, denominators, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=["pairs", "weighted"])
+def test_the_claimed_sensitivity_is_the_true_one(name, workload):
+    """All neighbours of several batches, several models: never above the claim, and the claim is reached."""
+    generator = np.random.default_rng(5)
+    cells = Cells(workload)
+    records = np.array([[a, b, 0] for a in range(2) for b in range(3)])
+    for unit in (Event(), Event("replace")):
+        score = Score(cells, name, unit, 0.7)
+        largest = Fraction(0)
+        for _ in range(6):
+            codes = records[generator.integers(0, 6, size=generator.integers(1, 5))]
+            expected = generator.normal(0.5, 2.0, size=cells.total)
+            before = scores(score, codes, expected)
+            if unit.relation == "add-remove":
+                neighbours = [np.vstack([codes, record]) for record in records]
+            else:
+                neighbours = [np.vstack([codes[1:], record]) for record in records]
+            for neighbour in neighbours:
+                after = scores(score, neighbour, expected)
+                largest = max([largest, *(abs(x - y) for x, y in zip(before, after, strict=True))])
+        assert largest <= score.sensitivity
+        assert largest > score.sensitivity * Fraction(2, 3)  # the same check refuses a claim of 2/3
+
+
+def test_scores_are_what_the_formulas_say():
+    cells = Cells(Workload(DOMAIN, ((0, 1),), (Fraction(3, 2),)))
+    codes = np.array([[0, 0, 0], [1, 2, 0]])
+    expected = np.array([0.25, 0.5, 0.0, 0.0, 0.0, 1.0])
+    distance = Fraction(3, 4) + Fraction(1, 2)
+    unit = Event()
+    assert scores(Score(cells, "mean", unit), codes, expected) == [Fraction(3, 2) * distance / 6]
+    assert scores(Score(cells, "mean-cells", unit), codes, expected) == [
+        Fraction(3, 2) * distance / 6 - 6
+    ]
+    assert scores(Score(cells, "sum-noise", unit, 0.5), codes, expected) == [
+        Fraction(3, 2) * (distance - 3)
+    ]
+    sampled = float(scores(Score(cells, "mean-sampling", unit), codes, expected)[0])
+    assert sampled == pytest.approx(1.5 * (1.25 - expected_deviation(expected).sum()) / 6, abs=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.0, 60.0))
+def test_expected_deviation_of_a_poisson_count(mean):
+    """Against the sum over the Poisson law; the normal limit above 20 is good to a percent."""
+    k = np.arange(0, 400)
+    log_pmf = k * np.log(mean) - mean if mean > 0 else np.where(k == 0, 0.0, -np.inf)
+    log_pmf = log_pmf - np.array([float(np.sum(np.log(np.arange(1, n + 1)))) for n in k]) * (mean > 0)
+    exact = float(np.sum(np.exp(log_pmf) * np.abs(k - mean)))
+    assert float(expected_deviation(np.array([mean]))[0]) == pytest.approx(exact, rel=0.02, abs=1e-9)
+
+
+def test_bad_scores_are_refused():
+    cells = Cells(WORKLOADS[0])
+    with pytest.raises(ConfigError, match="unknown score 'median'"):
+        Score(cells, "median", Event())  # type: ignore[arg-type]
+    with pytest.raises(LimitError, match="too large"):
+        Score(cells, "mean", Event()).evaluate(
+            np.full(cells.total, 1 << 41), np.zeros(cells.total)
+        )
