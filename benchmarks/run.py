@@ -1,9 +1,9 @@
 """List or run the benchmarks in this folder: ``make bench``, or ``python benchmarks/run.py --help``.
 
-A benchmark is a script ``benchmarks/NAME.py`` with a docstring whose first line says what it measures.
-It measures dpstream beside a peer or a calibration loop in the same run, prints a table, and exits with
-0 whatever the times are: numbers inform, they do not gate. A module-level ``LONG = "about 20 minutes"``
-keeps a script out of the default run; it runs when it is named.
+A benchmark is a script ``benchmarks/NAME.py`` with a docstring whose first line says what it measures (a
+module without ``__main__`` is shared code, no benchmark). It measures dpstream beside a peer or a calibration
+loop in the same run, prints a table, and exits with 0 whatever the times are: numbers inform, never gate.
+A module-level ``LONG = "about 20 minutes"`` keeps a script out of the default run; it runs when it is named.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def describe(path: Path) -> Benchmark:
 
 def discover(folder: Path = HERE) -> dict[str, Benchmark]:
     """All benchmarks by name."""
-    paths = sorted(path for path in folder.glob("*.py") if path.name != "run.py" and path.name[0] != "_")
-    return {path.stem: describe(path) for path in paths}
+    scripts = [path for path in sorted(folder.glob("*.py")) if '__name__ == "__main__"' in path.read_text()]
+    return {path.stem: describe(path) for path in scripts if path.name != "run.py"}
 
 
 def show(benchmarks: dict[str, Benchmark]) -> None:

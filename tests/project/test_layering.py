@@ -10,7 +10,7 @@ The order (higher may import lower; parts of one level do not import each other)
     graphical, counters, tables
     mechanism
     privacy, schema
-    errors
+    errors, durable (file and commit calls)
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with
 its reason.
@@ -26,7 +26,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "durable"),
     ("privacy", "schema"),
     ("mechanism",),
     ("graphical", "counters", "tables"),

@@ -64,7 +64,7 @@ type = "boolean"
 
 [schema.columns.bedrooms]
 type = "integer"
-edges = [0, 1, 2, 3, 4, 7]
+edges = [0, 1, 2, 3, 4, 6]
 
 [schema.columns.rent]
 type = "real"

@@ -1,0 +1,80 @@
+"""MkDocs hooks: pages that are made from the code, so that they cannot fall behind it.
+
+* ``reference/api/<part>.md``: a subpackage's README and its public names.
+* ``reference/commands.md``: the text of every ``dpstream ... --help``.
+* ``project/*.md``: the documents that stand at the top of the repository.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from dpstream import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "dpstream"
+PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md"}
+#: Modules of the top level that users meet.
+MODULES = ("errors", "mechanism")
+_RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    for uri, content in pages():
+        files.append(File.generated(config, uri, content=content))
+    return files
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Address and Markdown of every generated page."""
+    for package in sorted(SOURCE.glob("*/__init__.py")):
+        yield f"reference/api/{package.parent.name}.md", part_page(package.parent)
+    for module in MODULES:
+        yield f"reference/api/{module}.md", f"# dpstream.{module}\n\n::: dpstream.{module}\n"
+    for name, target in PROJECT.items():
+        yield f"project/{target}", without_relative_links((ROOT / name).read_text(encoding="utf-8"))
+    main = getattr(cli, "main", None)
+    if isinstance(main, click.Command):
+        yield "reference/commands.md", commands_page(main)
+
+
+def part_page(folder: Path) -> str:
+    """A subpackage's README (from its second line on) above its public names."""
+    readme = folder / "README.md"
+    body = readme.read_text(encoding="utf-8").partition("\n")[2].strip() if readme.exists() else ""
+    text = without_relative_links(body)
+    return f"# dpstream.{folder.name}\n\n{text}\n\n## Public names\n\n::: dpstream.{folder.name}\n"
+
+
+def without_relative_links(text: str) -> str:
+    """Links to files of the repository lead nowhere on the site: keep their words."""
+    return _RELATIVE_LINK.sub(r"\1", text)
+
+
+def commands_page(main: click.Command) -> str:
+    """The help texts of the command and all its verbs."""
+    lines = ["# Commands", "", "This page is the text of `--help`, made when the documentation is built.", ""]
+    for path, text in help_texts(main, "dpstream", None):
+        lines += [f"## `{path}`", "", "```text", text, "```", ""]
+    return "\n".join(lines)
+
+
+def help_texts(command: click.Command, path: str, parent: Any) -> Iterator[tuple[str, str]]:
+    """``(dpstream run, its help)`` for a command and everything under it."""
+    with click.Context(
+        command, info_name=path.rsplit(" ", 1)[-1], parent=parent, max_content_width=100
+    ) as context:
+        yield path, command.get_help(context).rstrip()
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                if child is not None and not child.hidden:
+                    yield from help_texts(child, f"{path} {name}", context)
