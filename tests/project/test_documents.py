@@ -1,0 +1,220 @@
+"""What the repository says about itself stays true."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "dpstream"
+PACKAGES = ["dpstream"] + [f"dpstream.{path.parent.name}" for path in sorted(SOURCE.glob("*/__init__.py"))]
+LOCKS = ["requirements/dev.txt", "requirements/run.txt"]
+TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
+#: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.~/$}<-])/(?:" + "|".join(["wor" + "k", "ro" + "ot", "hom" + "e", "Use" + "rs"]) + r")/\w"
+)
+PIN = re.compile(r"^([a-z0-9][a-z0-9._-]*)==(\S+)(?: ; (.+?))? \\$", re.MULTILINE)
+
+
+def tracked() -> list[Path]:
+    """The repository's files (in an sdist, which has no git, all files)."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listing.returncode == 0:
+        paths = [ROOT / name for name in listing.stdout.split("\0") if name]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.parts)]
+    return [path for path in paths if path.is_file()]
+
+
+def pins(lock: str) -> dict[tuple[str, str], str]:
+    """``(package, marker) -> version`` of a lock file."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    return {(name, marker): version for name, version, marker in PIN.findall(text)}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_public_names_are_importable_and_documented(name: str) -> None:
+    package = importlib.import_module(name)
+    names = package.__all__
+    assert len(set(names)) == len(names)
+    for public in names:
+        thing = getattr(package, public)
+        if callable(thing) and hasattr(thing, "__module__") and thing.__module__.startswith("dpstream"):
+            assert thing.__doc__, f"{name}.{public} has no docstring"
+
+
+@pytest.mark.parametrize("name", PACKAGES[1:])
+def test_every_subpackage_says_what_it_promises(name: str) -> None:
+    readme = SOURCE / name.partition(".")[2] / "README.md"
+    assert readme.is_file(), f"{name} has no README.md"
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert len(text) > 300
+
+
+def test_modules_are_short() -> None:
+    paths = [*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in paths
+    }
+    assert {path: length for path, length in lengths.items() if length > 500} == {}
+
+
+def test_no_dangerous_shortcuts() -> None:
+    """No pickle, eval, bare except, unfinished parts, or ordinary randomness where the guarantee is made."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = ast.unparse(node) if isinstance(node, ast.Name | ast.ImportFrom | ast.Import) else ""
+            bad = text in ("eval", "exec", "NotImplementedError") or re.search(
+                r"\b(pickle|marshal|shelve)\b", text
+            )
+            if bad or (isinstance(node, ast.ExceptHandler) and node.type is None):
+                found.append(
+                    f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {text or 'bare except'}"
+                )
+    for part in ("privacy", "counters", "tables"):
+        found += [
+            f"{path.relative_to(ROOT)}: general-purpose randomness"
+            for path in (SOURCE / part).rglob("*.py")
+            if re.search(r"np\.random|import random\b|import secrets\b", path.read_text(encoding="utf-8"))
+        ]
+    assert found == []
+
+
+def test_no_machine_paths() -> None:
+    found = []
+    for path in tracked():
+        if path.suffix in TEXT and path.name != "LICENSE":
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if MACHINE_PATH.search(line):
+                    found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}")
+    assert found == []
+
+
+def test_machine_paths_are_recognised() -> None:
+    assert MACHINE_PATH.search("x = '/" + "home/ann/data.csv'")
+    assert MACHINE_PATH.search("see /" + "work/main")
+    assert not MACHINE_PATH.search("docs/work/plan and https://example.org/home/page and /path/to/data")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_files_are_hashes_without_addresses(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    for word in ("http", "index", "find-links", "file:", "://", " /"):
+        lines = [line for line in text.splitlines() if word in line and not line.strip().startswith("--hash")]
+        assert lines == [], word
+    blocks = re.split(r"\n(?=\S)", text)
+    assert len(blocks) == len(pins(lock)) > 10
+    assert all("--hash=sha256:" in block for block in blocks)
+
+
+def test_run_environment_is_part_of_the_tested_one() -> None:
+    developers = pins("requirements/dev.txt")
+    run = pins("requirements/run.txt")
+    assert {package for package, _ in run} <= {package for package, _ in developers}
+    for (package, marker), version in run.items():
+        tested = {v for (p, _), v in developers.items() if p == package}
+        assert version in tested, f"{package} {version} ({marker}) is not among {tested}"
+
+
+def test_lock_files_hold_every_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    needs = {
+        "requirements/run.txt": [
+            *project["project"]["dependencies"],
+            *extras["plot"],
+            *project["dependency-groups"]["build"],
+        ],
+        "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
+    }
+    for lock, wanted in needs.items():
+        names = {re.split(r"[\[><=~!; ]", need)[0].lower() for need in wanted} - {"dpstream"}
+        assert names <= {package for package, _ in pins(lock)}
+    assert set(project["dependency-groups"]["build"]) <= set(extras["dev"])
+
+
+def test_versions_agree() -> None:
+    import dpstream
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert project["version"] == dpstream.__version__
+    assert f"version: {dpstream.__version__}\n" in citation
+    assert dpstream.__version__ in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path in [*ROOT.glob("*.md"), *SOURCE.glob("*/README.md")]:
+        broken += [
+            f"{path.relative_to(ROOT)}: {target}"
+            for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+            if not target.startswith(("http:", "https:")) and not (path.parent / target).exists()
+        ]
+    assert broken == []
+
+
+def test_make_targets_and_ci() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    assert {"demo", "test", "lint", "bench", "docs", "lock", "clean", "help"} <= targets
+    script = ROOT / ".ci" / "run"
+    if script.exists():  # an sdist does not hold it
+        assert script.stat().st_mode & 0o111
+        calls = re.findall(r"^make (\w+)", script.read_text(encoding="utf-8"), re.MULTILINE)
+        assert calls == ["lint", "test", "demo"]
+
+
+def test_benchmarks_are_described() -> None:
+    listing = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "run.py", "--list"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert listing.returncode == 0, listing.stderr
+    unknown = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "run.py", "nothing"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert unknown.returncode == 2
+    assert "no benchmark nothing" in unknown.stderr
+
+
+@pytest.mark.slow
+def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    pages = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    assert {
+        "index.html",
+        "reference/commands.html",
+        "reference/api/privacy.html",
+        "project/security.html",
+    } <= pages
+    outside = re.compile(
+        r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+stylesheet[^>]+href="(?:https?:)?//'
+    )
+    assert not [
+        page for page in pages if outside.search((tmp_path / "site" / page).read_text(encoding="utf-8"))
+    ]

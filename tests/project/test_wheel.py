@@ -1,0 +1,121 @@
+"""The built package works where nothing else is: a clean environment, the pinned packages, the wheel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Slow to import or only needed by some verbs: never loaded by ``import dpstream`` or ``--help``.
+HEAVY = ("numba", "pyarrow", "scipy", "matplotlib", "pandas", "polars", "jax")
+
+#: Runs code and prints which heavy packages it loaded and the CPU time (reported, never judged).
+_PROBE = """
+import sys, time
+{code}
+print(sorted(set({heavy!r}) & set(sys.modules)))
+print(f"cpu {{time.process_time():.2f}} s", file=sys.stderr)
+"""
+_HELP = """
+from dpstream.cli import main
+try:
+    main(["--help"])
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+
+
+def run(command: Sequence[str | Path], cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run in an environment that does not see this checkout."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    result = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def probe(python: Path, code: str, cwd: Path) -> str:
+    """The heavy packages that some code loads, as printed on the last line."""
+    result = run([python, "-c", _PROBE.format(code=code, heavy=HEAVY)], cwd)
+    print(f"{code.strip().splitlines()[0]}: {result.stderr.strip()}")
+    return result.stdout.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and the wheel that is built from it."""
+    out = tmp_path_factory.mktemp("dist")
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT], out)
+    return out
+
+
+def install(distributions: Path, home: Path) -> Path:
+    """The Python of a clean environment with the pinned run-time packages and the wheel."""
+    run([sys.executable, "-m", "venv", home / "venv"], home)
+    python = home / "venv" / "bin" / "python"
+    # Without bytecode the installation takes half the time; Python compiles what is imported.
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-compile"]
+    run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "run.txt"], home)
+    (wheel,) = distributions.glob("*.whl")
+    run([*pip, "--no-deps", wheel], home)
+    return python
+
+
+@pytest.mark.slow
+def test_distributions_hold_the_package_and_nothing_else(distributions: Path) -> None:
+    (wheel,) = distributions.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top.split("-")[0] for top in tops} == {"dpstream"}
+    expected = {
+        str(path.relative_to(ROOT / "src"))
+        for path in (ROOT / "src" / "dpstream").rglob("*")
+        if path.is_file() and path.suffix in (".py", ".md", ".typed")
+    }
+    assert expected <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    (sdist,) = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "Makefile", "LICENSE", "README.md", "requirements/run.txt"} <= files
+    assert not [name for name in files if name.startswith((".venv", "site/", "demo/", "dist/"))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_wheel_runs_in_a_clean_environment(distributions: Path, tmp_path: Path) -> None:
+    python = install(distributions, tmp_path)
+    here = tmp_path / "here"
+    here.mkdir()
+    where = run([python, "-c", "import dpstream; print(dpstream.__file__)"], here).stdout.strip()
+    assert Path(where).is_relative_to(tmp_path / "venv")
+    assert probe(python, "import dpstream", here) == "[]"
+    assert probe(python, _HELP, here) == "[]"
+    program = python.with_name("dpstream")
+    assert "simulate" in run([program, "--help"], here).stdout
+    run([program, "simulate", "census", "--steps", "3", "--out", "example"], here)
+    run([program, "check", "example/dpstream.toml"], here)
+    run([program, "run", "example/dpstream.toml", "--until", "2"], here)
+    assert list((here / "example" / "releases").glob("step-*/manifest.json"))
+
+
+@pytest.mark.parametrize("code", ["import dpstream", _HELP], ids=["import", "help"])
+def test_start_loads_nothing_heavy(tmp_path: Path, code: str) -> None:
+    assert probe(Path(sys.executable), code, tmp_path) == "[]"
+
+
+def test_probe_sees_heavy_packages(tmp_path: Path) -> None:
+    assert probe(Path(sys.executable), "import pyarrow", tmp_path) == "['pyarrow']"
