@@ -4,6 +4,7 @@ from dpstream.schema.column import MAX_CODES, Column, Problem
 from dpstream.schema.dates import Date, DateTime
 from dpstream.schema.discrete import Boolean, Categorical
 from dpstream.schema.domain import Clique, Domain
+from dpstream.schema.draft import draft_config
 from dpstream.schema.numeric import Integer, Real
 from dpstream.schema.schema import Schema
 
@@ -20,4 +21,5 @@ __all__ = [
     "Problem",
     "Real",
     "Schema",
+    "draft_config",
 ]

@@ -19,7 +19,7 @@ from dpstream.schema import arrow
 from dpstream.schema.column import MAX_CODES, UNREADABLE, Codes
 from dpstream.schema.numeric import Ordered, check_edges
 
-__all__ = ["Date", "DateTime", "borders", "parse_every"]
+__all__ = ["Date", "DateTime", "borders", "parse_every", "read_date", "read_time"]
 
 EVERY = "day, week, month, quarter, year, or a number of days such as 14 days"
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -159,7 +159,7 @@ class Date(_Calendar):
 
     def _canonical(self, value: Any, key: str) -> dt.date:
         if isinstance(value, str):
-            value = _date_of_text(value)
+            value = read_date(value)
         if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
             raise self._wrong(f"{key} holds something else than a date", allowed="dates such as 2024-01-31")
         return value
@@ -204,7 +204,7 @@ class Date(_Calendar):
         return None
 
     def _codes_of_text(self, texts: Any) -> Codes:
-        days = [_date_of_text(text) for text in texts.to_pylist()]
+        days = [read_date(text) for text in texts.to_pylist()]
         known = np.array([day is not None for day in days], dtype=np.bool_)
         numbers = np.array([_day(day) for day in days if day is not None], dtype=np.int64)
         codes = np.full(len(days), UNREADABLE, dtype=np.int32)
@@ -263,7 +263,7 @@ class DateTime(_Calendar):
 
     def _canonical(self, value: Any, key: str) -> dt.date:
         if isinstance(value, str):
-            value = _date_of_text(value) or _time_of_text(value)
+            value = read_date(value) or read_time(value)
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime) and key != "end":
             value = dt.datetime.combine(value, dt.time())
         if not isinstance(value, dt.date) or (isinstance(value, dt.datetime) and value.tzinfo is not None):
@@ -325,7 +325,7 @@ class DateTime(_Calendar):
         return None
 
     def _codes_of_text(self, texts: Any) -> Codes:
-        times = [_time_of_text(text) for text in texts.to_pylist()]
+        times = [read_time(text) for text in texts.to_pylist()]
         # The same rule as for typed data: with a zone exactly if the column declares one.
         fits = [t is not None and (t.tzinfo is None) == (self._zone is None) for t in times]
         known = np.array(fits, dtype=np.bool_)
@@ -373,7 +373,8 @@ def _day_text(day: int) -> str:
     return dt.date.fromordinal(day + _EPOCH_DAY).isoformat()
 
 
-def _date_of_text(text: str) -> dt.date | None:
+def read_date(text: str) -> dt.date | None:
+    """An ISO date (2024-01-31, blanks around it do not count), or None."""
     text = text.strip()
     if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
         return None
@@ -383,7 +384,8 @@ def _date_of_text(text: str) -> dt.date | None:
         return None
 
 
-def _time_of_text(text: str) -> dt.datetime | None:
+def read_time(text: str) -> dt.datetime | None:
+    """An ISO date or time, with or without an offset, or None."""
     text = text.strip()
     if not re.match(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
         return None

@@ -1,0 +1,151 @@
+"""Drafts a whole ``dpstream.toml`` from a data file: what ``dpstream init`` writes.
+
+The draft holds values of the private table (its categories, its smallest and largest numbers). Every such
+line is marked, and the schema says ``confirmed = false`` until the steward has confirmed each as public.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from dpstream.errors import ConfigError
+from dpstream.schema import arrow
+from dpstream.schema.column import Column
+from dpstream.schema.guess import Guess, guess_column
+from dpstream.schema.reading import read_sample
+from dpstream.schema.toml import toml_key, toml_value
+
+__all__ = ["MARK", "draft_config"]
+
+#: What stands at the end of every line that was read off the data.
+MARK = "# CONFIRM: read off the data; confirm that it is public"
+#: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
+SAMPLE_ROWS = 1_000_000
+
+_HEAD = """\
+# Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: names, types, values,
+# smallest and largest numbers. Replace them by what is publicly known (a code list, a form, a law), or
+# confirm that they are public; then set confirmed = true. Until then nothing runs, and this file is as
+# private as the data.
+format = 1
+
+[stream]
+name = {name}
+unit = "event"              # event (add/remove) | event-replace | individual | user
+total = "private"           # or "public": batch sizes are declared public, and the relation becomes replace
+
+[source]
+path = {path}
+"""
+
+_TAIL = """
+[mechanism]
+name = "dpstabs"            # or baseline
+workload = "all-2-way"      # or a list of column tuples with weights
+k = 8                       # marginals that are measured at each step
+counter = "simple"
+
+[budget]
+epsilon = "1"               # exact decimal
+horizon = "none"            # or a number of steps
+
+[output]
+dir = "releases"
+format = "parquet"          # or csv
+keep = "all"                # or a number of full tables; manifests are always kept
+"""
+
+
+def draft_config(
+    data: Any,
+    time_column: str | None = None,
+    *,
+    name: str | None = None,
+    path: str | None = None,
+    rows: int = SAMPLE_ROWS,
+) -> str:
+    """The text of a drafted configuration file.
+
+    Parameters
+    ----------
+    data : a path (csv, csv.gz, parquet, ndjson; a folder; a pattern), or any table ``Schema.encode`` takes.
+    time_column : the column that cuts the data into steps; it becomes no attribute.
+    name, path : the stream's name and the source's path; by default taken from ``data``.
+    rows : how many rows are looked at, at most.
+
+    Guarantee: none. The text is private until confirmed.
+    Errors: ``ConfigError`` for an unknown time column or path; ``DataError`` for a file that cannot be read.
+    """
+    if isinstance(data, (str, Path)):
+        path = str(data) if path is None else path
+        table = read_sample(data, rows)
+    else:
+        table = arrow.to_table(data, "draft").slice(0, rows)
+    path = "data.parquet" if path is None else path
+    columns = table.column_names
+    if time_column is not None and time_column not in columns:
+        raise ConfigError(
+            f"there is no column {time_column!r}", where="time column", allowed=", ".join(columns)
+        )
+    names = [column for column in columns if column != time_column]
+    guesses = {column: guess_column(column, table.column(column)) for column in names}
+    head = _HEAD.format(name=toml_value(name or _stream_name(path)), path=toml_value(path))
+    return head + _steps(time_column) + _schema_part(guesses) + _TAIL
+
+
+def _stream_name(path: str) -> str:
+    stem = Path(path).name.split(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "stream"
+
+
+def _steps(time_column: str | None) -> str:
+    if time_column is None:
+        return (
+            'every = "files"             # one file, one step; '
+            'or a time_column and day | week | month | "14 days"\n'
+        )
+    return (
+        f"time_column = {toml_value(time_column)}\n"
+        'every = "week"              # day | week | month | "14 days"\n'
+        'late = "error"              # error | next-step | drop-and-count-nothing\n'
+    )
+
+
+def _schema_part(guesses: dict[str, Guess]) -> str:
+    ignored = [name for name, guess in guesses.items() if guess.column is None]
+    lines = [
+        "",
+        "[schema]",
+        "confirmed = false           # true, once every line marked CONFIRM is known to be public",
+    ]
+    if ignored:
+        lines.append(f"ignore = {toml_value(ignored)}  {MARK}")
+    for name, guess in guesses.items():
+        lines.append("")
+        lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
+    return "\n".join(lines) + "\n"
+
+
+def _column(column: Column) -> list[str]:
+    lines = [f"[schema.columns.{toml_key(column.name)}]  {MARK}"]
+    lines += [f"{key} = {toml_value(value)}  {MARK}" for key, value in column.spec().items()]
+    if column.missing is None:
+        lines.append('# missing = "missing"       # a bin for nulls; without it a null is an error')
+    lines.append(
+        '# other = "other"           # a bin for all other values; without it such a value is an error'
+    )
+    return lines
+
+
+def _left_out(name: str, reason: str) -> list[str]:
+    return [
+        f"# {json.dumps(name)} is left out: {reason}.  {MARK}",
+        "# To use it, take it off the ignore list and declare what it may hold:",
+        f"# [schema.columns.{toml_key(name)}]",
+        '# type = "categorical"',
+        '# values = ["...", "..."]',
+        '# other = "other"',
+    ]

@@ -1,0 +1,101 @@
+"""Reads a sample of a data file for drafting a schema. Streams read their batches elsewhere.
+
+Text files are read as text: a reader that guesses types would turn the code 02139 into the number 2139.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpstream.errors import ConfigError, DataError
+
+__all__ = ["ENDINGS", "read_sample"]
+
+ENDINGS = ".csv, .csv.gz, .parquet, .ndjson, .jsonl (and .gz of those)"
+
+
+def read_sample(path: str | Path, rows: int) -> Any:
+    """At most ``rows`` rows of a file, of all files of a folder, or of a pattern such as ``data/*.csv``.
+
+    Errors: ``ConfigError`` for a path without readable files; ``DataError`` for a file that is not what its
+    ending says (without quoting it).
+    """
+    import pyarrow as pa
+
+    batches: list[Any] = []
+    left = rows
+    files = _files(path)
+    for file in files:
+        try:
+            for batch in _batches(file):
+                batches.append(batch.slice(0, left))
+                left -= len(batches[-1])
+                if left <= 0:
+                    break
+        except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError):
+            # The original text quotes rows of the file.
+            raise DataError("the file cannot be read", where=str(file), allowed=ENDINGS) from None
+        if left <= 0:
+            break
+    try:
+        return pa.concat_tables([pa.Table.from_batches([b]) for b in batches], promote_options="permissive")
+    except (pa.ArrowException, IndexError):
+        raise DataError(
+            "the files hold different columns, or none", where=str(path), allowed=ENDINGS
+        ) from None
+
+
+def _files(path: str | Path) -> list[Path]:
+    found = Path(path)
+    if found.is_dir():
+        names = sorted(p for p in found.iterdir() if _ending(p) is not None)
+    elif found.exists():
+        names = [found]
+    else:
+        names = sorted(Path(name) for name in glob.glob(str(path)))
+    if not names:
+        raise ConfigError(
+            "there is no data file", where=str(path), allowed=f"a file, folder or pattern: {ENDINGS}"
+        )
+    for name in names:
+        if _ending(name) is None:
+            raise ConfigError("this file has an unknown ending", where=str(name), allowed=ENDINGS)
+    return names
+
+
+def _ending(path: Path) -> str | None:
+    name = path.name.lower().removesuffix(".gz")
+    return next((e for e in (".csv", ".parquet", ".ndjson", ".jsonl") if name.endswith(e)), None)
+
+
+def _batches(path: Path) -> Iterator[Any]:
+    ending = _ending(path)
+    if ending == ".csv":
+        yield from _csv(path)
+    elif ending == ".parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches()
+    else:
+        import pyarrow as pa
+        import pyarrow.json as pj
+
+        with pa.input_stream(str(path), compression="detect") as stream:
+            yield from pj.read_json(stream).to_batches()
+
+
+def _csv(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    with pc.open_csv(path) as reader:
+        names = reader.schema.names
+    options = pc.ConvertOptions(
+        column_types={name: pa.string() for name in names}, null_values=[""], strings_can_be_null=True
+    )
+    with pc.open_csv(path, convert_options=options) as reader:
+        yield from reader
