@@ -1,5 +1,16 @@
 """Checks shipped to users: certificates and conformance of counters."""
 
 from dpstream.checks.certificate import Certificate, certificate
+from dpstream.checks.conformance import CheckResult, ConformanceReport, check_counter
+from dpstream.checks.tape import NoiseTape, RecordedMap, read_map
 
-__all__ = ["Certificate", "certificate"]
+__all__ = [
+    "Certificate",
+    "CheckResult",
+    "ConformanceReport",
+    "NoiseTape",
+    "RecordedMap",
+    "certificate",
+    "check_counter",
+    "read_map",
+]
