@@ -4,6 +4,7 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli, demo
     evaluate, checks, simulate
+    config
     streams, sources, sinks
     growing
     tabular, panel, points
@@ -33,6 +34,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tabular", "panel", "points"),
     ("growing",),
     ("streams", "sources", "sinks"),
+    ("config",),
     ("evaluate", "checks", "simulate"),
     ("cli", "demo"),
 )

@@ -32,13 +32,13 @@ except SystemExit as end:
 """
 
 
-def run(command: Sequence[str | Path], cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run in an environment that does not see this checkout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     result = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**environment, **variables},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from dpstream.errors import ConfigError
+from dpstream.schema import Schema
 from dpstream.simulate import EXAMPLES, simulate
 
 NAMES = sorted(EXAMPLES)
@@ -96,6 +97,20 @@ def test_odd_values_are_there_and_declared(name: str, tmp_path: Path) -> None:
             assert options.get("outside") == ("clip" if beyond else None), column
             odd += beyond
     assert odd >= 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("file_format", ["csv", "parquet"])
+def test_every_row_has_codes_and_every_declared_bin_is_met(
+    name: str, file_format: str, tmp_path: Path
+) -> None:
+    config = simulate(name, 80, tmp_path, file_format=file_format)
+    schema = Schema.from_toml(config)
+    schema.require_confirmed()
+    table = read(tmp_path).select(schema.names)
+    codes = schema.encode(table)
+    for i, column in enumerate(schema.columns):
+        assert len(np.unique(codes[:, i])) == column.size, column.name
 
 
 def test_withdrawals_repeat_rows_that_were_filed(tmp_path: Path) -> None:
