@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -95,9 +95,10 @@ class _Calendar(Ordered):
         if self.edges is not None:
             if given:
                 raise self._wrong(f"edges and {given[0]} are both given", allowed="one of the two")
-            values = check_edges(self, self.edges, self._edge, lambda value: value is not None)
-            edges = tuple(self._canonical(value, "edges") for value in values)
-            check_edges(self, [self._number(edge) for edge in edges], self._edge, lambda _: True)
+            edges = self.edges
+            if isinstance(edges, Iterable) and not isinstance(edges, str):
+                edges = tuple(self._canonical(edge, "edges") for edge in edges)
+            edges = check_edges(self, edges, self._edge, self._number)
             object.__setattr__(self, "edges", edges)
             return
         lacking = [key for key in calendar if key not in given]

@@ -130,6 +130,8 @@ def _integer(name: str, values: NDArray[np.int64], missing: str | None) -> Guess
 
 
 def _real(name: str, values: NDArray[np.float64], missing: str | None) -> Guess:
+    if np.abs(values).max() > 1e300:
+        return Guess(None, "its numbers are too large for bins")
     return Guess(Real(name, tuple(nice_edges(values)), missing=missing))
 
 

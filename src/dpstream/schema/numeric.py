@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -107,14 +107,14 @@ class Integer(Ordered):
         if self.edges is not None:
             if self.min is not None or self.max is not None:
                 raise self._wrong("edges and min, max are both given", allowed="one of the two")
-            edges = check_edges(self, self.edges, "whole numbers", _is_whole)
+            edges = check_edges(self, self.edges, "whole numbers", _whole)
             object.__setattr__(self, "edges", tuple(int(edge) for edge in edges))
             return
         for key in ("min", "max"):
-            value = getattr(self, key)
-            if not _is_whole(value):
+            number = _whole(getattr(self, key))
+            if number is None:
                 raise self._wrong(f"{key} is not a whole number", allowed="min and max, or edges")
-            object.__setattr__(self, key, int(value))
+            object.__setattr__(self, key, number)
         if self._min > self._max:
             raise self._wrong(f"min = {self.min} is larger than max = {self.max}", allowed="min <= max")
 
@@ -218,9 +218,8 @@ class Real(Ordered):
     edges: tuple[float, ...] = ()
 
     def _validate_bins(self) -> None:
-        edges = tuple(float(edge) for edge in check_edges(self, self.edges, "finite numbers", _is_finite))
-        # Distinct whole numbers past 2**53 may meet as floats.
-        check_increasing(self, edges)
+        # Compared as floats: distinct whole numbers past 2**53 may meet there.
+        edges = tuple(float(edge) for edge in check_edges(self, self.edges, "finite numbers", _finite))
         # -0.0 and 0.0 are the same border; one of them must stand for both in fingerprints.
         object.__setattr__(self, "edges", tuple(edge + 0.0 for edge in edges))
 
@@ -274,41 +273,40 @@ class Real(Ordered):
         return pa.array(drawn, pa.float64(), mask=empty)
 
 
-def _is_whole(value: Any) -> bool:
+def _whole(value: Any) -> int | None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        return False
-    return bool(abs(int(value)) <= LARGEST)
+        return None
+    return int(value) if abs(int(value)) <= LARGEST else None
 
 
-def _is_finite(value: Any) -> bool:
+def _finite(value: Any) -> float | None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        return False
+        return None
     try:
-        return math.isfinite(float(value))
+        number = float(value)
     except OverflowError:
-        return False
+        return None
+    return number if math.isfinite(number) else None
 
 
-def check_edges(column: Column, edges: Any, kind: str, is_edge: Any) -> tuple[Any, ...]:
-    """Edges as a tuple: two or more, each an edge, strictly increasing; or ``SchemaError``."""
+def check_edges(column: Column, edges: Any, kind: str, number: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Edges as a tuple: two or more, strictly increasing; or ``SchemaError``.
+
+    ``number`` places an edge on the line, and answers None for what is no edge.
+    """
     allowed = f"two or more {kind}, strictly increasing"
     if isinstance(edges, str) or not isinstance(edges, Iterable):
         raise column._wrong("edges is not a list", allowed=allowed)
     values = tuple(edges)
     for value in values:
-        if not is_edge(value):
+        if number(value) is None:
             raise column._wrong(f"the edge {value!r} cannot be used", allowed=allowed)
     if len(values) < 2:
         raise column._wrong(f"there are {len(values)} edges", allowed=allowed)
-    check_increasing(column, values)
+    for before, after in itertools.pairwise(values):
+        if not number(before) < number(after):
+            raise column._wrong(f"the edge {after!s} follows {before!s}", allowed=allowed)
     return values
-
-
-def check_increasing(column: Column, edges: tuple[Any, ...]) -> None:
-    """Raise ``SchemaError`` unless each edge is larger than the one before."""
-    for before, after in itertools.pairwise(edges):
-        if not before < after:
-            raise column._wrong(f"the edge {after!s} follows {before!s}", allowed="strictly increasing edges")
 
 
 def number_text(value: float) -> str:
