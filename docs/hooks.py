@@ -1,6 +1,7 @@
 """MkDocs hooks: pages that are made from the code, so that they cannot fall behind it.
 
 * ``reference/api/<part>.md``: a subpackage's README and its public names.
+* The tables of ``reference/configuration.md``: the program's own table of keys.
 * ``reference/commands.md``: the text of every ``dpstream ... --help``.
 * ``project/*.md``: the documents that stand at the top of the repository.
 """
@@ -17,12 +18,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from dpstream import cli
+from dpstream.config.keys import SECTIONS, keys_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "dpstream"
 PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md"}
 #: Modules of the top level that users meet.
 MODULES = ("errors", "mechanism")
+_KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
 
@@ -31,6 +34,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for uri, content in pages():
         files.append(File.generated(config, uri, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the tables of keys where a page asks for them."""
+    return _KEYS.sub(lambda match: "\n\n".join(keys_table(name) for name in match[1].split()), markdown)
+
+
+def keys_table(section: str) -> str:
+    """One section of ``dpstream.toml``: heading, purpose, and a row per key."""
+    lines = [
+        f"## `[{section}]`",
+        "",
+        SECTIONS[section],
+        "",
+        "| key | allowed | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    for key in keys_of(section).values():
+        default = "required" if key.default is None else f"{key.default} ({key.reason})"
+        only = f" Only with {key.mechanisms[0]}." if len(key.mechanisms) == 1 else ""
+        cells = (f"`{key.name}`", key.allowed, default, key.meaning + only)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -144,7 +144,7 @@ def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
     age = table["age"].to_numpy()
     assert np.nanmean(age[step >= 180]) > np.nanmean(age[step < 60]) + 5
     regions = table["region"].to_numpy()
-    assert (regions[step == 0] == "north").mean() > 0.5 > 0.2 > (regions[step == 30] == "north").mean()
+    assert (regions[step == 1] == "north").mean() > 0.5 > 0.2 > (regions[step == 31] == "north").mean()
 
 
 @pytest.mark.parametrize(

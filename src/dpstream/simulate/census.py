@@ -30,6 +30,7 @@ _SCHOOLING = np.array([0.3, 1.0, 0.8, 1.2, 1.8, 2.2, 3.0, 3.6])
 
 _SOURCE = """\
 time_column = "step"
+start = 1
 late = "error"
 """
 
@@ -89,7 +90,7 @@ One row an interview, one step a day of interviews. Columns: `step` (time), `reg
 
 
 def _interviews(rows: int, step: int, generator: np.random.Generator) -> Frame:
-    """The people who are interviewed at one step."""
+    """The people who are interviewed at one step (here counted from 0, in the files from 1)."""
     count = int(generator.poisson(rows))
     reach = 1 - np.exp(-step / 150)
     where = (step / ROUND * len(REGION) - np.arange(len(REGION)) + len(REGION) / 2) % len(REGION)
@@ -120,7 +121,7 @@ def _interviews(rows: int, step: int, generator: np.random.Generator) -> Frame:
     income = generator.random(count) < 1 / (1 + np.exp(-score))
     hours = np.where(generator.random(count) < 0.01, 98, hours)
     return {
-        "step": np.full(count, step, dtype=np.int64),
+        "step": np.full(count, step + 1, dtype=np.int64),
         "region": REGION[region],
         "age": with_odd_values(generator, age, missing=0.01),
         "sex": SEX[sex],

@@ -17,7 +17,7 @@ __all__ = ["CHANGE_AT", "EVICTIONS", "START"]
 
 #: A Monday: the first day of the first week.
 START = np.datetime64("2020-01-06")
-#: Week in which notices for unpaid rent are suspended.
+#: Week, counted from 0, in which notices for unpaid rent are suspended.
 CHANGE_AT = 40
 
 AREAS = np.array(["10101", "10102", "10103", "10104", "10105", "10106", "10107", "10108", "10109", "10110"])
@@ -78,7 +78,7 @@ One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` o
 `district`, four flags for the causes, `bedrooms`, `rent`.
 
 - **Drift.** A yearly season, areas that grow and shrink, rents that rise by about 5 % a year.
-- **Change of policy.** From week {CHANGE_AT} (counted from 0) most notices for unpaid rent stop, and owner
+- **Change of policy.** From step {CHANGE_AT + 1} on most notices for unpaid rent stop, and owner
   move-ins rise; the old level comes back over the following year.
 - **Deletions.** Some notices are withdrawn within {_OPEN_WEEKS} weeks: the row comes again with
   `op = delete`.
