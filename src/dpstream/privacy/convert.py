@@ -28,7 +28,8 @@ __all__ = [
 
 # Relative rounding errors of the few operations below are near 1e-15; this is a thousand times that.
 _SLACK = 1e-12
-_LEAST_DELTA = 1e-300
+# Deltas below 10^-300 are refused, and no reported delta is below this (exp would round to 0).
+_LEAST_DELTA = 1e-301
 
 
 def pure_to_zcdp(budget: PureDP) -> ZCDP:
@@ -154,13 +155,12 @@ def _delta_bound(rho: float, epsilon: float) -> float:
     a = math.exp(high)
     terms = (a * (a + 1) * rho, -a * epsilon, -(a + 1) * math.log1p(1 / a), -math.log(a))
     exponent = math.fsum(terms) + _SLACK * (1.0 + sum(abs(term) for term in terms))
-    # Never below the smallest delta that can be asked for: exp would round to 0.
     return 1.0 if exponent >= 0 else max(math.exp(exponent), _LEAST_DELTA)
 
 
 def _delta(value: Amount) -> Fraction:
     exact = exact_amount(value, where="delta")
-    if not Fraction(_LEAST_DELTA) <= exact < 1:
+    if not Fraction(1, 10**300) <= exact < 1:
         raise BudgetError("delta is out of range", where="delta", allowed="from 1e-300 to below 1")
     return exact
 

@@ -1,0 +1,91 @@
+"""Statistical comparison shared by the sampler tests.
+
+Every statistical test of this folder draws from the operating system and fails below P_LOW. There are
+fewer than 200 such comparisons, so a correct program fails one run in more than 10^6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+P_LOW = 1e-9
+#: What a wrong law has to reach in a negative control.
+P_CERTAIN = 1e-12
+
+Cdf = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+
+
+def one_sample(samples: NDArray[np.int64], cdf: Cdf, bins: int = 40) -> float:
+    """Chi-square p-value of integer samples against a distribution function, about equal bins."""
+    span = int(np.abs(samples).max()) + 1
+    # Bin edges from the law, not from the data: bisection for the quantiles.
+    edges: list[int] = []
+    for quantile in np.linspace(0, 1, bins + 1)[1:-1]:
+        low, high = -8 * span - 64, 8 * span + 64
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if cdf(np.array([middle]))[0] >= quantile else (middle, high)
+        edges.append(high)
+    cuts = np.unique(edges)
+    expected = np.diff(np.concatenate([[0.0], cdf(cuts), [1.0]])) * len(samples)
+    observed = np.bincount(np.searchsorted(cuts, samples), minlength=len(cuts) + 1).astype(float)
+    keep = expected >= 20
+    if not keep.all():  # one pooled cell for the rare ones
+        expected = np.append(expected[keep], expected[~keep].sum())
+        observed = np.append(observed[keep], observed[~keep].sum())
+        keep = expected > 0
+        assert observed[~keep].sum() == 0
+        expected, observed = expected[keep], observed[keep]
+    if len(expected) == 1:
+        return 1.0
+    return float(stats.chisquare(observed, expected * (observed.sum() / expected.sum())).pvalue)
+
+
+def categorical(outcomes: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float:
+    """Chi-square p-value of outcomes against probabilities; rare outcomes are pooled."""
+    expected = probabilities * len(outcomes)
+    observed = np.bincount(outcomes, minlength=len(expected)).astype(float)
+    rare = expected < 20
+    if rare.any():
+        expected = np.append(expected[~rare], expected[rare].sum())
+        observed = np.append(observed[~rare], observed[rare].sum())
+        if expected[-1] < 20:
+            # Too rare for a chi-square cell: a plain tail bound for it, the rest conditionally.
+            tail = float(stats.poisson.sf(observed[-1] - 1, expected[-1])) if observed[-1] else 1.0
+            return min(tail, _chi_square(observed[:-1], expected[:-1]))
+    return _chi_square(observed, expected)
+
+
+def _chi_square(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    if len(expected) < 2:
+        return 1.0
+    return float(stats.chisquare(observed, expected * (observed.sum() / expected.sum())).pvalue)
+
+
+def two_samples(a: NDArray[np.int64], b: NDArray[np.int64], bins: int = 30) -> float:
+    """Chi-square p-value that two samples of equal size have one law."""
+    both = np.concatenate([a, b])
+    cuts = np.unique(np.quantile(both, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
+    table = np.array([np.bincount(np.searchsorted(cuts, x), minlength=len(cuts) + 1) for x in (a, b)])
+    table = table[:, table.sum(axis=0) >= 40]
+    return float(stats.chi2_contingency(table).pvalue)
+
+
+class Statistics:
+    """The comparisons and their thresholds, as a fixture (test modules do not import each other)."""
+
+    p_low = P_LOW
+    p_certain = P_CERTAIN
+    one_sample = staticmethod(one_sample)
+    two_samples = staticmethod(two_samples)
+    categorical = staticmethod(categorical)
+
+
+@pytest.fixture(scope="session")
+def statistics() -> type[Statistics]:
+    return Statistics
