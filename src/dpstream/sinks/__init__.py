@@ -1,1 +1,8 @@
-"""See README.md in this folder."""
+"""Where releases go, and how they are read back. See README.md in this folder."""
+
+from __future__ import annotations
+
+from dpstream.sinks.publisher import Publisher
+from dpstream.sinks.reader import read, read_catalogue, read_manifest
+
+__all__ = ["Publisher", "read", "read_catalogue", "read_manifest"]

@@ -1,1 +1,21 @@
-"""See README.md in this folder."""
+"""Durable streams: a plan, run exactly once per batch. See README.md in this folder."""
+
+from __future__ import annotations
+
+from dpstream.streams.batch import Batch
+from dpstream.streams.lock import StatePermissionWarning
+from dpstream.streams.release import MAX_CELLS, Answer, Marginal, Release
+from dpstream.streams.stream import LedgerEntry, Sink, Stream, open_stream
+
+__all__ = [
+    "MAX_CELLS",
+    "Answer",
+    "Batch",
+    "LedgerEntry",
+    "Marginal",
+    "Release",
+    "Sink",
+    "StatePermissionWarning",
+    "Stream",
+    "open_stream",
+]

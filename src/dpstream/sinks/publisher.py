@@ -1,0 +1,156 @@
+"""Released files in a directory: each step appears whole, is never changed, and survives a power loss."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpstream import durable
+from dpstream.errors import ConfigError, StoreDamagedError
+from dpstream.sinks.tables import FORMATS, Format, to_bytes
+
+__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Publisher", "step_name"]
+
+CATALOGUE = "catalogue.json"
+CODEBOOK = "codebook.json"
+MANIFEST = "manifest.json"
+_STEP = re.compile(r"step-(\d{6,})")
+_TEMPORARY = re.compile(r"\.step-\d{6,}\.tmp")
+
+
+def step_name(step: int) -> str:
+    """Name of a step's directory.
+
+    >>> step_name(17)
+    'step-000017'
+    """
+    return f"step-{step:06d}"
+
+
+class Publisher:
+    """Writes a stream's releases below ``directory``; one stream, one directory.
+
+    ::
+
+        catalogue.json                 all steps, with the hashes of their manifests
+        codebook.json                  columns, labels, bins
+        step-000017/table.parquet      (or table.csv)
+        step-000017/manifest.json
+
+    A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be
+    repeated after a crash; what is already there has to be equal, byte for byte.
+
+    Errors:
+        ConfigError: an unknown format. StoreDamagedError: files that differ from what was committed.
+        OSError: the disk is full or fails (the stream turns it into a StoreError).
+    """
+
+    def __init__(self, directory: str | Path, *, format: Format = "parquet") -> None:
+        if format not in FORMATS:
+            raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
+        self._directory = Path(directory)
+        self._format: Format = format
+
+    @property
+    def directory(self) -> Path:
+        """Where the releases are."""
+        return self._directory
+
+    @property
+    def table_name(self) -> str:
+        """Name of the table's file in each step's directory."""
+        return f"table.{self._format}"
+
+    def render(self, table: Any) -> dict[str, bytes]:
+        """A table as named files."""
+        return {self.table_name: to_bytes(table, self._format)}
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """SHA-256 of the manifest of every step that is here, by catalogue or by directory.
+
+        Errors:
+            StoreDamagedError: the catalogue cannot be read, belongs to another stream, or a step lacks
+                its manifest.
+        """
+        found: dict[int, str] = {}
+        if not self._directory.is_dir():
+            return found
+        catalogue = self._directory / CATALOGUE
+        if catalogue.exists():
+            found = self._catalogued(catalogue, stream_id)
+        for entry in self._directory.iterdir():
+            match = _STEP.fullmatch(entry.name)
+            if match is None:
+                continue
+            try:
+                digest = hashlib.sha256((entry / MANIFEST).read_bytes()).hexdigest()
+            except FileNotFoundError:
+                raise StoreDamagedError("the manifest is missing", where=str(entry)) from None
+            if found.setdefault(int(match[1]), digest) != digest:
+                raise StoreDamagedError("the manifest is not the catalogued one", where=str(entry))
+        return found
+
+    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
+        """Put all files of a step in place at once."""
+        self._prepare_directory()
+        final = self._directory / step_name(step)
+        if not final.exists():
+            temporary = self._directory / f".{final.name}.tmp"
+            temporary.mkdir(mode=0o755)
+            for name, data in files.items():
+                durable.write_file(temporary / name, data, mode=0o644)
+            durable.sync_directory(temporary)
+            durable.rename(temporary, final)
+        else:
+            self._require_equal(final, files)
+        durable.sync_directory(self._directory)
+
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove a step's table and keep its manifest."""
+        folder = self._directory / step_name(step)
+        for name in names:
+            durable.unlink(folder / name)
+        durable.sync_directory(folder)
+
+    def write_public(self, name: str, data: bytes) -> None:
+        """Write the catalogue or the codebook, if it is not there already."""
+        self._prepare_directory()
+        path = self._directory / name
+        if not path.exists() or path.read_bytes() != data:
+            durable.replace_file(path, data, mode=0o644)
+
+    def _prepare_directory(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for entry in self._directory.iterdir():
+            if _TEMPORARY.fullmatch(entry.name):
+                shutil.rmtree(entry)
+
+    def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
+        present = {entry.name: entry.read_bytes() for entry in final.iterdir()}
+        if present != dict(files):
+            names = sorted(n for n in present.keys() | files.keys() if present.get(n) != files.get(n))
+            raise StoreDamagedError(
+                f"{', '.join(names)} differ from what was committed",
+                where=str(final),
+                allowed="the same bytes",
+            )
+
+    def _catalogued(self, path: Path, stream_id: str) -> dict[int, str]:
+        try:
+            catalogue = json.loads(path.read_bytes())
+            owner = catalogue["stream_id"]
+            found = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue["steps"]}
+        except (ValueError, KeyError, TypeError):
+            raise StoreDamagedError("the catalogue cannot be read", where=str(path)) from None
+        if owner != stream_id:
+            raise StoreDamagedError(
+                "these releases belong to another stream",
+                where=str(path),
+                allowed="the state they were made from, or a directory of its own for each stream",
+            )
+        return found

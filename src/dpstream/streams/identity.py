@@ -1,0 +1,123 @@
+"""What a stream is pinned to: the public facts that may not change between steps, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dpstream.errors import BudgetError, ConfigError
+from dpstream.mechanism import StreamPlan
+
+if TYPE_CHECKING:
+    from dpstream.schema import Schema
+
+__all__ = ["canonical_json", "plan_facts", "plan_hash", "require_same_plan", "spent_per_step"]
+
+
+def canonical_json(value: Any) -> bytes:
+    """One spelling per value: sorted keys, no blanks, UTF-8, no NaN."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def plan_facts(plan: StreamPlan, schema: Schema, name: str) -> dict[str, Any]:
+    """Everything public that the guarantee rests on, JSON-able and exact.
+
+    Errors:
+        BudgetError: the plan's parts do not add up to its budget.
+        ConfigError: the plan was made for another domain than the schema's.
+    """
+    if plan.domain != schema.domain:
+        raise ConfigError(
+            "the plan was calibrated for other columns than the schema's",
+            where="stream",
+            allowed=", ".join(
+                f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
+            ),
+        )
+    spent_per_step(plan)
+    return {
+        "stream": name,
+        "mechanism": plan.name,
+        "options": plan.options(),
+        "budget": plan.budget.as_dict(),
+        "unit": plan.unit.name,
+        "horizon": plan.horizon,
+        "parts": [
+            {
+                "name": part.name,
+                "times": part.times,
+                "amount": str(part.budget.amount),
+                "total": str(part.total),
+                "detail": part.detail,
+            }
+            for part in plan.parts()
+        ],
+        "schema": {
+            "fingerprint": schema.fingerprint(),
+            "columns": json.loads(json.dumps({c.name: c.spec() for c in schema.columns}, default=str)),
+        },
+    }
+
+
+def spent_per_step(plan: StreamPlan) -> Fraction:
+    """What a step costs each unit in it: the sum of the parts, which has to be the budget, exactly.
+
+    Errors:
+        BudgetError: the parts add up to something else, or use another definition of privacy.
+    """
+    total = Fraction(0)
+    for part in plan.parts():
+        if type(part.budget) is not type(plan.budget):
+            raise BudgetError(f"part {part.name!r} is not accounted as {plan.budget}", where="plan")
+        total += part.total
+    if total != plan.budget.amount:
+        raise BudgetError(f"the parts add up to {total}", where="plan", allowed=f"exactly {plan.budget}")
+    return total
+
+
+def plan_hash(facts: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON; public."""
+    return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
+
+
+def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
+    """The stored stream goes on only under the facts that it began with.
+
+    Errors:
+        ConfigError: names every difference.
+    """
+    # Through JSON, so that tuples and lists compare alike.
+    differences = _differences(stored, json.loads(canonical_json(given)), "")
+    if differences:
+        shown = "; ".join(differences[:5]) + ("; ..." if len(differences) > 5 else "")
+        raise ConfigError(
+            f"this state belongs to another plan: {shown}",
+            where=where,
+            allowed="the plan it was started with, or another state directory (a new stream spends anew)",
+        )
+
+
+def _differences(old: Any, new: Any, path: str) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found: list[str] = []
+        for key in sorted(old.keys() | new.keys()):
+            inner = f"{path}.{key}" if path else str(key)
+            if key not in new:
+                found.append(f"{inner} is gone")
+            elif key not in old:
+                found.append(f"{inner} is new")
+            else:
+                found += _differences(old[key], new[key], inner)
+        return found
+    if old == new:
+        return []
+    return [f"{path} was {_short(old)} and is {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,103 @@
+"""The state directory: owner only, and one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import warnings
+from pathlib import Path
+
+from dpstream.errors import ConfigError, StoreError, StoreLockedError
+
+__all__ = ["StateDirectory", "StatePermissionWarning"]
+
+
+class StatePermissionWarning(UserWarning):
+    """The secret state was readable by others; its permissions were repaired."""
+
+
+class StateDirectory:
+    """Holds the directory and its exclusive lock until ``close``.
+
+    The lock is ``flock`` on the directory itself: there is no lock file that could be deleted, and the
+    kernel releases it when the process dies. Local file systems only.
+
+    Errors:
+        StoreLockedError: another stream object (any process) holds the directory.
+        ConfigError: the path is a file, or a directory with something else in it.
+        StoreError: the permissions belong to somebody else.
+    """
+
+    def __init__(self, path: Path, *, database: str) -> None:
+        self.path = path.absolute()
+        self.database = self.path / database
+        self._create()
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._lock()
+            self._check_content()
+            self.repair_permissions()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def repair_permissions(self) -> None:
+        """Directory 0700, files 0600: private counts are in them. Repairs warn once per path."""
+        for path, mode in [(self.path, 0o700), *((entry, 0o600) for entry in sorted(self.path.iterdir()))]:
+            try:
+                found = stat.S_IMODE(path.lstat().st_mode)
+                if found & ~mode == 0 or path.is_symlink():
+                    continue
+                path.chmod(mode)
+            except FileNotFoundError:
+                continue
+            except PermissionError:
+                raise StoreError(
+                    f"its permissions are {found:04o} and belong to another user",
+                    where=str(path),
+                    allowed=f"{mode:04o}, owned by the user who runs the stream",
+                ) from None
+            warnings.warn(
+                f"{path}: permissions were {found:04o} and are now {mode:04o}; "
+                "others may have read private counts",
+                StatePermissionWarning,
+                stacklevel=5,
+            )
+
+    def _create(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(
+                "is not a directory", where=str(self.path), allowed="a state directory"
+            ) from None
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLockedError(
+                "another process (or another stream object in this one) has this stream open; "
+                "wait until it ends or stop it; there is no lock file to delete",
+                where=str(self.path),
+            ) from None
+
+    def _check_content(self) -> None:
+        strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
+        if strangers:
+            raise ConfigError(
+                f"holds files that are not a stream's state, such as {min(strangers)!r}",
+                where=str(self.path),
+                allowed="an empty directory, or the state of this stream",
+            )
+
+    def _is_ours(self, name: str) -> bool:
+        return name.removeprefix(".").startswith((self.database.name, "head.json"))

@@ -1,0 +1,123 @@
+"""Manifests: what a release says about itself. Every field is public.
+
+No input hash, no clock, no size of anything private: only the plan, the step, and the released files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import dpstream
+from dpstream.mechanism import StreamPlan
+from dpstream.privacy.budget import PureDP
+from dpstream.privacy.unit import Event
+
+__all__ = ["MANIFEST_FORMAT", "Facts", "build_manifest", "catalogue_bytes", "pretty_json"]
+
+MANIFEST_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What changes from one manifest of a stream to the next."""
+
+    step: int
+    period: str | None
+    total: float
+    rows: int
+    sampling_seed: int
+    files: dict[str, bytes]
+    made_with_test_seed: bool
+
+
+def pretty_json(value: Any) -> bytes:
+    """JSON for people and programs: stable order, one key a line."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def build_manifest(
+    plan: StreamPlan, pinned: dict[str, Any], plan_hash: str, stream_id: str, facts: Facts
+) -> bytes:
+    """The manifest of one step; ``pinned`` are the facts the whole stream is pinned to."""
+    manifest = {
+        "format": MANIFEST_FORMAT,
+        "stream": pinned["stream"],
+        "stream_id": stream_id,
+        "step": facts.step,
+        "period": facts.period,
+        "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts)},
+        "unit": {"name": plan.unit.name, "words": plan.unit.describe()},
+        "relation": plan.unit.relation,
+        "spent": _spent(plan),
+        "mechanism": {"name": plan.name, "options": pinned["options"], "parts": pinned["parts"]},
+        "horizon": plan.horizon,
+        "schema": pinned["schema"]["fingerprint"],
+        "plan_hash": plan_hash,
+        "program": {"name": "dpstream", "version": dpstream.__version__},
+        "rows": _rows(facts.total),
+        "rows_in_table": facts.rows,
+        "sampling_seed": facts.sampling_seed,
+        "files": {
+            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+            for name, data in sorted(facts.files.items())
+        },
+        "made_with_test_seed": facts.made_with_test_seed,
+    }
+    return pretty_json(manifest)
+
+
+def _rows(total: float) -> int:
+    return max(0, round(total))
+
+
+def _spent(plan: StreamPlan) -> dict[str, Any]:
+    """Every step costs each unit in it the whole budget; a unit of an event relation is in one step only."""
+    amount = str(plan.budget.amount)
+    if isinstance(plan.unit, Event):
+        composition = (
+            "parallel over steps: every event is in one step, so the total is that of any single step"
+        )
+    else:
+        composition = "the whole-stream budget, charged in full at the first step"
+    return {"step": amount, "total": amount, "planned": amount, "composition": composition}
+
+
+def _words(plan: StreamPlan, facts: Facts) -> str:
+    definition = "pure differential privacy" if isinstance(plan.budget, PureDP) else "zero-concentrated DP"
+    words = (
+        f"All releases of this stream up to and including step {facts.step}, taken together, satisfy "
+        f"{definition} with {plan.budget}; what is protected is {plan.unit.describe()}."
+    )
+    if facts.made_with_test_seed:
+        return (
+            "NO GUARANTEE: this stream was made with a test seed, whose noise can be predicted. "
+            "With real entropy it would read: " + words
+        )
+    return words
+
+
+def catalogue_bytes(
+    pinned: dict[str, Any], plan_hash: str, stream_id: str, rows: list[tuple[int, str, bytes]]
+) -> bytes:
+    """The catalogue of all published steps.
+
+    ``rows``: (step, publication, manifest). ``state`` says what a step's release is: a ``full`` table, a
+    ``change`` against the step before, or ``withdrawn``; ``kept`` whether its table is still there.
+    """
+    steps = [
+        {
+            "step": step,
+            "state": "full",
+            "kept": publication in ("pending", "published"),
+            "manifest_sha256": hashlib.sha256(manifest).hexdigest(),
+        }
+        for step, publication, manifest in rows
+    ]
+    head = {"format": 1, "stream": pinned["stream"], "stream_id": stream_id, "plan_hash": plan_hash}
+    lines = ",\n".join("  " + json.dumps(entry) for entry in steps)
+    body = f"[\n{lines}\n ]" if steps else "[]"
+    text = json.dumps(head, indent=1, ensure_ascii=False)
+    return f'{text[:-2]},\n "steps": {body}\n}}\n'.encode()

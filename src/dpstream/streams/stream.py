@@ -1,0 +1,428 @@
+"""A live stream: one durable, exactly-once step after another. See README.md for the protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from dpstream.errors import ConfigError, HorizonError, StepError, StoreDamagedError, StoreError
+from dpstream.mechanism import StreamPlan, Synthesis
+from dpstream.privacy.randomness import Randomness
+from dpstream.schema.codebook import codebook
+from dpstream.streams import container
+from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
+from dpstream.streams.database import file_errors
+from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
+from dpstream.streams.manifest import Facts, build_manifest, catalogue_bytes, pretty_json
+from dpstream.streams.release import Release, draw_table
+from dpstream.streams.store import Prepared, Reservation, Step, Store
+
+if TYPE_CHECKING:
+    from dpstream.privacy.budget import Budget
+    from dpstream.schema import Schema
+    from dpstream.tables import EncodedBatch
+
+__all__ = ["LedgerEntry", "Sink", "Stream", "open_stream"]
+
+_log = logging.getLogger("dpstream.streams")
+_MANIFEST = "manifest.json"
+
+
+class Sink(Protocol):
+    """Where committed releases go (``dpstream.sinks.Publisher``). Calls may be repeated after a crash."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def table_name(self) -> str:
+        """Name of the table's file, for the codebook."""
+        ...
+
+    def render(self, table: Any) -> dict[str, bytes]:
+        """A table as named files."""
+        ...
+
+    def published(self, stream_id: str) -> Mapping[int, str]:
+        """SHA-256 of the manifest of every step that is there."""
+        ...
+
+    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
+        """Put all files of a step in place, durably and at once; the same bytes again are fine."""
+        ...
+
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove a step's table and keep its manifest."""
+        ...
+
+    def write_public(self, name: str, data: bytes) -> None:
+        """Write the catalogue or the codebook (readers see the old file or the new one)."""
+        ...
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What one step cost each unit in it; ``parts`` as the plan stated them, amounts exact."""
+
+    step: int
+    definition: str
+    spent: Fraction
+    parts: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class _Policy:
+    keep: int | None
+    max_rows: int
+
+
+def open_stream(
+    plan: StreamPlan,
+    schema: Schema,
+    path: str | Path,
+    *,
+    name: str = "stream",
+    randomness: Randomness | None = None,
+    publish_to: Sink | None = None,
+    keep: Literal["all"] | int = "all",
+    max_rows: int = 10_000_000,
+) -> Stream:
+    """Open the stream whose secret state lives in ``path``, or start it there.
+
+    Guarantee: what ``plan`` states, for everything that ever leaves the stream, crashes and repetitions
+    included, as long as nobody restores an old copy of the whole state directory.
+
+    Args:
+        plan: the calibrated mechanism. An existing state has to belong to the same plan.
+        schema: the public declaration behind ``plan.domain``.
+        path: a directory of its own (0700); never inside the releases.
+        name: of the stream, in manifests.
+        randomness: entropy of the operating system by default; a seeded one marks every manifest.
+        publish_to: where releases go; None keeps them in the state only (and they stay unpublished).
+        keep: how many of the last steps keep table and model; ``"all"`` by default.
+        max_rows: a released table is cut at this many rows (a public rule on a noisy number; the manifest
+            gives both).
+
+    Errors:
+        ConfigError: another plan or a bad argument. StoreLockedError: somebody has it open.
+        StoreDamagedError: the state contradicts itself or the published catalogue.
+        StoreFormatError: written by a newer version.
+    """
+    if isinstance(keep, bool) or not (keep == "all" or (isinstance(keep, int) and keep >= 1)):
+        raise ConfigError(f"keep = {keep!r}", where="stream", allowed='"all" or a number from 1')
+    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
+        raise ConfigError(f"max_rows = {max_rows!r}", where="stream", allowed="a number from 1")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
+    schema.require_confirmed(name)
+    policy = _Policy(None if keep == "all" else keep, max_rows)
+    return Stream(plan, schema, Path(path), name, randomness or Randomness.system(), publish_to, policy)
+
+
+class Stream:
+    """A live stream; made by ``open_stream`` or ``plan.open``. Close it, or use ``with``.
+
+    One process, one thread. A forked child cannot use it.
+    """
+
+    def __init__(
+        self,
+        plan: StreamPlan,
+        schema: Schema,
+        path: Path,
+        name: str,
+        randomness: Randomness,
+        sink: Sink | None,
+        policy: _Policy,
+    ) -> None:
+        self._plan = plan
+        self._schema = schema
+        self._randomness = randomness
+        self._sink = sink
+        self._policy = policy
+        self._process = os.getpid()
+        self._state: Any = None
+        self._facts = plan_facts(plan, schema, name)
+        self._plan_hash = plan_hash(self._facts)
+        self._check_places(path)
+        self._store = Store(path, self._facts, self._genesis)
+        try:
+            self._stream_id = self._store.meta["stream_id"].hex()
+            self._load_state()
+            self._check_sink()
+            self._publish_pending()
+        except BaseException:
+            self._store.close()
+            raise
+
+    # Public facts
+
+    @property
+    def path(self) -> Path:
+        """The state directory."""
+        return self._store.path
+
+    @property
+    def last_step(self) -> int:
+        """Number of committed steps."""
+        return self._store.last_step
+
+    @property
+    def plan(self) -> StreamPlan:
+        """The calibrated mechanism."""
+        return self._plan
+
+    @property
+    def spent(self) -> Budget:
+        """What the releases so far cost one unit: every unit is in one step (parallel composition), so this
+        is the largest step's cost, the whole budget after the first step."""
+        amount = max((entry.spent for entry in self.ledger()), default=Fraction(0))
+        return type(self._plan.budget)(amount)
+
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """What every step cost."""
+        return tuple(
+            LedgerEntry(step, definition, Fraction(spent), tuple(json.loads(parts)))
+            for step, definition, spent, parts in self._store.ledger()
+        )
+
+    def release(self, step: int | None = None) -> Release:
+        """A committed release; the last one by default.
+
+        Errors:
+            StepError: there is no such step.
+        """
+        wanted = self.last_step if step is None else step
+        found = self._store.find(step=wanted)
+        if found is None:
+            raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
+        return self._release(found)
+
+    # The step
+
+    def step(self, batch: Batch, batch_id: str, period: str | None = None) -> Release:
+        """Spend once, advance by one batch, and publish.
+
+        Args:
+            batch: the private records that arrive and leave. An empty batch is a step like any other.
+            batch_id: the owner's name for it. The same id with the same records (in any order) gives the
+                stored release again: nothing is drawn and nothing is spent.
+            period: what the step stands for, such as ``"2026-W01"``; public, goes into the manifest.
+
+        Errors:
+            DataError, SchemaError: the records do not fit; nothing was spent.
+            StepError: the id was used for other records; or a step was reserved before a crash for another
+                batch (see ``discard_reservation``).
+            HorizonError: the plan pays for no further step.
+            StoreError: the disk failed. If the step was committed, it is published on the next call or open.
+
+        Cost: the plan's step, two commits, and the files' fsyncs.
+        """
+        self._check_process()
+        _check_text(batch_id, "batch_id")
+        if period is not None:
+            _check_text(period, "period")
+        encoded, inserts, deletes = encode_batch(batch, self._schema)
+        content = self._store.fingerprint(canonical_bytes(self._schema.domain, inserts, deletes))
+        self._publish_pending()
+        known = self._store.find(batch_id=batch_id)
+        if known is not None:
+            return self._repeated(known, content)
+        reservation = self._reserve(batch_id, content)
+        self._commit_and_publish(self._compute(reservation, encoded, period))
+        committed = self._store.find(step=reservation.step)
+        if committed is None:
+            raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
+        return self._release(committed)
+
+    def discard_reservation(self) -> None:
+        """Give up a step that was reserved but never committed, so that another batch can take its place.
+
+        Nothing of it left the process (releases leave only after the commit), so nothing was spent. It is
+        not done silently, because a batch that reads differently after a crash is usually a source that
+        is not stable, and that is the owner's to decide.
+        """
+        self._check_process()
+        self._store.release_reservation()
+
+    def close(self) -> None:
+        """Give up the state directory. Leaves nothing half done."""
+        self._store.close()
+        self._state = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Inside
+
+    def _reserve(self, batch_id: str, content: bytes) -> Reservation:
+        step = self.last_step + 1
+        horizon = self._plan.horizon
+        if horizon is not None and step > horizon:
+            raise HorizonError(f"the plan pays for {horizon} steps and all are done", where=f"step {step}")
+        wanted = Reservation(step, batch_id, content)
+        held = self._store.reservation()
+        if held is None:
+            self._store.reserve(wanted)
+            _log.info("step %d: reserved", step)
+        elif held != wanted:
+            same = held.batch_id == batch_id
+            what = "other records under this id" if same else f"the batch {held.batch_id!r}"
+            raise StepError(
+                f"step {step} was reserved for {what} when the process stopped",
+                where=f"batch {batch_id!r}",
+                allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
+            )
+        return wanted
+
+    def _compute(self, reservation: Reservation, encoded: EncodedBatch, period: str | None) -> Prepared:
+        """The whole result in memory; on failure the stream stands where it stood before."""
+        done = False
+        try:
+            if self._state is None:
+                self._load_state()
+            synthesis = self._plan.step(self._state, encoded, self._randomness)
+            prepared = self._prepare(reservation, synthesis, period)
+            done = True
+            return prepared
+        finally:
+            if not done:
+                self._state = None
+                self._store.release_reservation()
+
+    def _prepare(self, reservation: Reservation, synthesis: Synthesis, period: str | None) -> Prepared:
+        seed = int(self._randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
+        rows = min(max(0, round(synthesis.total)), self._policy.max_rows)
+        files: dict[str, bytes] = {}
+        if self._sink is not None:
+            files = self._sink.render(draw_table(synthesis, self._schema, rows, seed))
+        test_seed = not self._randomness.secure or self._store.used_test_seed()
+        facts = Facts(reservation.step, period, synthesis.total, rows, seed, files, test_seed)
+        return Prepared(
+            reservation=reservation,
+            definition=str(self._plan.budget.as_dict()["definition"]),
+            spent=str(spent_per_step(self._plan)),
+            parts=canonical_json(self._facts["parts"]),
+            state=container.dump(self._plan.pack_state(self._state)),
+            synthesis=container.dump(synthesis.pack()),
+            manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
+            files=files,
+            test_seed=test_seed,
+            publication="unpublished" if self._sink is None else "pending",
+            keep=self._policy.keep,
+        )
+
+    def _commit_and_publish(self, prepared: Prepared) -> None:
+        """The order that the guarantee rests on: nothing leaves before it is durable."""
+        self._store.commit_step(prepared)
+        self._store.write_head()
+        _log.info("step %d: committed", prepared.reservation.step)
+        self._publish_pending()
+
+    def _publish_pending(self) -> None:
+        """Publish from committed rows; repeatable at every point."""
+        if self._sink is None:
+            return
+        pending = self._store.in_publication("pending")
+        expiring = self._store.in_publication("expiring")
+        if not pending and not expiring:
+            return
+        with file_errors(
+            "the release could not be written and will be on the next try", self._sink.directory
+        ):
+            for step in pending:
+                found = self._store.find(step=step)
+                if found is not None:
+                    self._sink.publish(step, {**self._store.files(step), _MANIFEST: found.manifest})
+            self._write_catalogue(self._sink)
+            for step in expiring:
+                self._sink.expire(step, self._store.file_names(step))
+        self._store.mark_published(pending, expiring)
+        for step in pending:
+            _log.info("step %d: published", step)
+
+    def _write_catalogue(self, sink: Sink) -> None:
+        rows = [row for row in self._store.publications() if row[1] not in ("unpublished", "dropped")]
+        descriptor = codebook(self._schema, self._facts["stream"], sink.table_name)
+        sink.write_public("codebook.json", pretty_json(descriptor))
+        sink.write_public(
+            "catalogue.json", catalogue_bytes(self._facts, self._plan_hash, self._stream_id, rows)
+        )
+
+    def _check_sink(self) -> None:
+        """A published step that the ledger does not know means that the state was rolled back."""
+        if self._sink is None:
+            return
+        with file_errors("the releases could not be read", self._sink.directory):
+            for step, digest in sorted(self._sink.published(self._stream_id).items()):
+                found = self._store.find(step=step)
+                if found is None:
+                    raise StoreDamagedError(
+                        f"step {step} is published, but the ledger ends at step {self.last_step}: "
+                        "the state was rolled back, and continuing would spend the budget twice",
+                        where=str(self._sink.directory),
+                        allowed="the newest state, or a new stream with its own releases directory",
+                    )
+                if hashlib.sha256(found.manifest).hexdigest() != digest:
+                    raise StoreDamagedError(
+                        f"the published manifest of step {step} is not the committed one",
+                        where=str(self._sink.directory),
+                    )
+
+    def _check_places(self, path: Path) -> None:
+        if self._sink is None:
+            return
+        state, public = path.resolve(), self._sink.directory.resolve()
+        if state == public or public in state.parents or state in public.parents:
+            raise ConfigError(
+                "the secret state and the public releases lie inside each other",
+                where=str(path),
+                allowed="two separate directories",
+            )
+
+    def _genesis(self) -> tuple[bytes, bytes]:
+        stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
+        return stream_id, container.dump(self._plan.pack_state(self._plan.start()))
+
+    def _load_state(self) -> None:
+        packed = container.load(self._store.state(), where=f"{self.path} (state)")
+        self._state = self._plan.unpack_state(packed)
+
+    def _repeated(self, known: Step, content: bytes) -> Release:
+        if known.content != content:
+            raise StepError(
+                f"this id was used at step {known.step} for other records",
+                where=f"batch {known.batch_id!r}",
+                allowed="a new id for new records",
+            )
+        _log.info("step %d: repeated, the stored release is given", known.step)
+        return self._release(known)
+
+    def _release(self, found: Step) -> Release:
+        packed = self._store.synthesis(found.step)
+        synthesis = None
+        if packed is not None:
+            where = f"{self.path} (release {found.step})"
+            synthesis = self._plan.unpack_synthesis(container.load(packed, where=where))
+        return Release(found.step, found.batch_id, json.loads(found.manifest), synthesis, self._schema)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise StoreError(
+                "the stream was opened by the parent process", where=str(self.path), allowed="opening it here"
+            )
+
+
+def _check_text(value: str, where: str) -> None:
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")

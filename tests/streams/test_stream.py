@@ -1,0 +1,480 @@
+"""One stream's life: steps, repetition, refusals, damage."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream.errors import (
+    ConfigError,
+    DataError,
+    HorizonError,
+    LimitError,
+    StepError,
+    StoreDamagedError,
+    StoreError,
+    StoreFormatError,
+    StoreLockedError,
+)
+from dpstream.privacy import PureDP, Randomness
+from dpstream.schema import Categorical, Schema
+from dpstream.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.streams import Batch, StatePermissionWarning, Stream, database, open_stream
+
+
+def start(tmp_path: Path, *, plan: ToyPlan | None = None, publish: bool = True, **options: object) -> Stream:
+    sink = Publisher(tmp_path / "releases") if publish else None
+    return open_stream(plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, **options)
+
+
+def run(tmp_path: Path, steps: int, **options: object) -> None:
+    with start(tmp_path, **options) as stream:
+        for step in range(1, steps + 1):
+            stream.step(batch(step), f"b{step}", period=f"2026-W{step:02d}")
+
+
+def test_a_step_spends_once_and_tells_the_truth_about_itself(tmp_path: Path) -> None:
+    with start(tmp_path, name="evictions") as stream:
+        assert stream.spent == PureDP(Fraction(0))
+        release = stream.step(batch(1), "first", period="2026-W01")
+        assert stream.spent == PureDP(Fraction(1))
+        stream.step(batch(2), "second")
+        assert stream.spent == PureDP(Fraction(1)), "steps hold different events: parallel composition"
+        entries = stream.ledger()
+        assert [entry.step for entry in entries] == [1, 2]
+        assert sum(Fraction(part["total"]) for part in entries[0].parts) == entries[0].spent == 1
+    manifest = read_manifest(tmp_path / "releases", 1)
+    assert manifest == release.manifest
+    assert manifest["period"] == "2026-W01"
+    assert manifest["stream"] == "evictions"
+    assert manifest["guarantee"]["epsilon"] == "1"
+    assert manifest["relation"] == "add-remove"
+    assert manifest["rows"] == max(0, round(release.total))
+    assert manifest["made_with_test_seed"] is False
+    assert "first" not in json.dumps(manifest), "the owner's batch id stays inside"
+    table = read(tmp_path / "releases", 1)
+    assert table.num_rows == manifest["rows"]
+    assert table.schema == SCHEMA.arrow_schema()
+    assert release.sample().equals(table), "sampling with the published seed gives the published table"
+    assert read(tmp_path / "releases").equals(read(tmp_path / "releases", 2))
+
+
+def test_repeating_a_batch_gives_the_stored_release_and_draws_nothing(tmp_path: Path) -> None:
+    class Counting(Randomness):
+        drawn = 0
+
+        def draw(self, noise: object, size: int) -> np.ndarray:  # type: ignore[override]
+            Counting.drawn += 1
+            return super().draw(noise, size)  # type: ignore[arg-type]
+
+    with start(tmp_path, randomness=Counting.system()) as stream:
+        first = stream.step(batch(1), "a")
+        stream.step(batch(2), "b")
+        drawn = Counting.drawn
+        # The same records in another order are the same batch.
+        frame = {name: values[::-1] for name, values in batch(1).inserts.items()}
+        again = stream.step(Batch(frame), "a")
+        assert again.manifest == first.manifest
+        assert again.sample().equals(first.sample())
+        with pytest.raises(StepError, match="used at step 1 for other records"):
+            stream.step(batch(3), "a")
+        with pytest.raises(StepError, match="other records"):
+            stream.step(Batch(frame, frame), "a")
+        with pytest.raises(StepError, match="other records"):
+            stream.step(Batch(None, frame), "a")
+        assert stream.last_step == 2
+        assert Counting.drawn == drawn
+    with start(tmp_path) as stream:
+        assert stream.step(batch(2), "b").step == 2
+
+
+def test_state_continues_exactly_after_reopening(tmp_path: Path) -> None:
+    """With the same noise, a stream that is reopened at every step equals one that stays open."""
+    estimates = []
+    for reopen in (False, True):
+        home = tmp_path / str(reopen)
+        randomness = Randomness.seeded(5)
+        stream = start(home, randomness=randomness)
+        for step in range(1, 5):
+            release = stream.step(batch(step), f"b{step}")
+            if reopen:
+                stream.close()
+                stream = start(home, randomness=randomness)
+        stream.close()
+        estimates.append((release.marginal(["zip"]).values.tolist(), release.manifest))
+    assert estimates[0] == estimates[1]
+    assert estimates[0][1]["made_with_test_seed"] is True
+    with start(tmp_path / "True") as stream:
+        sticky = stream.step(batch(9), "real entropy").manifest
+    assert sticky["made_with_test_seed"] is True, "predictable noise stays in the sums"
+    assert sticky["guarantee"]["words"].startswith("NO GUARANTEE")
+
+
+def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        stream.step(batch(1), "a")
+        for bad in (
+            Batch({"zip": ["94102"]}),
+            Batch({"zip": ["94102"], "paid": ["perhaps"], "rent": [1]}),
+            Batch(np.zeros((2, 3), np.int64)),
+            Batch(np.full((2, 3), 99, np.int32)),
+            Batch(7),
+        ):
+            with pytest.raises((DataError, Exception), match=r".") as caught:
+                stream.step(bad, "b")
+            assert caught.value.__class__.__module__ == "dpstream.errors"
+            assert "perhaps" not in str(caught.value)
+        with pytest.raises(DataError, match="is not a batch"):
+            stream.step({"zip": []}, "b")  # type: ignore[arg-type]
+        for name in ("", " ", "x" * 201, "a\nb", 7, None):
+            with pytest.raises(ConfigError, match="batch_id"):
+                stream.step(batch(2), name)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="period"):
+            stream.step(batch(2), "b", period="\x00")
+        assert stream.last_step == 1
+        assert len(stream.ledger()) == 1
+        assert stream.step(batch(2), "b").step == 2
+
+
+def test_an_empty_batch_is_a_step_like_any_other(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        release = stream.step(Batch(), "nothing")
+        assert release.step == 1
+        assert len(stream.ledger()) == 1
+        assert stream.step(Batch(np.empty((0, 3), np.int32)), "nothing").step == 1
+        assert release.marginal(["zip"]).standard_error is not None
+
+
+def test_frames_of_every_kind_are_the_same_batch(tmp_path: Path) -> None:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    frame = batch(1).inserts
+    table = pa.table(frame)
+    with start(tmp_path) as stream:
+        stream.step(Batch(frame), "a")
+        for other in (table, pd.DataFrame(frame), pl.DataFrame(frame), SCHEMA.encode(table)):
+            assert stream.step(Batch(other), "a").step == 1
+
+
+def test_a_failing_mechanism_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    class Failing(ToyPlan):
+        fail = False
+
+        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
+            synthesis = super().step(state, batch, randomness)
+            if Failing.fail:
+                raise LimitError("a sum would pass 64 bits", where="counter")
+            return synthesis
+
+    with start(tmp_path, plan=Failing()) as stream:
+        stream.step(batch(1), "a")
+        Failing.fail = True
+        with pytest.raises(LimitError):
+            stream.step(batch(2), "b")
+        Failing.fail = False
+        assert stream.last_step == 1
+        release = stream.step(batch(3), "b")  # other records: nothing was kept of the failure
+        db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+        assert db.execute("SELECT count(*) FROM reservation").fetchone() == (0,)
+        db.close()
+        counted = stream._state.true.sum()
+        assert counted == 80, "the half-done step was not counted twice"
+        assert release.step == 2
+
+
+def test_horizon_is_enforced_before_anything_is_reserved(tmp_path: Path) -> None:
+    with start(tmp_path, plan=ToyPlan(horizon=2)) as stream:
+        stream.step(batch(1), "a")
+        stream.step(batch(2), "b")
+        with pytest.raises(HorizonError, match="pays for 2 steps"):
+            stream.step(batch(3), "c")
+        assert stream.step(batch(2), "b").step == 2, "a repetition is no new step"
+        assert stream.discard_reservation() is None
+
+
+def test_another_plan_is_refused_by_name(tmp_path: Path) -> None:
+    run(tmp_path, 1)
+    cases = [
+        (replace(ToyPlan(), budget=PureDP.of(2)), SCHEMA, "stream", 'budget.epsilon was "1" and is "2"'),
+        (replace(ToyPlan(), horizon=9), SCHEMA, "stream", "horizon was null and is 9"),
+        (replace(ToyPlan(), label="new"), SCHEMA, "stream", 'options.label was "plain" and is "new"'),
+        (ToyPlan(), SCHEMA, "other name", 'stream was "stream"'),
+    ]
+    wider = Schema([Categorical("zip", ["94102", "94103", "94110", "94117"]), *SCHEMA.columns[1:]])
+    cases.append((replace(ToyPlan(), domain=wider.domain), wider, "stream", "schema.columns.zip.values"))
+    for plan, schema, name, words in cases:
+        with pytest.raises(ConfigError, match="belongs to another plan") as caught:
+            open_stream(plan, schema, tmp_path / "state", name=name)
+        assert words in str(caught.value)
+    with pytest.raises(ConfigError, match="calibrated for other columns"):
+        open_stream(ToyPlan(), Schema(SCHEMA.columns[:2]), tmp_path / "elsewhere")
+    with start(tmp_path) as stream:
+        assert stream.last_step == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"keep": 0}, {"keep": True}, {"keep": "some"}, {"max_rows": 0}, {"name": ""}]
+)
+def test_bad_options(tmp_path: Path, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        start(tmp_path, **options)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from toy_stream import *\nfrom dpstream.streams import open_stream\n"
+        "from dpstream.errors import StoreLockedError\n"
+        "try:\n    open_stream(ToyPlan(), SCHEMA, sys.argv[1])\n"
+        "except StoreLockedError as error:\n    print(error)\n    sys.exit(4)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "state")]
+    with start(tmp_path) as stream:
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert other.returncode == 4, other.stderr
+        assert "another process" in other.stdout
+        with pytest.raises(StoreLockedError):
+            start(tmp_path)
+        child = os.fork()
+        if child == 0:
+            try:
+                stream.step(batch(1), "from the child")
+            except StoreError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with start(tmp_path, publish=False) as stream:
+        assert stream.last_step == 0
+    with pytest.raises(StoreError, match="closed"):
+        stream.step(batch(1), "x")
+
+
+def test_the_state_is_for_its_owner_only(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        run(tmp_path, 1)
+    finally:
+        os.umask(old)
+    state = tmp_path / "state"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(entry.stat().st_mode) for entry in state.iterdir()} == {0o600}
+    assert stat.S_IMODE((tmp_path / "releases" / "step-000001" / "table.parquet").stat().st_mode) == 0o644
+    state.chmod(0o755)
+    (state / "stream.sqlite").chmod(0o644)
+    with pytest.warns(StatePermissionWarning) as caught:
+        start(tmp_path).close()
+    assert len(caught) == 2
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert stat.S_IMODE((state / "stream.sqlite").stat().st_mode) == 0o600
+
+
+def test_places(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="is not a directory"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("x")
+    with pytest.raises(ConfigError, match=r"thesis\.tex"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "full")
+    for state, public in (("a", "a"), ("a/state", "a"), ("b", "b/releases")):
+        with pytest.raises(ConfigError, match="inside each other"):
+            open_stream(ToyPlan(), SCHEMA, tmp_path / state, publish_to=Publisher(tmp_path / public))
+
+
+def test_a_rolled_back_state_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 2)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    with start(tmp_path) as stream:
+        stream.step(batch(3), "b3")
+    newest = tmp_path / "newest"
+    (tmp_path / "state").rename(newest)
+    # The whole directory: only the published releases tell.
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+    with pytest.raises(StoreDamagedError, match="step 3 is published, but the ledger ends at step 2"):
+        start(tmp_path)
+    # Even when the catalogue is gone.
+    (tmp_path / "releases" / "catalogue.json").unlink()
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        start(tmp_path)
+    # The database alone: the head file tells, with or without releases.
+    shutil.copy(newest / "head.json", tmp_path / "state" / "head.json")
+    with pytest.raises(StoreDamagedError, match="the head file knows step 3"):
+        start(tmp_path, publish=False)
+    # A new stream must not take over the old one's releases.
+    (tmp_path / "releases" / "catalogue.json").unlink(missing_ok=True)
+    with pytest.raises(StoreDamagedError):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "fresh", publish_to=Publisher(tmp_path / "releases"))
+    shutil.rmtree(tmp_path / "state")
+    newest.rename(tmp_path / "state")
+    with start(tmp_path) as stream:
+        assert stream.last_step == 3
+
+
+def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, 1)
+    with pytest.raises(StoreDamagedError, match="another stream"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "b", publish_to=Publisher(tmp_path / "releases"))
+    manifest = tmp_path / "releases" / "step-000001" / "manifest.json"
+    good = manifest.read_bytes()
+    manifest.write_bytes(good.replace(b'"step": 1', b'"step": 9'))
+    with pytest.raises(StoreDamagedError, match="manifest is not the catalogued one"):
+        start(tmp_path)
+    with pytest.raises(StoreDamagedError, match="published hash"):
+        read(tmp_path / "releases", 1)
+    manifest.write_bytes(good)
+    (tmp_path / "releases" / "catalogue.json").write_text("{")
+    with pytest.raises(StoreDamagedError, match="catalogue cannot be read"):
+        start(tmp_path)
+
+
+def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A flipped byte of the store either stops the stream or touches nothing that it reads."""
+    run(tmp_path, 3, publish=False)
+    old_mask = os.umask(0o077)
+    request.addfinalizer(lambda: os.umask(old_mask))
+    state = tmp_path / "state"
+    good = (state / "stream.sqlite").read_bytes()
+
+    def content() -> object:
+        with start(tmp_path, publish=False) as stream:
+            kept = [stream.release(step) for step in (1, 2, 3)]
+            return (
+                stream._state.true.tolist(),
+                stream._state.noise.tolist(),
+                list(stream.ledger()),
+                [(r.manifest, r.batch_id, r.sample().to_pydict()) for r in kept],
+            )
+
+    expected = content()
+    generator = np.random.default_rng(3)
+    found = 0
+    for position in generator.integers(0, len(good), 150).tolist():
+        broken = bytearray(good)
+        broken[position] ^= 1 << int(generator.integers(8))
+        for leftover in state.glob("stream.sqlite-*"):
+            leftover.unlink()
+        (state / "stream.sqlite").write_bytes(broken)
+        try:
+            assert content() == expected, position
+        except (StoreError, ConfigError):
+            found += 1
+    assert found > 20, "the flips hit something"
+    for length in (0, 100, len(good) // 2, len(good) - 4096):
+        (state / "stream.sqlite").write_bytes(good[:length])
+        with pytest.raises(StoreDamagedError):
+            start(tmp_path, publish=False)
+    (state / "stream.sqlite").unlink()
+    with pytest.raises(StoreDamagedError, match=r"the store is gone"):
+        start(tmp_path, publish=False)
+    (state / "stream.sqlite").write_bytes(good)
+    (state / "head.json").write_text("{}")
+    with pytest.raises(StoreDamagedError, match="head file"):
+        start(tmp_path, publish=False)
+    (state / "head.json").unlink()
+    with pytest.raises(StoreDamagedError, match="head file is missing"):
+        start(tmp_path, publish=False)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM ledger WHERE step = 2",
+        "DELETE FROM steps WHERE step = 3",
+        "UPDATE ledger SET spent = '1/2' WHERE step = 1",
+        "UPDATE steps SET batch_id = 'x' WHERE step = 2",
+        "UPDATE steps SET test_seed = 1 WHERE step = 2",
+        "UPDATE steps SET manifest = x'7b7d' WHERE step = 1",
+        "UPDATE state SET step = 2",
+        "UPDATE state SET packed = substr(packed, 2)",
+        "UPDATE meta SET value = x'00' WHERE key = 'stream_id'",
+        "DELETE FROM meta WHERE key = 'key'",
+        "INSERT INTO reservation VALUES (1, 9, 'x', x'00')",
+        "PRAGMA user_version = 0",
+    ],
+)
+def test_edited_stores_are_refused(tmp_path: Path, statement: str) -> None:
+    run(tmp_path, 3, publish=False)
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    db.execute(statement)
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDamagedError), start(tmp_path, publish=False) as stream:
+        stream.step(batch(4), "b4")
+
+
+def test_formats_and_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, 1, publish=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "FORMAT", 3)
+        with pytest.raises(StoreFormatError, match="too old"):
+            start(tmp_path, publish=False)
+        steps = []
+        for version in (1, 2):
+            patch.setitem(database.MIGRATIONS, version, lambda db, v=version: steps.append(v))
+        start(tmp_path, publish=False).close()
+        start(tmp_path, publish=False).close()
+        assert steps == [1, 2], "each migration runs once, in order"
+    with pytest.raises(StoreFormatError, match="newer version"):
+        start(tmp_path, publish=False)
+
+
+def test_the_keep_policy_bounds_the_disk(tmp_path: Path) -> None:
+    with start(tmp_path, keep=2) as stream:
+        sizes = []
+        for step in range(1, 31):
+            stream.step(batch(1), f"b{step}")
+            sizes.append((tmp_path / "state" / "stream.sqlite").stat().st_size)
+        assert stream.release().sample(rows=3).num_rows == 3
+        with pytest.raises(ConfigError, match="model of step 28 was dropped"):
+            stream.release(28).sample()
+        assert stream.release(28).manifest["step"] == 28
+    releases = tmp_path / "releases"
+    assert sorted(p.parent.name for p in releases.glob("*/table.parquet")) == ["step-000029", "step-000030"]
+    assert len(list(releases.glob("*/manifest.json"))) == 30
+    assert [e["kept"] for e in read_catalogue(releases)["steps"]] == [False] * 28 + [True] * 2
+    with pytest.raises(ConfigError, match="dropped by the keep policy"):
+        read(releases, 3)
+    assert read(releases).num_rows == read_manifest(releases, 30)["rows"]
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    kept = "SELECT count(*) FROM files WHERE bytes IS NOT NULL"
+    assert db.execute(kept).fetchone() == (0,), "published bytes are not stored twice"
+    assert db.execute("SELECT count(*) FROM steps WHERE synthesis IS NOT NULL").fetchone() == (2,)
+    db.close()
+
+
+def test_rows_are_cut_at_the_public_limit(tmp_path: Path) -> None:
+    with start(tmp_path, max_rows=5) as stream:
+        release = stream.step(Batch(SCHEMA.encode(batch(1).inserts).repeat(50, axis=0)), "a")
+    assert release.rows == 5 < release.manifest["rows"]
+    assert read(tmp_path / "releases").num_rows == 5
+
+
+def test_log_lines_show_steps_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="dpstream")
+    run(tmp_path, 2)
+    lines = [record.getMessage() for record in caplog.records]
+    expected = [f"step {s}: {word}" for s in (1, 2) for word in ("reserved", "committed", "published")]
+    assert lines == expected
+    assert repr(batch(1)) == "Batch(records hidden)"
+
+
+def test_durability_settings_are_in_force(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        db = stream._store._db
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)

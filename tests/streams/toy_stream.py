@@ -1,0 +1,125 @@
+"""A small real mechanism for the stream's tests: one simple counter of the first column's marginal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.mechanism import CellEstimate, Packed, Part, PrivateBatch, StreamPlan
+from dpstream.privacy import Event, PureDP, Randomness, noise_for
+from dpstream.schema import Boolean, Categorical, Domain, Integer, Schema
+from dpstream.schema.domain import Clique
+from dpstream.streams import Batch
+
+SCHEMA = Schema(
+    [
+        Categorical("zip", ["94102", "94103", "94110"], other="other"),
+        Boolean("paid"),
+        Integer("rent", edges=[0, 500, 1000, 2000], missing="missing"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ToySynthesis:
+    """The counter's estimates on the first column, uniform on the others."""
+
+    domain: Domain
+    estimates: NDArray[np.float64]
+    deviation: float
+
+    @property
+    def total(self) -> float:
+        return float(self.estimates.sum())
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        found = []
+        for clique in cliques:
+            rest = self.domain.cells([i for i in clique if i != 0])
+            values = self.estimates if 0 in clique else np.array([self.total])
+            found.append(np.repeat(values / rest, rest))
+        return found
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
+        return CellEstimate(values, self.deviation if clique == (0,) else None)
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        generator = np.random.default_rng(seed)
+        weights = np.maximum(self.estimates, 0) + 1e-9
+        codes = [generator.choice(len(weights), size=rows, p=weights / weights.sum())]
+        codes += [generator.integers(size, size=rows) for size in self.domain.sizes[1:]]
+        return np.stack(codes, axis=1).astype(np.int32)
+
+    def pack(self) -> Packed:
+        return Packed({"deviation": self.deviation}, {"estimates": self.estimates})
+
+
+@dataclass
+class ToyState:
+    step: int
+    true: NDArray[np.int64]
+    noise: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ToyPlan(StreamPlan):
+    """Guarantee: pure epsilon, event, add/remove: each event is in one increment of one histogram."""
+
+    budget: PureDP = field(default_factory=lambda: PureDP.of(1))
+    horizon: int | None = None
+    domain: Domain = SCHEMA.domain
+    unit: Event = field(default_factory=Event)
+    label: str = "plain"
+
+    @property
+    def name(self) -> str:
+        return "toy"
+
+    def parts(self) -> tuple[Part, ...]:
+        return (
+            Part("select", 1, self.budget.scaled(Fraction(1, 3)), "not used"),
+            Part("measure", 1, self.budget.scaled(Fraction(2, 3)), "one histogram"),
+        )
+
+    def options(self) -> dict[str, Any]:
+        return {"label": self.label}
+
+    def start(self) -> ToyState:
+        size = self.domain.sizes[0]
+        return ToyState(0, np.zeros(size, np.int64), np.zeros(size, np.int64))
+
+    def step(self, state: ToyState, batch: PrivateBatch, randomness: Randomness) -> ToySynthesis:
+        noise = noise_for(self.budget.scaled(Fraction(2, 3)), 1, 1)
+        state.step += 1
+        state.true += batch.count([(0,)])[0]
+        state.noise += randomness.draw(noise, len(state.noise))
+        deviation = (noise.variance * state.step) ** 0.5
+        return ToySynthesis(self.domain, (state.true + state.noise).astype(float), deviation)
+
+    def pack_state(self, state: ToyState) -> Packed:
+        return Packed({"step": state.step}, {"true": state.true, "noise": state.noise})
+
+    def unpack_state(self, packed: Packed) -> ToyState:
+        return ToyState(packed.meta["step"], packed.arrays["true"], packed.arrays["noise"])
+
+    def unpack_synthesis(self, packed: Packed) -> ToySynthesis:
+        return ToySynthesis(self.domain, packed.arrays["estimates"], packed.meta["deviation"])
+
+
+def batch(step: int) -> Batch:
+    """A batch of a few dozen records with a deletion, different at every step."""
+    generator = np.random.default_rng(step)
+    zips = np.array(["94102", "94103", "94110", "10001"])[generator.integers(0, 4, 40)]
+    frame = {
+        "zip": zips.tolist(),
+        "paid": (generator.random(40) < 0.5).tolist(),
+        "rent": [None if r < 0 else int(r) for r in generator.integers(-200, 2001, 40)],
+    }
+    gone = {name: values[:3] for name, values in frame.items()}
+    return Batch(frame, gone if step % 2 == 0 else None)
