@@ -3,7 +3,8 @@
 Errors are formulas (no simulation): the standard deviation of one cell's running count, as root mean square
 and maximum over a window. Counters with a horizon: all ticks 1 .. T. Without: the ticks (T/2, T] of an
 endless run. The rows "as published" give every node of a tree one share in floor(log2 T) + 1 (hybrid:
-one in i + 1 of half the budget), where ours gives a share only for levels that can be reached.
+one in i + 1 of half the budget, or in i, since an epoch's sum stands for its tree's root); ours gives
+a share only to levels that can be reached.
 """
 
 from __future__ import annotations
@@ -45,11 +46,15 @@ class PublishedTree(TreeCounter):
 
 @dataclass(frozen=True)
 class PublishedHybrid(HybridCounter):
-    """Trees of ``i + 1`` levels on half the budget, also for the first tick."""
+    """All trees of an epoch have one share: ``i`` levels (or ``i + 1``), on half the budget."""
+
+    spare: int = 1
 
     def interval(self, t: int) -> Interval:
         level = super().interval(t).level
-        return Interval(level, Fraction(1, 2) if level is None else Fraction(1, 2 * t.bit_length()))
+        return Interval(
+            level, Fraction(1, 2) if level is None else Fraction(1, 2 * (t.bit_length() - 1 + self.spare))
+        )
 
     def tiling(self, t: int) -> Iterator[tuple[Fraction, int]]:
         exponent = t.bit_length() - 1
@@ -57,7 +62,7 @@ class PublishedHybrid(HybridCounter):
         closed = position == 1 << exponent
         yield Fraction(1, 2), exponent + closed
         if not closed:
-            yield Fraction(1, 2 * (exponent + 1)), position.bit_count()
+            yield Fraction(1, 2 * (exponent + self.spare)), position.bit_count()
 
 
 def window(counter: CalibratedCounter, horizon: int) -> tuple[float, float]:
@@ -77,6 +82,7 @@ def errors(title: str, budget: Budget) -> None:
     }
     recipes["tree as published"] = PublishedTree
     recipes["hybrid as published"] = lambda horizon: PublishedHybrid()
+    recipes["hybrid, i levels"] = lambda horizon: PublishedHybrid(spare=0)
     for name, recipe in recipes.items():
         cells = [window(recipe(horizon).calibrate(budget, Event()), horizon) for horizon in HORIZONS]
         print(f"{name:28}" + "".join(f"{f'{rms:.2f} / {most:.2f}':>18}" for rms, most in cells))
