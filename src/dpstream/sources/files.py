@@ -1,0 +1,363 @@
+"""Files cut into steps: a first pass reads the times, a second one hands out the records step by step."""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.errors import DataError, StepError
+from dpstream.sources.calendar import Grid, StepNumbers
+from dpstream.sources.formats import Types, blocks, column_names
+from dpstream.sources.options import SourceOptions
+from dpstream.sources.pieces import Pieces
+from dpstream.sources.step import StepInput
+from dpstream.sources.times import delete_flags, times_of
+
+__all__ = ["MAX_STEPS", "FileSource"]
+
+#: A step number far away is a misprint; every step in between would be released.
+MAX_STEPS = 10**6
+
+Times = NDArray[np.int64]
+#: File (relative path) -> number of its records that were read. Private: keep it with the state.
+Position = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _File:
+    """What the first pass learns about one file."""
+
+    path: Path
+    name: str
+    records: int
+    #: Records to read before all of a step's records are known: (end of block, least step in it), in order.
+    blocks: tuple[tuple[int, int], ...]
+
+
+class FileSource:
+    """The records of some files, step by step; private data, exactly as in the files.
+
+    Guarantee: which step a record belongs to depends on the record itself and on public facts (options,
+    clock, file names, which records were read before), never on other records. The exceptions are what
+    ``options.declared_public()`` lists. Steps without records are handed out like all
+    others.
+
+    Args:
+        options: the ``[source]`` table.
+        base: folder that ``options.path`` is relative to.
+        column_types: Arrow types for some columns of csv and ndjson files (csv cells are text otherwise).
+        keep_time: leave the time column in the records (where it is an attribute of the schema too).
+        today: the public clock, default the current day in UTC; a calendar period is handed out once it is
+            over.
+
+    Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
+    out. Pass 2 reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that the
+    step's records lie in, plus records read early; little for files sorted by time, up to the whole content
+    for files that are not.
+
+    Errors:
+        DataError: no file, a damaged or inconsistent one, a bad time or operation, a late record.
+        StepError: a file has fewer records than were read before.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        base: str | Path = ".",
+        column_types: Types | None = None,
+        keep_time: bool = False,
+        today: datetime.date | None = None,
+    ) -> None:
+        self.options = options
+        self._base = Path(base)
+        self._types = column_types
+        self._keep_time = keep_time
+        self._today = today or datetime.datetime.now(datetime.UTC).date()
+        self._position: dict[str, int] = {}
+
+    @property
+    def position(self) -> dict[str, int]:
+        """How far ``steps`` has read each file, as JSON can hold it; as of the step handed out last.
+
+        Private: it holds numbers of records. Saved in one transaction with each step and given back as
+        ``seen``, it tells late records from old ones and notices files that changed.
+        """
+        return dict(self._position)
+
+    def files(self) -> list[Path]:
+        """The files, in the order of their paths.
+
+        Errors:
+            DataError: no file matches.
+        """
+        found: dict[str, Path] = {}
+        for pattern in self.options.path:
+            for text in glob.glob(str(self._base / pattern), recursive=True):
+                path = Path(text)
+                if path.is_file():
+                    found[self._name(path)] = path
+        if not found:
+            raise DataError("no file matches", where=", ".join(self.options.path), allowed="one file or more")
+        return [found[name] for name in sorted(found)]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._base).as_posix() if path.is_relative_to(self._base) else path.as_posix()
+
+    def steps(self, start_step: int = 1, *, seen: Position | None = None) -> Iterator[StepInput]:
+        """The steps from ``start_step`` on; the content of a step is the same at every reading.
+
+        Args:
+            start_step: first step that is not released yet.
+            seen: ``position`` as saved with the last released step. Records beyond it that belong to
+                earlier steps are late, and ``options.late`` says what happens. Without it, records of earlier
+                steps count as released.
+        """
+        if start_step < 1:
+            raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
+        grid = self.options.grid
+        self._position = {}
+        if grid is not None:
+            return self._timed_steps(grid, start_step, seen)
+        if self.options.rows is not None:
+            return self._row_steps(self.options.rows, start_step, seen)
+        return self._file_steps(start_step, seen)
+
+    # Steps by time.
+
+    def _timed_steps(self, grid: Grid, start_step: int, seen: Position | None) -> Iterator[StepInput]:
+        place = _Place(grid, start_step, seen, self.options)
+        files = [self._scan(path, place) for path in self._checked_files()]
+        self._position = {file.name: file.records for file in files}
+        last = self.options.last_step(self._today)
+        if last is None:
+            closed = grid.closed(self._today)
+            last = place.newest if closed is None else min(place.newest, closed)
+        if last - start_step > MAX_STEPS:
+            raise DataError(
+                f"there are more than {MAX_STEPS} steps",
+                where="[source]",
+                allowed="a time column without far-away values, or an end",
+            )
+        return self._assemble(grid, files, place, start_step, last)
+
+    def _scan(self, path: Path, place: _Place) -> _File:
+        """Pass 1: times and operations of one file."""
+        name, ends, records = self._name(path), [], 0
+        op_column = self.options.op_column
+        for block in blocks(path, columns=self._marks(), column_types=self._types):
+            if op_column is not None:
+                delete_flags(block.column(op_column), name=op_column, where=name, before=records)
+            steps = place.steps(self._times(block, place.grid, name, records), name, records)
+            records += block.num_rows
+            waiting = steps[steps >= place.start_step]
+            if waiting.size:
+                ends.append((records, int(waiting.min())))
+        if place.seen is not None and records < place.seen.get(name, 0):
+            raise StepError(
+                "the file has fewer records than when it was read before",
+                where=name,
+                allowed="files that only grow, or new files",
+            )
+        return _File(path, name, records, tuple(ends))
+
+    def _assemble(
+        self, grid: Grid, files: list[_File], place: _Place, start_step: int, last: int
+    ) -> Iterator[StepInput]:
+        """Pass 2: read each file forward until every record of the step is known."""
+        readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
+        pieces = Pieces(self._empty())
+        for step in range(start_step, last + 1):
+            for reader in readers:
+                reader.read_for(step, pieces)
+            inserts, deletes = pieces.take(step)
+            yield self._input(step, grid.batch_id(step), grid, inserts, deletes)
+
+    def _input(self, step: int, batch_id: str, grid: Grid | None, inserts: Any, deletes: Any) -> StepInput:
+        period = None if grid is None else grid.period(step)
+        return StepInput(step, batch_id, period, inserts, None if self.options.op_column is None else deletes)
+
+    # Steps by files and by rows.
+
+    def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
+        files = self._checked_files()
+        self._check_order(files, seen)
+        empty = self._empty()
+        for step, path in enumerate(files, start=1):
+            name = self._name(path)
+            if step >= start_step:
+                pieces, records = Pieces(empty), 0
+                for block in blocks(path, column_types=self._types):
+                    pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
+                    records += block.num_rows
+            self._position[name] = 0
+            if step >= start_step:
+                yield self._input(step, name, None, *pieces.take(step))
+
+    def _row_steps(self, rows: int, start_step: int, seen: Position | None) -> Iterator[StepInput]:
+        """Full steps only: records that do not fill a step wait for more."""
+        files = self._checked_files()
+        self._check_order(files, seen)
+        pieces, read, step = Pieces(self._empty()), 0, start_step
+        for path in files:
+            name, records = self._name(path), 0
+            for block in blocks(path, column_types=self._types):
+                steps = (read + np.arange(block.num_rows)) // rows + 1
+                keep = steps >= start_step
+                table, deletes = self._split(block, name, records)
+                pieces.add(table.filter(keep), deletes[keep], steps=steps[keep])
+                read += block.num_rows
+                records += block.num_rows
+                while read >= step * rows:
+                    yield self._input(step, f"block-{step}", None, *pieces.take(step))
+                    step += 1
+            if seen is not None and records != seen.get(name, records):
+                raise StepError(
+                    "the number of records changed after they were counted into steps",
+                    where=name,
+                    allowed="only the last file may grow",
+                )
+            # The last file may still grow; one that was followed by another may not.
+            if path != files[-1]:
+                self._position[name] = records
+
+    def _check_order(self, files: list[Path], seen: Position | None) -> None:
+        """Files that were read before must still be the first ones: their order decides the steps."""
+        expected = sorted(seen or ())
+        for path, name in itertools.zip_longest(files[: len(expected)], expected):
+            if path is None or self._name(path) != name:
+                raise StepError(
+                    "the file is gone, or a new one comes before it, but its records are in released steps",
+                    where=name,
+                    allowed="new files whose names sort after the old ones",
+                )
+
+    # Shared.
+
+    def _checked_files(self) -> list[Path]:
+        """All files, after comparing their columns with the first one's."""
+        files = self.files()
+        first = column_names(files[0])
+        for column in self._marks():
+            if column not in first:
+                raise DataError(
+                    f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)
+                )
+        for path in files[1:]:
+            names = column_names(path)
+            odd = [name for name in names if name not in first] + [
+                name for name in first if name not in names
+            ]
+            if odd:
+                what = "has the extra column" if odd[0] in names else "lacks the column"
+                raise DataError(
+                    f"the file {what} {odd[0]!r}",
+                    where=self._name(path),
+                    allowed=f"the columns of {self._name(files[0])}",
+                )
+        self._columns = [name for name in first if self._keeps(name)]
+        return files
+
+    def _keeps(self, name: str) -> bool:
+        if name == self.options.op_column:
+            return False
+        return self._keep_time or name != self.options.time_column
+
+    def _marks(self) -> list[str]:
+        return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
+
+    def _empty(self) -> Any:
+        """The records' columns and types, without rows."""
+        return next(iter(blocks(self.files()[0], columns=self._columns, column_types=self._types)))
+
+    def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
+        column = str(self.options.time_column)
+        numbers = isinstance(grid, StepNumbers)
+        return times_of(block.column(column), numbers=numbers, name=column, where=name, before=before)
+
+    def _split(self, block: Any, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
+        """A block's records in the order of the first file's columns, and which of them are deletes."""
+        op_column = self.options.op_column
+        if op_column is None:
+            deletes = np.zeros(block.num_rows, np.bool_)
+        else:
+            deletes = delete_flags(block.column(op_column), name=op_column, where=name, before=before)
+        return block.select(self._columns), deletes
+
+
+class _Place:
+    """Which step each record goes to, by its own time and by whether it was there before."""
+
+    def __init__(self, grid: Grid, start_step: int, seen: Position | None, options: SourceOptions) -> None:
+        self.grid = grid
+        self.start_step = start_step
+        self.seen = seen
+        self.late = options.late
+        #: Largest step of a record that is not late.
+        self.newest = start_step - 1
+
+    def steps(self, times: Times, name: str, before: int) -> Times:
+        """The step of each record; below ``start_step``: nothing to do for it any more."""
+        steps = self.grid.steps(times)
+        if steps.size:
+            self.newest = max(self.newest, int(steps.max()))
+        passed = steps < self.start_step
+        if self.start_step > 1:
+            # Old records were released with their steps; only those that came since can be late.
+            known = np.inf if self.seen is None else self.seen.get(name, 0)
+            passed &= before + np.arange(steps.size) >= known
+        if not passed.any() or self.late == "drop-and-count-nothing":
+            return steps
+        if self.late == "next-step":
+            return np.where(passed, self.start_step, steps)
+        reason = "before the start" if self.start_step == 1 else "of a step that is already released"
+        raise DataError(
+            f"there is a record {reason}",
+            where=f"{name}, record {before + int(np.flatnonzero(passed)[0]) + 1}",
+            allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
+        )
+
+
+class _Reader:
+    """One file in pass 2."""
+
+    def __init__(self, source: FileSource, number: int, file: _File, place: _Place) -> None:
+        self._source, self._number, self._file, self._place = source, number, file, place
+        self._blocks: Iterator[Any] | None = None
+        self._read = 0
+        self._waiting = list(file.blocks)
+
+    def read_for(self, step: int, pieces: Pieces) -> None:
+        """Read on until all records of ``step`` are in ``pieces``."""
+        needed = max((end for end, least in self._waiting if least <= step), default=0)
+        if needed <= self._read:
+            return
+        self._waiting = [entry for entry in self._waiting if entry[0] > needed]
+        if self._blocks is None:
+            self._blocks = blocks(self._file.path, column_types=self._source._types)
+        while self._read < needed:
+            block = next(self._blocks, None)
+            if block is None:
+                self._changed()
+            self._add(block, step, pieces)
+
+    def _add(self, block: Any, step: int, pieces: Pieces) -> None:
+        name, before = self._file.name, self._read
+        self._read += block.num_rows
+        steps = self._place.steps(self._source._times(block, self._place.grid, name, before), name, before)
+        keep = steps >= self._place.start_step
+        if self._read > self._file.records or (keep.any() and int(steps[keep].min()) < step):
+            self._changed()
+        table, deletes = self._source._split(block, name, before)
+        pieces.add(table.filter(keep), deletes[keep], steps=steps[keep], source=self._number)
+
+    def _changed(self) -> None:
+        raise DataError("the file changed while it was read", where=self._file.name, allowed="finished files")

@@ -1,0 +1,219 @@
+"""The ``[source]`` table of a configuration file: how files become steps. Everything here is public."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from dpstream.errors import ConfigError
+from dpstream.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
+
+__all__ = ["Late", "SourceOptions"]
+
+Late = Literal["error", "next-step", "drop-and-count-nothing"]
+_LATE = ("error", "next-step", "drop-and-count-nothing")
+_KEYS = ("path", "time_column", "every", "rows", "start", "end", "op_column", "late")
+_WHERE = "[source]"
+_END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How files are cut into steps.
+
+    Attributes:
+        path: one glob pattern or several, relative to the configuration file.
+        time_column: a date, a timestamp, or (without ``every``) a whole step number.
+        every: a calendar length, or ``"files"`` (one file, one step), or None.
+        rows: this many records a step, in the order of the files; sizes must be public (replace relation).
+        start: public first day of the calendar, or number of the first step.
+        end: public last day or step; ``"today"``: every period that is over by the clock; ``"data"``: the
+            step of the newest record, which the owner thereby declares public.
+        op_column: column with ``insert`` or ``delete``; without it every record is an insert.
+        late: what happens to a record of a step that is already released.
+
+    Errors:
+        ConfigError: names the key, and what is allowed.
+    """
+
+    path: tuple[str, ...]
+    time_column: str | None = None
+    every: str | None = None
+    rows: int | None = None
+    start: datetime.date | int | None = None
+    end: datetime.date | int | str | None = None
+    op_column: str | None = None
+    late: Late = "error"
+
+    def __post_init__(self) -> None:
+        if not self.path or not all(isinstance(p, str) and p for p in self.path):
+            raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
+        for key in ("time_column", "op_column"):
+            value = getattr(self, key)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigError(f"{key} is not a column name", where=_WHERE, allowed="a text")
+        if self.op_column is not None and self.op_column == self.time_column:
+            raise ConfigError(
+                "op_column and time_column are the same column", where=_WHERE, allowed="two columns"
+            )
+        if self.late not in _LATE:
+            raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
+        if self.rows is not None or self.every == "files":
+            self._check_without_time()
+        else:
+            self._check_times()
+
+    def _check_without_time(self) -> None:
+        if self.rows is not None and self.every is not None:
+            raise ConfigError("every and rows are both given", where=_WHERE, allowed="one of the two")
+        if self.rows is not None and (
+            isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1
+        ):
+            raise ConfigError(
+                f"rows = {self.rows!r} is not usable", where=_WHERE, allowed="a whole number, at least 1"
+            )
+        cut = 'every = "files"' if self.rows is None else f"rows = {self.rows}"
+        for key in ("time_column", "start", "end"):
+            if getattr(self, key) is not None:
+                raise ConfigError(
+                    f"{key} has no meaning with {cut}: records are taken in the order of the files",
+                    where=_WHERE,
+                    allowed=f"leave {key} out (and name a time column in the schema's ignore list)",
+                )
+        if self.late != "error":
+            raise ConfigError(f"late has no meaning with {cut}", where=_WHERE, allowed="leave it out")
+
+    def _check_times(self) -> None:
+        if self.time_column is None:
+            raise ConfigError(
+                "nothing says where a step ends",
+                where=_WHERE,
+                allowed='time_column (with every), every = "files", or rows',
+            )
+        if self.every is not None:
+            self._check_calendar(self.every)
+        else:
+            self._check_numbers()
+
+    def _check_calendar(self, every: str) -> None:
+        if not isinstance(every, str):
+            raise ConfigError(f"unknown every = {every!r}", where=_WHERE, allowed=EVERY)
+        start = _day(self.start, "start")
+        if start is None:
+            raise ConfigError(
+                "start is missing: periods are counted from a public first day, because borders of steps "
+                "must not depend on private data",
+                where=_WHERE,
+                allowed='such as start = "2026-01-05"',
+            )
+        object.__setattr__(self, "start", start)
+        period_grid(every, start, _WHERE)
+        if self.end not in ("today", "data"):
+            end = _day(self.end, "end")
+            if end is None:
+                raise ConfigError(
+                    "end is missing: the number of steps must not depend on private data "
+                    "unless you say that it may",
+                    where=_WHERE,
+                    allowed=_END.format(unit="day", example="2026-12-31")
+                    + ' or "today" (every period that is over; its records must be there by then)',
+                )
+            if end < start:
+                raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
+            object.__setattr__(self, "end", end)
+
+    def _check_numbers(self) -> None:
+        start = 1 if self.start is None else self.start
+        if isinstance(start, bool) or not isinstance(start, int) or abs(start) > 2**53:
+            raise ConfigError(
+                "without every the time column holds step numbers, and start is not one",
+                where=_WHERE,
+                allowed=f"a whole number, or every = {EVERY}",
+            )
+        object.__setattr__(self, "start", start)
+        if self.end == "data":
+            return
+        if isinstance(self.end, bool) or not isinstance(self.end, int):
+            what = "end is missing" if self.end is None else "end is not a step number"
+            raise ConfigError(
+                f"{what}: the number of steps must not depend on private data unless you say that it may",
+                where=_WHERE,
+                allowed=_END.format(unit="step number", example="977").replace('"977"', "977"),
+            )
+        if self.end < start:
+            raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any]) -> Self:
+        """Read the ``[source]`` table of a configuration file.
+
+        >>> options = SourceOptions.parse({"path": "data/*.csv", "rows": 50})
+        >>> options.needs_public_sizes
+        True
+        """
+        for key in table:
+            if key not in _KEYS:
+                raise ConfigError(f"unknown key {key!r}", where=_WHERE, allowed=", ".join(_KEYS))
+        values = dict(table)
+        path = values.pop("path", ())
+        paths = (path,) if isinstance(path, str) else path
+        if not isinstance(paths, list | tuple):
+            raise ConfigError("path is not a text or a list of texts", where=_WHERE, allowed='"data/*.csv"')
+        return cls(tuple(paths), **values)
+
+    @property
+    def grid(self) -> Grid | None:
+        """The public step borders; None for ``rows`` and ``files``."""
+        if self.time_column is None:
+            return None
+        if isinstance(self.start, datetime.date) and self.every is not None:
+            return period_grid(self.every, self.start, _WHERE)
+        return StepNumbers(int(self.start))  # type: ignore[arg-type]  # checked above
+
+    @property
+    def needs_public_sizes(self) -> bool:
+        """Whether the cut is by number of records: then the unit must be ``event-replace``."""
+        return self.rows is not None
+
+    def last_step(self, today: datetime.date) -> int | None:
+        """Last step as far as public facts tell (None: read off the data, or no time at all)."""
+        grid = self.grid
+        if grid is None:
+            return None
+        closed = grid.closed(today)
+        if isinstance(self.end, datetime.date):
+            named: int | None = grid.step(day_number(self.end))
+        else:
+            named = grid.step(self.end) if isinstance(self.end, int) else None
+        if self.end == "data":
+            return None
+        return min(step for step in (closed, named) if step is not None)
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the configuration treats as public knowledge, in sentences for plans and manifests."""
+        facts = []
+        if self.end == "data":
+            facts.append('the step into which the newest record falls is declared public (end = "data")')
+        if self.every == "files":
+            facts.append("which files exist, and their names, are declared public (one file, one step)")
+        if self.rows is not None:
+            facts.append(
+                f"the number of records is declared public (steps of {self.rows} records; how many of them "
+                "are deletes is public too)"
+            )
+        return tuple(facts)
+
+
+def _day(value: object, key: str) -> datetime.date | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    if isinstance(value, str):
+        try:
+            return datetime.date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise ConfigError(f"{key} = {value!r} is not a day", where=_WHERE, allowed='such as "2026-01-05"')

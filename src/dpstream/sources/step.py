@@ -1,0 +1,35 @@
+"""What a source hands to one step."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Period", "StepInput"]
+
+#: First day, and the day after the last one.
+Period = tuple[datetime.date, datetime.date]
+
+
+@dataclass(frozen=True, repr=False)
+class StepInput:
+    """The private records of one step, before they are encoded.
+
+    Attributes:
+        step: 1, 2, 3, ... without gaps; a step without records is a step like any other.
+        batch_id: public name of the step, the same at every reading: ``1997-W01``, ``1997-01-02``,
+            ``1997-01``, ``1997-01-02_P14D``, ``step-17``, ``block-17``, or a file's path.
+        period: first day and the day after the last one; None where steps are no calendar periods.
+        inserts: ``pyarrow.Table`` of arriving records (maybe with no rows).
+        deletes: the same for leaving records; None where the source declares no operation column.
+    """
+
+    step: int
+    batch_id: str
+    period: Period | None
+    inserts: Any
+    deletes: Any
+
+    def __repr__(self) -> str:
+        return f"StepInput(step={self.step}, batch_id={self.batch_id!r}, records hidden)"

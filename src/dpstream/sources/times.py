@@ -1,0 +1,136 @@
+"""Time and operation columns as plain numbers, with errors that name the record and no value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.errors import DataError
+
+__all__ = ["delete_flags", "times_of"]
+
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
+_CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
+_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_NUMBER = r"^-?\d{1,18}$"
+_DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (with an offset: taken in UTC)"
+_NUMBERS = "whole step numbers"
+
+
+def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int) -> NDArray[np.int64]:
+    """Days since 1970 (or step numbers) of a time column's block.
+
+    Args:
+        column: an Arrow array.
+        numbers: read step numbers instead of days.
+        where: the file, for messages.
+        before: how many records of the file precede the block, for messages.
+
+    Errors:
+        DataError: a null or unreadable time, naming file, record and column.
+    """
+    import pyarrow as pa
+
+    allowed = _NUMBERS if numbers else _DAYS
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if not len(values):
+        return np.zeros(0, np.int64)
+    where = f"{where}, column {name!r}"
+    _refuse(values.is_null(), "there is no time", where, before, allowed)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        values = _from_text(values, numbers, where, before, allowed)
+    elif not (
+        pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    ):
+        raise DataError(f"the time column has type {kind}", where=where, allowed=allowed)
+    return _plain(values, numbers, where, allowed)
+
+
+def _plain(values: Any, numbers: bool, where: str, allowed: str) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    try:
+        if numbers:
+            integers = values.cast(pa.int64())
+        elif pa.types.is_timestamp(values.type):
+            # Floor, not truncation: the evening before 1970 belongs to 1969.
+            unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit] * 86400
+            ticks = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+            return np.asarray(ticks // unit, np.int64)
+        else:
+            integers = values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    except pa.ArrowException:
+        raise DataError("a time is out of range", where=where, allowed=allowed) from None
+    return np.asarray(integers.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _from_text(texts: Any, numbers: bool, where: str, before: int, allowed: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(texts)
+    if numbers:
+        good = pc.match_substring_regex(texts, _NUMBER)
+        _refuse(pc.invert(good), "not a step number", where, before, allowed)
+        return texts.cast(pa.int64())
+    zoned = pc.match_substring_regex(texts, _CLOCK + _ZONE)
+    plain = pc.match_substring_regex(texts, f"{_DATE}|{_CLOCK}$")
+    _refuse(pc.invert(pc.or_(zoned, plain)), "not a date or a time", where, before, allowed)
+    days = np.empty(len(texts), np.int64)
+    for chosen, kind in ((plain, pa.timestamp("us")), (zoned, pa.timestamp("us", "UTC"))):
+        part = texts.filter(chosen)
+        try:
+            parsed = part.cast(kind)
+        except pa.ArrowException:
+            # The shape is right, so it is the 31st of February or 25 o'clock.
+            raise DataError("a date or a time does not exist", where=where, allowed=allowed) from None
+        days[chosen.to_numpy(zero_copy_only=False)] = _plain(parsed, False, where, allowed)
+    return pa.array(days.astype("datetime64[D]"))
+
+
+def delete_flags(column: Any, *, name: str, where: str, before: int) -> NDArray[np.bool_]:
+    """True where the operation is ``delete``.
+
+    Errors:
+        DataError: anything but ``insert`` and ``delete``; ``update`` with the way to write it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    allowed = "insert, delete"
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    where = f"{where}, column {name!r}"
+    if not len(values):
+        return np.zeros(0, np.bool_)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise DataError("the operation is not a text", where=where, allowed=allowed)
+    values = pc.fill_null(values, "")
+    _refuse(
+        pc.equal(values, "update"),
+        "an update does not say what the old row was",
+        where,
+        before,
+        "two records instead: delete with the old values, then insert with the new ones",
+    )
+    deletes = pc.equal(values, "delete")
+    known = pc.or_(deletes, pc.equal(values, "insert"))
+    _refuse(pc.invert(known), "unknown operation", where, before, allowed)
+    flags: NDArray[np.bool_] = deletes.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _refuse(bad: Any, what: str, where: str, before: int, allowed: str) -> None:
+    flags = np.flatnonzero(bad.to_numpy(zero_copy_only=False))
+    if flags.size:
+        raise _bad(what, where, before + int(flags[0]), allowed)
+
+
+def _bad(what: str, where: str, record: int, allowed: str) -> DataError:
+    return DataError(what, where=f"{where}, record {record + 1}", allowed=allowed)

@@ -1,0 +1,253 @@
+"""Files into steps: every format against a plain oracle, resuming, late records, bounded memory."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import itertools
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import DataError, StepError
+from dpstream.sources import FileSource, SourceOptions, StepInput, formats
+from dpstream.sources import files as files_module
+from dpstream.sources.pieces import Pieces
+
+ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
+START = datetime.date(1997, 1, 2)
+TODAY = datetime.date(2020, 1, 1)
+Row = tuple[Any, str, str]  # day or number, operation, value
+
+
+def write(path: Path, rows: Sequence[Row], names: Sequence[str] = ("when", "op", "zip")) -> None:
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    if path.name.endswith("parquet"):
+        # explicit types: an empty file has them too
+        first = pa.date32() if rows and isinstance(rows[0][0], datetime.date) else pa.int64()
+        schema = pa.schema(list(zip(names, (first, pa.string(), pa.string()), strict=True)))
+        pyarrow.parquet.write_table(pa.table(columns, schema), path)
+        return
+    if ".csv" in path.name:
+        lines = [",".join(names), *(",".join(f'"{cell}"' for cell in row) for row in rows)]
+    else:
+        texts = [[str(c) if isinstance(c, datetime.date) else c for c in row] for row in rows]
+        lines = [json.dumps(dict(zip(names, row, strict=True))) for row in texts]
+    data = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(data) if path.name.endswith("gz") else data)
+
+
+def values(table: Any) -> list[str]:
+    return [] if table is None else table.column("zip").to_pylist()
+
+
+def contents(steps: Iterator[StepInput]) -> dict[int, tuple[str, list[str], list[str]]]:
+    return {s.step: (s.batch_id, values(s.inserts), values(s.deletes)) for s in steps}
+
+
+def weekly(pattern: str = "*", **changes: Any) -> SourceOptions:
+    table = {"time_column": "when", "every": "week", "start": str(START), "end": "data", "op_column": "op"}
+    return SourceOptions.parse({"path": pattern, **table, **changes})
+
+
+def numbered(**changes: Any) -> SourceOptions:
+    return SourceOptions.parse(
+        {"path": "*", "time_column": "when", "end": "data", "op_column": "op", **changes}
+    )
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_weeks_with_deletes_and_an_empty_week(tmp_path: Path, ending: str) -> None:
+    day = datetime.timedelta(days=1)
+    write(tmp_path / f"a.{ending}", [(START, "insert", "94102"), (START + 6 * day, "delete", "07001")])
+    write(tmp_path / f"b.{ending}", [(START + 15 * day, "insert", "x"), (START + 7 * day, "insert", "y")])
+    write(tmp_path / f"c.{ending}", [(START + 30 * day, "insert", "z")])
+    steps = list(FileSource(weekly(), base=tmp_path, today=TODAY).steps())
+    assert [(s.step, s.batch_id, values(s.inserts), values(s.deletes)) for s in steps] == [
+        (1, "1997-01-02_P7D", ["94102"], ["07001"]),
+        (2, "1997-01-09_P7D", ["y"], []),
+        (3, "1997-01-16_P7D", ["x"], []),
+        (4, "1997-01-23_P7D", [], []),
+        (5, "1997-01-30_P7D", ["z"], []),
+    ]
+    assert steps[3].period == (datetime.date(1997, 1, 23), datetime.date(1997, 1, 30))
+    assert all(s.inserts.column_names == ["zip"] for s in steps)
+    assert "94102" not in repr(steps[0])
+    kept = next(FileSource(weekly(), base=tmp_path, today=TODAY, keep_time=True).steps())
+    assert kept.inserts.column_names == ["when", "zip"]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["insert", "delete"])), max_size=12),
+        min_size=1,
+        max_size=3,
+    ).filter(any),
+    st.integers(1, 11),
+    st.sampled_from(["csv", "parquet", "ndjson"]),
+)
+@settings(deadline=None, max_examples=60)
+def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, ending: str) -> None:
+    """Unsorted records over several files, tiny blocks, started anywhere: always what a plain loop gives."""
+    serial = itertools.count()
+    tables = [[(step, op, f"v{next(serial)}") for step, op in rows] for rows in files]
+    if ending == "ndjson":
+        tables = [rows or [(0, "insert", "v-1")] for rows in tables]
+    everything = [row for rows in tables for row in rows]
+    last = max(row[0] for row in everything)
+    expected = {
+        n + 1: (
+            f"step-{n}",
+            [v for step, op, v in everything if step == n and op == "insert"],
+            [v for step, op, v in everything if step == n and op == "delete"],
+        )
+        for n in range(start_step - 1, last + 1)
+    }
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "_BLOCK_ROWS", 3)
+        patch.setattr(formats, "_BLOCK_BYTES", 64)
+        for i, rows in enumerate(tables):
+            write(Path(folder) / f"part-{i}.{ending}", rows)
+        source = FileSource(numbered(start=0), base=folder, today=TODAY)
+        assert contents(source.steps(start_step)) == expected
+        assert contents(source.steps(start_step, seen=source.position)) == expected
+        assert sum(source.position.values()) == len(everything)
+
+
+def test_records_that_come_late(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", [(1, "insert", "a"), (2, "insert", "b"), (4, "insert", "early")])
+    first = FileSource(numbered(end=2), base=tmp_path)
+    assert contents(first.steps())[2] == ("step-2", ["b"], [])
+    seen = json.loads(json.dumps(first.position))
+    assert seen == {"a.csv": 3}
+    # An appended and a new file, each with a record of a released step.
+    write(
+        tmp_path / "a.csv",
+        [
+            (1, "insert", "a"),
+            (2, "insert", "b"),
+            (4, "insert", "early"),
+            (3, "insert", "c"),
+            (1, "delete", "late1"),
+        ],
+    )
+    write(tmp_path / "b.csv", [(2, "insert", "late2"), (3, "insert", "d")])
+
+    def run(late: str, seen: Any) -> Any:
+        return contents(FileSource(numbered(late=late), base=tmp_path).steps(3, seen=seen))
+
+    with pytest.raises(DataError, match="released") as caught:
+        run("error", seen)
+    assert "a.csv, record 5" in str(caught.value)
+    early = ("step-4", ["early"], [])
+    assert run("next-step", seen) == {3: ("step-3", ["c", "late2", "d"], ["late1"]), 4: early}
+    assert run("drop-and-count-nothing", seen) == {3: ("step-3", ["c", "d"], []), 4: early}
+    # Without a memory, records of earlier steps count as released.
+    assert run("error", None) == {3: ("step-3", ["c", "d"], []), 4: early}
+    with pytest.raises(StepError, match="fewer records"):
+        run("error", {"a.csv": 6})
+
+
+def test_records_before_the_start(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", [(0, "insert", "zero"), (1, "insert", "one")])
+    with pytest.raises(DataError, match=r"a\.csv, record 1: there is a record before the start"):
+        FileSource(numbered(), base=tmp_path).steps()
+    source = FileSource(numbered(late="next-step"), base=tmp_path)
+    assert contents(source.steps()) == {1: ("step-1", ["zero", "one"], [])}
+
+
+def test_a_period_is_handed_out_once_it_is_over(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", [(START, "insert", "a"), (datetime.date(2050, 1, 1), "insert", "misprint")])
+
+    def count(today: str, **changes: Any) -> int:
+        source = FileSource(weekly(**changes), base=tmp_path, today=datetime.date.fromisoformat(today))
+        return len(list(source.steps()))
+
+    assert count("1997-01-08") == 0  # the last day of the first week is not over
+    assert count("1997-01-09") == 1
+    assert count("1997-02-01", end="today") == 4
+    assert count("1997-02-01", end="1997-01-10") == 2
+    assert count("1996-01-01", end="today") == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_and_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(formats, "_BLOCK_BYTES", 50)
+    rows = [(i, "insert", f"v{i}") for i in range(17)]
+    write(tmp_path / f"a.{ending}", rows[:7])
+    write(tmp_path / f"b.{ending}", rows[7:])
+    by_rows = SourceOptions.parse({"path": "*", "rows": 5, "op_column": "op"})
+    source = FileSource(by_rows, base=tmp_path)
+    assert contents(source.steps()) == {
+        k: (f"block-{k}", [f"v{i}" for i in range(5 * k - 5, 5 * k)], []) for k in (1, 2, 3)
+    }
+    assert contents(source.steps(3)) == {3: ("block-3", [f"v{i}" for i in range(10, 15)], [])}
+    seen = source.position
+    assert seen == {f"a.{ending}": 7}
+    with pytest.raises(StepError, match="changed after"):
+        list(source.steps(3, seen={f"a.{ending}": 6}))
+    by_files = FileSource(SourceOptions.parse({"path": "*", "every": "files"}), base=tmp_path)
+    steps = list(by_files.steps())
+    assert [(s.step, s.batch_id, s.period, s.deletes) for s in steps] == [
+        (1, f"a.{ending}", None, None),
+        (2, f"b.{ending}", None, None),
+    ]
+    assert values(steps[1].inserts) == [f"v{i}" for i in range(7, 17)]
+    write(tmp_path / f"_new.{ending}", rows[:1])
+    for changed in (source, by_files):
+        with pytest.raises(StepError, match="a new one comes before it"):
+            list(changed.steps(2, seen=seen))
+
+
+def test_sorted_files_are_read_with_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_BLOCK_ROWS", 500)
+    for part in range(4):
+        write(tmp_path / f"{part}.parquet", [(part * 50 + i // 100, "insert", "v") for i in range(5000)])
+    waiting: list[int] = []
+
+    class Watched(Pieces):
+        def add(self, table: Any, deletes: Any, *, steps: Any, source: int = 0) -> None:
+            super().add(table, deletes, steps=steps, source=source)
+            waiting.append(sum(t.num_rows for tables in self._waiting.values() for _, t in tables))
+
+    monkeypatch.setattr(files_module, "Pieces", Watched)
+    sizes = [s.inserts.num_rows for s in FileSource(numbered(start=0), base=tmp_path).steps()]
+    assert sizes == [100] * 200
+    assert len(waiting) >= 40
+    assert max(waiting) <= 600
+
+
+def test_timestamps_and_their_zones(tmp_path: Path) -> None:
+    texts = ["1997-01-01T23:30:00-02:00", "1997-01-02 00:00", "1997-01-03T00:10:00+01:00", "1997-01-03"]
+    write(tmp_path / "a.csv", [(text, "insert", str(i)) for i, text in enumerate(texts)])
+    moments = [datetime.datetime(1997, 1, 2, 23, 59), datetime.datetime(1997, 1, 3)]
+    stamps = pa.array(moments, pa.timestamp("ns", "UTC"))
+    table = pa.table({"when": stamps, "op": pa.array(["insert"] * 2).dictionary_encode(), "zip": ["4", "5"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    found = contents(FileSource(weekly(every="day"), base=tmp_path, today=TODAY).steps())
+    assert found == {1: ("1997-01-02", ["0", "1", "2", "4"], []), 2: ("1997-01-03", ["3", "5"], [])}
+
+
+def test_far_away_step_numbers_are_refused(tmp_path: Path) -> None:
+    for number in (10**9, 9 * 10**17):
+        write(tmp_path / "a.csv", [(1, "insert", "a"), (number, "insert", "b")])
+        with pytest.raises(DataError, match="more than 1000000 steps"):
+            FileSource(numbered(), base=tmp_path).steps()
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", [(1, "insert", "a"), (2, "insert", "b")])
+    steps = FileSource(numbered(), base=tmp_path).steps()
+    write(tmp_path / "a.csv", [(1, "insert", "a")])
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(steps)

@@ -1,0 +1,171 @@
+"""Bad files and bad options: one sentence with file and place, and never a value."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpstream.errors import ConfigError, DataError, StepError
+from dpstream.sources import FileSource, SourceOptions, read_table
+
+SECRET = "Q7731"
+GOOD = f"when,op,zip\n1,insert,{SECRET}\n"
+OPTIONS: dict[str, Any] = {"path": "*", "time_column": "when", "end": "data", "op_column": "op"}
+
+
+def failure(folder: Path, **changes: Any) -> str:
+    with pytest.raises((DataError, StepError)) as caught:
+        list(FileSource(SourceOptions.parse({**OPTIONS, **changes}), base=folder).steps())
+    message = str(caught.value)
+    assert SECRET not in message
+    assert caught.value.__cause__ is None
+    return message
+
+
+def parquet_bytes() -> bytes:
+    sink = pa.BufferOutputStream()
+    rows = 20_000
+    table = pa.table(
+        {"when": [1] * rows, "op": ["insert"] * rows, "zip": [f"{SECRET}{i}" for i in range(rows)]}
+    )
+    pyarrow.parquet.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("b.csv.gz", gzip.compress(GOOD.encode() * 5000)[:-40], "b.csv.gz: the file cannot be read as csv"),
+        ("b.csv.gz", GOOD.encode(), "b.csv.gz: the file cannot be read as csv"),
+        ("b.parquet", parquet_bytes()[:-100], "b.parquet: the file cannot be read as parquet"),
+        ("b.parquet", b"", "b.parquet: the file cannot be read as parquet"),
+        ("b.csv", b"", "b.csv: the file is empty"),
+        ("b.ndjson", b"", "b.ndjson: the file is empty"),
+        ("b.csv", f"{GOOD}2,insert\n".encode(), "a line has 2 columns and the first line 3"),
+        ("b.csv", f"{GOOD}2,insert,{SECRET},9\n".encode(), "a line has 4 columns and the first line 3"),
+        ("b.csv", GOOD.encode() + b"2,insert,\xff\n", "b.csv: the file cannot be read as csv"),
+        ("b.csv", b"when,op\n1,insert\n", "b.csv: the file lacks the column 'zip'"),
+        ("b.csv", b"when,op,zip,rent\n", "b.csv: the file has the extra column 'rent'"),
+        ("b.csv", b"when,op,zip,zip\n", "b.csv: the column 'zip' occurs twice"),
+        ("b.csv", f"{GOOD}{SECRET},insert,1\n".encode(), "b.csv, column 'when', record 2: not a step number"),
+        ("b.csv", f"{GOOD},insert,1\n".encode(), "b.csv, column 'when', record 2: not a step number"),
+        ("b.csv", f"{GOOD}2,{SECRET},1\n".encode(), "b.csv, column 'op', record 2: unknown operation"),
+        (
+            "b.csv",
+            f"{GOOD}2,update,1\n".encode(),
+            "two records instead: delete with the old values, then insert",
+        ),
+        (
+            "b.ndjson",
+            b'{"when": 1, "op": "insert", "zip": "1"}\n{"when": 1,',
+            "b.ndjson, line 2: not a JSON object",
+        ),
+        ("b.ndjson", b'{"when": 1, "op": "insert", "zip": NaN}\n', "b.ndjson, line 1: not a JSON object"),
+        (
+            "b.ndjson",
+            b'{"when": null, "op": "insert", "zip": "1"}\n',
+            "column 'when', record 1: there is no time",
+        ),
+        ("b.ndjson", b'{"when": 1.5, "op": "insert", "zip": "1"}\n', "the time column has type double"),
+        ("b.ndjson", b'{"when": 1, "op": 7, "zip": "1"}\n', "the operation is not a text"),
+        ("b.ndjson", b'{"when": 1, "op": "insert", "zip": [1]}\n', "column 'zip' mixes types or holds lists"),
+        (
+            "b.ndjson",
+            b'{"when": 1, "op": "insert", "zip": 1}\n{"when": 1, "op": "insert", "zip": "a"}\n',
+            "lines 1 to 2: the column 'zip' mixes types",
+        ),
+        ("b.ndjson", b'{"when": 1, "op": "insert", "zip": 7}\n', "column 'zip' has different types"),
+        ("b.xlsx", b"", "b.xlsx: the format of the file is not known (allowed: .csv"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / "a.csv").write_text(GOOD)
+    (tmp_path / name).write_bytes(content)
+    assert message in failure(tmp_path)
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(GOOD + f"2,{SECRET}\n")
+    assert "a.csv, line 3: a line has 2 columns" in failure(tmp_path)
+
+
+def test_damage_that_only_the_second_pass_meets(tmp_path: Path) -> None:
+    """The time column is sound, another column's pages are not."""
+    data = bytearray(parquet_bytes())
+    at = data.index(SECRET.encode())
+    data[at - 400 : at + 20_000] = b"\xff" * 20_400
+    (tmp_path / "a.parquet").write_bytes(bytes(data))
+    assert "cannot be read as parquet" in failure(tmp_path)
+
+
+def test_missing_things(tmp_path: Path) -> None:
+    assert "no file matches" in failure(tmp_path)
+    (tmp_path / "a.csv").write_text(GOOD)
+    assert "there is no column 'file_date' (allowed: when, op, zip)" in failure(
+        tmp_path, time_column="file_date"
+    )
+    with pytest.raises(StepError, match="there is no step 0"):
+        FileSource(SourceOptions.parse(OPTIONS), base=tmp_path).steps(0)
+    with pytest.raises(DataError, match="there is no such file"):
+        read_table(tmp_path / "nothing.csv")
+
+
+@pytest.mark.parametrize(
+    "text", ["02/01/1997", "1997-02-30", "1997-13-01", "1997-01-01T25:00", "19970102", SECRET]
+)
+def test_bad_dates(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(f"when,op,zip\n{text},insert,1\n")
+    message = failure(tmp_path, every="day", start="1997-01-01")
+    assert "a.csv, column 'when'" in message
+    assert "ISO dates such as 2026-01-31" in message
+    assert text not in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"every": "week"}, "start is missing: periods are counted from a public first day"),
+        ({"every": "week", "start": "1997-01-02", "end": None}, "end is missing: the number of steps"),
+        ({"end": None}, 'allowed: a last step number (977), "data"'),
+        ({"end": "today"}, "end is not a step number"),
+        ({"every": "week", "start": "1997-01-02", "end": 7}, "end = 7 is not a day"),
+        ({"every": "week", "start": "soon"}, "start = 'soon' is not a day"),
+        ({"every": "week", "start": "1997-01-02", "end": "1996-01-01"}, "end is before start"),
+        ({"start": 5, "end": 4}, "end is before start"),
+        ({"every": "fortnight", "start": "1997-01-02"}, "unknown every = 'fortnight' (allowed: \"day\""),
+        ({"every": "0 days", "start": "1997-01-02"}, "unknown every"),
+        ({"every": "month", "start": "1997-01-31"}, "a day from 1 to 28"),
+        ({"start": "1997-01-02"}, "without every the time column holds step numbers"),
+        ({"rows": 50}, "time_column has no meaning with rows = 50"),
+        ({"rows": 50, "every": "week"}, "every and rows are both given"),
+        ({"rows": 0, "time_column": None, "end": None}, "rows = 0 is not usable"),
+        ({"every": "files"}, 'time_column has no meaning with every = "files"'),
+        ({"rows": 5, "time_column": None, "end": None, "late": "next-step"}, "late has no meaning"),
+        ({"time_column": None, "end": None}, "nothing says where a step ends"),
+        ({"late": "drop"}, "unknown late = 'drop' (allowed: error, next-step"),
+        ({"op_column": "when"}, "the same column"),
+        ({"time_column": 7}, "time_column is not a column name"),
+        ({"path": []}, "there is no path"),
+        ({"path": 7}, "path is not a text"),
+        ({"evry": "week"}, "unknown key 'evry' (allowed: path, time_column"),
+    ],
+)
+def test_bad_options(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SourceOptions.parse({**OPTIONS, **changes})
+    assert message in str(caught.value)
+
+
+def test_what_is_declared_public_is_said() -> None:
+    assert "newest record" in SourceOptions.parse(OPTIONS).declared_public()[0]
+    assert not SourceOptions.parse({**OPTIONS, "end": 9}).declared_public()
+    assert not SourceOptions.parse(OPTIONS).needs_public_sizes
+    rows = SourceOptions.parse({"path": "*", "rows": 50})
+    assert rows.needs_public_sizes
+    assert "number of records is declared public" in rows.declared_public()[0]
+    assert "which files exist" in SourceOptions.parse({"path": "*", "every": "files"}).declared_public()[0]
