@@ -19,10 +19,12 @@ __all__ = [
     "dictionary_parts",
     "floats_of",
     "integers_of",
+    "near",
     "null_mask",
     "plain",
     "text_numbers",
     "to_table",
+    "whole_decimals",
 ]
 
 Int64 = NDArray[np.int64]
@@ -31,8 +33,9 @@ Mask = NDArray[np.bool_]
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity|nan)$"
+_INTEGER = r"^[+-]?\d+$"
 #: 18 digits always fit in 64 bits.
-_INTEGER = r"^-?\d{1,18}$"
+_SHORT_INTEGER = r"^-?\d{1,18}$"
 #: Beyond every permitted edge (2**62) and still an int64.
 FAR = 2**63 - 1024
 
@@ -154,21 +157,43 @@ def floats_of(chunk: Any) -> Float64:
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def text_numbers(texts: Any) -> tuple[Mask, Int64, Mask, Float64]:
-    """Texts read as numbers: (is a short integer, its value, is any number, its value).
+def near(value: int) -> int:
+    """A whole number of any size as an int64 that lies beyond every edge if the number does."""
+    return max(-FAR, min(FAR, value))
 
-    Surrounding blanks do not count. ``1_000``, ``0x10`` and ``1,5`` are not numbers.
+
+def whole_decimals(decimals: Any) -> list[int | None]:
+    """Decimal values exactly as whole numbers; None for what is null or not whole."""
+    values = decimals.to_pylist()
+    return [int(v) if v is not None and v == v.to_integral_value() else None for v in values]
+
+
+def text_numbers(texts: Any) -> tuple[Mask, Int64, Mask, Float64]:
+    """Texts read as numbers: (is written as an integer, its value, is any number, its value).
+
+    Surrounding blanks do not count. ``1_000``, ``0x10`` and ``1,5`` are not numbers. Integers are exact,
+    those beyond every edge read as ``FAR``.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = pc.fill_null(pc.utf8_trim_whitespace(texts), "")
     numeric = pc.match_substring_regex(texts, _NUMBER)
-    whole = pc.match_substring_regex(texts, _INTEGER)
+    short = pc.match_substring_regex(texts, _SHORT_INTEGER)
     is_number: Mask = numeric.to_numpy(zero_copy_only=False)
-    is_integer: Mask = whole.to_numpy(zero_copy_only=False)
+    is_short: Mask = short.to_numpy(zero_copy_only=False)
+    is_integer: Mask = pc.match_substring_regex(texts, _INTEGER).to_numpy(zero_copy_only=False)
     floats = np.zeros(len(texts), dtype=np.float64)
     floats[is_number] = texts.filter(numeric).cast(pa.float64()).to_numpy(zero_copy_only=False)
     integers = np.zeros(len(texts), dtype=np.int64)
-    integers[is_integer] = texts.filter(whole).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    integers[is_short] = texts.filter(short).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    for i in np.flatnonzero(is_integer & ~is_short):
+        integers[i] = _long_integer(texts[int(i)].as_py())
     return is_integer, integers, is_number, floats
+
+
+def _long_integer(text: str) -> int:
+    # Python refuses to convert thousands of digits; those are far away whatever they say.
+    digits = text.lstrip("+-").lstrip("0")
+    value = int(digits or "0") if len(digits) < 20 else FAR
+    return near(-value if text.startswith("-") else value)

@@ -158,11 +158,13 @@ class Column(ABC):
 
     def spec(self) -> dict[str, Any]:
         """The declaration without the name, as plain values: what TOML, fingerprint and codebook hold."""
+        policies = ("outside", "other", "missing")
+        names = [item.name for item in fields(self) if item.name not in ("name", *policies)]
         out: dict[str, Any] = {"type": self.type_name}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name != "name" and value is not None:
-                out[item.name] = list(value) if isinstance(value, tuple) else value
+        for key in (*names, *policies):
+            value = getattr(self, key, None)
+            if value is not None:
+                out[key] = list(value) if isinstance(value, tuple) else value
         return out
 
     def raw_codes(self, chunk: Any, null_values: tuple[str, ...]) -> Codes:

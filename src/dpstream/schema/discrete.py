@@ -131,8 +131,16 @@ class Categorical(Column):
             table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
             table[:-1] = self._codes_of_distinct(distinct.cast(pa.string()), ())
             return table[positions]
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_floating(kind):
             return self._codes_of_floats(arrow.floats_of(chunk))
+        if pa.types.is_decimal(kind):
+            distinct, positions = arrow.dictionary_parts(chunk)
+            texts = [None if v is None else str(v) for v in arrow.whole_decimals(distinct)]
+            table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
+            table[:-1] = self._codes_of_distinct(pa.array(texts, pa.string()), ())
+            # A null here is a decimal that is not whole; null rows are marked by the caller.
+            table[table == NULL] = OUTSIDE
+            return table[positions]
         return None
 
     def _codes_of_floats(self, values: NDArray[np.float64]) -> Codes:

@@ -15,6 +15,7 @@ from dpstream.errors import ConfigError
 from dpstream.schema import arrow
 from dpstream.schema.column import Column
 from dpstream.schema.guess import Guess, guess_column
+from dpstream.schema.numeric import Ordered
 from dpstream.schema.reading import read_sample
 from dpstream.schema.toml import toml_key, toml_value
 
@@ -132,11 +133,15 @@ def _schema_part(guesses: dict[str, Guess]) -> str:
 def _column(column: Column) -> list[str]:
     lines = [f"[schema.columns.{toml_key(column.name)}]  {MARK}"]
     lines += [f"{key} = {toml_value(value)}  {MARK}" for key, value in column.spec().items()]
-    if column.missing is None:
-        lines.append('# missing = "missing"       # a bin for nulls; without it a null is an error')
     lines.append(
         '# other = "other"           # a bin for all other values; without it such a value is an error'
     )
+    if isinstance(column, Ordered):
+        lines.append(
+            '# outside = "clip"          # or: what lies beyond the ends goes to the first or last bin'
+        )
+    if column.missing is None:
+        lines.append('# missing = "missing"       # a bin for nulls; without it a null is an error')
     return lines
 
 

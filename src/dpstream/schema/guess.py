@@ -96,9 +96,9 @@ def _text(name: str, full: Any, missing: str | None) -> Guess:
     # A leading zero makes a number a code: ZIP codes, car plates, ids.
     coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
     if not coded:
-        short, _, readable, floats = arrow.text_numbers(distinct)
-        if short.all():
-            return _integer(name, arrow.integers_of(full.cast(pa.int64())), missing)
+        whole, _, readable, floats = arrow.text_numbers(distinct)
+        if whole.all():
+            return _integer(name, arrow.text_numbers(full)[1], missing)
         if readable.all() and np.isfinite(floats).all():
             return _real(name, arrow.text_numbers(full)[3], missing)
     days = [read_date(word) for word in words]
@@ -149,6 +149,8 @@ def nice_edges(values: NDArray[np.float64], finest: int = -300) -> list[float]:
     edges = [_nice(edge, high - low, finest) for edge in inner]
     first = _nice(low, high - low, finest, decimal.ROUND_FLOOR)
     last = _nice(high, high - low, finest, decimal.ROUND_CEILING)
+    if 0 < first < (high - low) / 100:
+        first = 0.0
     if first == last:
         last = _next_nice(first, finest)
     return [first, *sorted({edge for edge in edges if first < edge < last}), last]

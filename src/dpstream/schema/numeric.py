@@ -158,9 +158,17 @@ class Integer(Ordered):
         kind = chunk.type
         if pa.types.is_integer(kind):
             return self._codes_of_integers(arrow.integers_of(chunk))
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_floating(kind):
             return self._codes_of_floats(arrow.floats_of(chunk))
-        return None
+        return self._codes_of_decimals(chunk) if pa.types.is_decimal(kind) else None
+
+    def _codes_of_decimals(self, chunk: Any) -> Codes:
+        distinct, positions = arrow.dictionary_parts(chunk)
+        whole = arrow.whole_decimals(distinct)
+        table = np.full(len(whole) + 1, UNREADABLE, dtype=np.int32)
+        numbers = np.array([arrow.near(value or 0) for value in whole], dtype=np.int64)
+        table[:-1] = np.where([v is None for v in whole], UNREADABLE, self._codes_of_integers(numbers))
+        return table[positions]
 
     def _codes_of_integers(self, values: NDArray[np.int64]) -> Codes:
         if self.edges is not None:
@@ -174,16 +182,16 @@ class Integer(Ordered):
 
     def _codes_of_floats(self, values: NDArray[np.float64]) -> Codes:
         empty = np.isnan(values)
-        near = np.clip(np.where(empty, 0.0, values), -float(arrow.FAR), float(arrow.FAR))
-        codes = self._codes_of_integers(near.astype(np.int64))
-        codes[(near != np.trunc(near))] = UNREADABLE
+        held = np.clip(np.where(empty, 0.0, values), -float(arrow.FAR), float(arrow.FAR))
+        codes = self._codes_of_integers(held.astype(np.int64))
+        codes[held != np.trunc(held)] = UNREADABLE
         codes[empty] = NULL
         return codes
 
     def _codes_of_text(self, texts: Any) -> Codes:
-        short, integers, readable, floats = arrow.text_numbers(texts)
+        whole, integers, readable, floats = arrow.text_numbers(texts)
         codes = self._codes_of_floats(floats)
-        codes[short] = self._codes_of_integers(integers[short])
+        codes[whole] = self._codes_of_integers(integers[whole])
         codes[~readable] = UNREADABLE
         return codes
 

@@ -1,0 +1,161 @@
+"""Drafts: every line that was read off the data is marked, and the draft encodes what it was drafted from."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, DataError
+from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema, draft_config
+from dpstream.schema.draft import MARK
+from dpstream.schema.guess import guess_column, nice_edges
+from dpstream.schema.reading import read_sample
+
+GOLDEN = Path(__file__).with_name("golden_draft.toml")
+
+
+def example() -> dict[str, list[object]]:
+    """A small table with a column of every kind, made without any generator."""
+    day = dt.date(2024, 1, 1)
+    return {
+        "file_date": [day + dt.timedelta(days=i) for i in range(240)],
+        "zip": [["02139", "94102", "941", None][i % 4] for i in range(240)],
+        "paid": [i % 3 == 0 for i in range(240)],
+        "rooms": [i % 7 if i % 50 else None for i in range(240)],
+        "income": [(i * i) % 97 * 100 for i in range(240)],
+        "rent": [((i * 37) % 240) * 12.5 + 0.25 for i in range(240)],
+        "lat": [40.5 + ((i * 53) % 240) / 600 for i in range(240)],
+        "born": [day - dt.timedelta(days=(i * 97) % 20_000) for i in range(240)],
+        "seen at": [dt.datetime(2024, 5, 1, i % 24, 30) + dt.timedelta(days=i % 9) for i in range(240)],
+        "id": [10_000 + i for i in range(240)],
+        "note": [f"private words {i}" for i in range(240)],
+        "empty": [None] * 240,
+    }
+
+
+def test_the_draft_is_the_golden_file() -> None:
+    text = draft_config(pa.table(example()), "file_date", name="evictions", path="data/*.parquet")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_every_line_read_off_the_data_is_marked() -> None:
+    plain = draft_config({"x": ["only"]}, name="n", path="p")
+    text = draft_config(pa.table(example()), "file_date", name="n", path="p")
+    public = {line for line in plain.splitlines() if MARK not in line}
+    public |= set(draft_config({"t": [1], "x": ["only"]}, "t", name="n", path="p").splitlines())
+    public = {line for line in public if MARK not in line} | {'time_column = "file_date"'}
+    # What is left over names only columns that are marked and left out.
+    rest = [line for line in text.splitlines() if line not in public and MARK not in line]
+    assert all(line.startswith("# ") for line in rest)
+    assert "private words" not in text
+
+
+def test_types_are_guessed() -> None:
+    schema = Schema.from_toml(tomllib.loads(draft_config(example(), "file_date")))
+    assert not schema.confirmed
+    assert set(schema.ignore) == {"id", "note", "empty"}
+    kinds = [Categorical, Boolean, Integer, Integer, Real, Real, Date, DateTime]
+    assert [type(column) for column in schema.columns] == kinds
+    assert schema["zip"] == Categorical("zip", ["941", "02139", "94102"], missing="missing")
+    assert schema["rooms"] == Integer("rooms", 0, 6, missing="missing")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".ndjson"])
+def test_files_of_every_kind_give_the_same_draft(tmp_path: Path, ending: str) -> None:
+    table = pa.table({k: v for k, v in example().items() if k not in ("seen at", "empty", "born")})
+    path = tmp_path / f"data{ending}"
+    write(table, path)
+    schema = Schema.from_toml(tomllib.loads(draft_config(path, "file_date")))
+    typed = Schema.from_toml(tomllib.loads(draft_config(table, "file_date")))
+    assert schema == typed
+    rows = read_sample(path, 10**6).drop_columns(["file_date"])
+    codes = schema.encode(rows)
+    assert codes.tolist() == typed.encode(table.drop_columns(["file_date"])).tolist()
+    # A folder and a pattern name the same file.
+    for source in (tmp_path, tmp_path / "*.*"):
+        assert read_sample(source, 7).num_rows == 7
+        assert Schema.from_toml(tomllib.loads(draft_config(source, "file_date"))) == schema
+
+
+def write(table: pa.Table, path: Path) -> None:
+    """One file by its ending; nulls are empty in text files."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return
+    rows = table.to_pylist()
+    if path.suffix == ".ndjson":
+        text = "\n".join(json_line(row) for row in rows)
+    else:
+        lines = [
+            ",".join("" if v is None else str(v).replace("True", "true") for v in r.values()) for r in rows
+        ]
+        text = "\n".join([",".join(table.column_names), *lines]) + "\n"
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def json_line(row: dict[str, object]) -> str:
+    return json.dumps(row, default=str)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(
+        st.lists(st.none() | st.floats(-1e300, 1e300), min_size=1, max_size=30),
+        st.lists(st.none() | st.integers(-(2**60), 2**60), min_size=1, max_size=30),
+        st.lists(st.none() | st.booleans(), min_size=1),
+        st.lists(st.none() | st.text(max_size=4), min_size=1, max_size=30),
+        st.lists(st.none() | st.dates(), min_size=1, max_size=30),
+        st.lists(st.none() | st.datetimes(), min_size=1, max_size=30),
+        st.lists(st.none() | st.integers(-999, 999).map(str), min_size=1, max_size=30),
+        st.lists(st.none() | st.dates().map(str), min_size=1, max_size=30),
+    )
+)
+def test_a_draft_encodes_what_it_was_drafted_from(values) -> None:
+    guess = guess_column("x", pa.chunked_array([pa.array(values)]))
+    if guess.column is None:
+        assert guess.reason
+        return
+    schema = Schema.from_toml(tomllib.loads(draft_config({"x": values})))
+    assert schema.columns == (guess.column,)
+    assert schema.problems({"x": values}) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50), st.sampled_from([-300, 0]))
+def test_nice_edges_hold_every_value(values: list[float], finest: int) -> None:
+    edges = nice_edges(np.array(values), finest)
+    assert (np.diff(edges) > 0).all()
+    assert edges[0] <= min(values)
+    assert max(values) <= edges[-1]
+    assert len(edges) <= 11
+
+
+def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no column 'when'.*x"):
+        draft_config({"x": [1]}, "when")
+    with pytest.raises(ConfigError, match="no data file"):
+        draft_config(tmp_path / "absent.csv")
+    (tmp_path / "a.xls").write_text("x")
+    with pytest.raises(ConfigError, match="unknown ending"):
+        draft_config(tmp_path / "a.xls")
+    (tmp_path / "b.csv").write_text("x,y\n1,2\nhush,3,4\n")
+    with pytest.raises(DataError, match=r"b\.csv: the file cannot be read") as caught:
+        draft_config(tmp_path / "b.csv")
+    assert "hush" not in str(caught.value)
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 half a file")
+    with pytest.raises(DataError, match=r"c\.parquet: the file cannot be read"):
+        draft_config(tmp_path / "c.parquet")
+    (tmp_path / "d.csv").write_text("")
+    with pytest.raises(DataError, match=r"d\.csv: the file cannot be read"):
+        draft_config(tmp_path / "d.csv")
