@@ -15,6 +15,7 @@ import pytest
 from dpstream.errors import ConfigError
 from dpstream.schema import Schema
 from dpstream.simulate import EXAMPLES, simulate
+from dpstream.sources import FileSource, SourceOptions
 
 NAMES = sorted(EXAMPLES)
 
@@ -58,7 +59,10 @@ def test_more_steps_continue_the_stream(name: str, tmp_path: Path) -> None:
     long = read(tmp_path)
     assert long.slice(0, len(short)) == short
     assert len(long) > 2 * len(short)
-    assert "k = 3" in config.read_text(encoding="utf-8")
+    text = config.read_text(encoding="utf-8")
+    assert "k = 3" in text
+    fresh = simulate(name, 60, tmp_path / "fresh", rows_per_step=20)
+    assert text == fresh.read_text(encoding="utf-8").replace("k = 8", "k = 3")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,14 +105,19 @@ def test_odd_values_are_there_and_declared(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("file_format", ["csv", "parquet"])
-def test_every_row_has_codes_and_every_declared_bin_is_met(
+def test_every_step_has_codes_and_every_declared_bin_is_met(
     name: str, file_format: str, tmp_path: Path
 ) -> None:
     config = simulate(name, 80, tmp_path, file_format=file_format)
     schema = Schema.from_toml(config)
     schema.require_confirmed()
-    table = read(tmp_path).select(schema.names)
-    codes = schema.encode(table)
+    options = SourceOptions.parse(tomllib.loads(config.read_text(encoding="utf-8"))["source"])
+    steps = list(FileSource(options, base=tmp_path).steps())
+    assert len(steps) == 80
+    assert all(len(schema.encode(step.inserts)) > 20 for step in steps)
+    deletes = [len(schema.encode(step.deletes)) for step in steps if step.deletes is not None]
+    assert (sum(deletes) > 0) == (name == "evictions")
+    codes = np.concatenate([schema.encode(step.inserts) for step in steps])
     for i, column in enumerate(schema.columns):
         assert len(np.unique(codes[:, i])) == column.size, column.name
 
@@ -131,7 +140,7 @@ def test_withdrawals_repeat_rows_that_were_filed(tmp_path: Path) -> None:
 def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
     simulate("evictions", 56, tmp_path / "evictions")
     table = read(tmp_path / "evictions")
-    week = ((table["file_date"].to_numpy() - np.datetime64("2020-01-06")) / np.timedelta64(7, "D")).astype(
+    week = ((table["file_date"].to_numpy() - np.datetime64("2001-01-01")) / np.timedelta64(7, "D")).astype(
         int
     )
     unpaid = table["non_payment"].to_numpy()[table["op"].to_numpy() == "insert"]
@@ -153,6 +162,7 @@ def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
         ({"name": "taxis"}, "unknown example stream 'taxis' (allowed: evictions, census)"),
         ({"steps": 0}, "steps: 0 is too small"),
         ({"rows_per_step": 0}, "rows_per_step: 0 is too small"),
+        ({"name": "evictions", "steps": 1201}, "steps: 1201 is too large (allowed: at most 1200)"),
         ({"seed": -1}, "seed: -1 is too small"),
         ({"file_format": "xlsx"}, "unknown format 'xlsx' (allowed: csv, parquet)"),
     ],

@@ -16,7 +16,7 @@ from dpstream.simulate.example import Example, Frame, choose, choose_rows, with_
 __all__ = ["CHANGE_AT", "EVICTIONS", "START"]
 
 #: A Monday: the first day of the first week.
-START = np.datetime64("2020-01-06")
+START = np.datetime64("2001-01-01")
 #: Week, counted from 0, in which notices for unpaid rent are suspended.
 CHANGE_AT = 40
 
@@ -77,7 +77,8 @@ _NOTES = f"""\
 One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` or `delete`), `zip`,
 `district`, four flags for the causes, `bedrooms`, `rent`.
 
-- **Drift.** A yearly season, areas that grow and shrink, rents that rise by about 5 % a year.
+- **Drift.** A yearly season, areas that grow and shrink, rents that rise.
+  The drift slows down over the years.
 - **Change of policy.** From step {CHANGE_AT + 1} on most notices for unpaid rent stop, and owner
   move-ins rise; the old level comes back over the following year.
 - **Deletions.** Some notices are withdrawn within {_OPEN_WEEKS} weeks: the row comes again with
@@ -85,6 +86,16 @@ One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` o
 - **Odd values.** Area codes that are missing or misprinted, districts and rents that are missing, rents
   beyond the last bin. The configuration declares a bin for each of them.
 """
+
+
+def _last_day(steps: int) -> str:
+    """The Sunday of the last week, as a TOML value."""
+    return f'"{START + np.timedelta64(7 * steps - 1, "D")}"'
+
+
+def _drift_years(week: int) -> float:
+    """Years of drift up to a week: it slows down, and never passes five years' worth."""
+    return float(5 * (1 - np.exp(-week / 260)))
 
 
 def _suspended(week: int) -> float:
@@ -96,7 +107,7 @@ def _suspended(week: int) -> float:
 
 def _notices(rows: int, week: int, generator: np.random.Generator) -> Frame:
     """The notices that are filed in one week."""
-    years = week / 52
+    years = _drift_years(week)
     season = 1 + 0.35 * np.cos(2 * np.pi * (week - 30) / 52)
     count = int(generator.poisson(rows * season * (1 - 0.3 * _suspended(week))))
     area = choose(generator, _SHARE * np.exp(_GROWTH * years), count)
@@ -177,6 +188,8 @@ EVICTIONS = Example(
     rows_per_step=120,
     steps_per_file=13,
     source=_SOURCE,
+    end=_last_day,
+    most_steps=1200,
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},
     k=8,

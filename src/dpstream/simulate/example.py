@@ -32,8 +32,12 @@ class Example:
     notes: str
     rows_per_step: int
     steps_per_file: int
-    #: The ``[source]`` table without ``path``, as TOML lines.
+    #: The ``[source]`` table without ``path`` and ``end``, as TOML lines.
     source: str
+    #: Number of steps -> the public ``end`` of the stream, as a TOML value.
+    end: Callable[[int], str]
+    #: More steps would lie in the future, or mean nothing; None where there is no limit.
+    most_steps: int | None
     #: The ``[schema.columns.*]`` tables, as TOML lines.
     schema: str
     #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).

@@ -36,7 +36,8 @@ def simulate(
 
     The folder gets ``data/part-0000.csv`` and so on, a configuration that runs as it stands, a README,
     and ``simulation.json`` (how it was made). Equal arguments give equal files. More steps continue the
-    same stream: the earlier steps stay as they are, and so does a configuration that is already there.
+    same stream: the earlier steps stay as they are, and so does a configuration that is already there, but
+    for the stream's ``end``.
 
     Guarantee: none is needed; every value is invented.
 
@@ -58,6 +59,8 @@ def simulate(
     for label, number, least in (("steps", steps, 1), ("rows_per_step", rows, 1), ("seed", seed, 0)):
         if number < least:
             raise ConfigError(f"{number} is too small", where=label, allowed=f"{least} or more")
+    if example.most_steps is not None and steps > example.most_steps:
+        raise ConfigError(f"{steps} is too large", where="steps", allowed=f"at most {example.most_steps}")
     if file_format not in _FORMATS:
         raise ConfigError(f"unknown format {file_format!r}", where="format", allowed=", ".join(_FORMATS))
     folder = Path(out)
@@ -69,7 +72,7 @@ def simulate(
         "file_format": file_format,
         "steps": steps,
     }
-    _claim(folder, record)
+    steps_before = _claim(folder, record)
     (folder / "data").mkdir(exist_ok=True)
     frames = example.steps(rows, np.random.default_rng(seed))
     for part in range(-(-steps // example.steps_per_file)):
@@ -79,7 +82,13 @@ def simulate(
     (folder / "README.md").write_text(_readme(example, record), encoding="utf-8")
     config = folder / "dpstream.toml"
     if not config.exists():
-        config.write_text(_config(example, file_format), encoding="utf-8")
+        config.write_text(_config(example, steps, file_format), encoding="utf-8")
+    elif steps_before != steps:
+        # Only the line that was written for the shorter stream changes; all else is the user's.
+        text = config.read_text(encoding="utf-8")
+        config.write_text(
+            text.replace(_end(example, steps_before), _end(example, steps), 1), encoding="utf-8"
+        )
     return config
 
 
@@ -92,16 +101,20 @@ def _example(name: str) -> Example:
         ) from None
 
 
-def _claim(folder: Path, record: dict[str, Any]) -> None:
-    """Make the folder, or check that it holds a shorter part of the same simulation."""
+def _end(example: Example, steps: int) -> str:
+    return f"\nend = {example.end(steps)}\n"
+
+
+def _claim(folder: Path, record: dict[str, Any]) -> int:
+    """Make the folder, or check that it holds a part of the same simulation; its steps so far."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError("is a file", where=str(folder), allowed="a folder that is empty or new")
     folder.mkdir(parents=True, exist_ok=True)
     if not any(folder.iterdir()):
-        return
+        return 0
     try:
         before = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-        before_steps = before["steps"]
+        steps_before = int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
             "the folder is not empty and holds no simulation",
@@ -114,12 +127,13 @@ def _claim(folder: Path, record: dict[str, Any]) -> None:
             where=str(folder),
             allowed="the same name, seed, rows per step and format, or another folder",
         )
-    if before_steps > record["steps"]:
+    if steps_before > record["steps"]:
         raise ConfigError(
-            f"the folder already holds {before_steps} steps",
+            f"the folder already holds {steps_before} steps",
             where="steps",
-            allowed=f"{before_steps} or more, or another folder",
+            allowed=f"{steps_before} or more, or another folder",
         )
+    return steps_before
 
 
 def _write_table(example: Example, frames: list[Frame], path: Path) -> None:
@@ -145,7 +159,7 @@ def _write_table(example: Example, frames: list[Frame], path: Path) -> None:
         pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
 
 
-def _config(example: Example, file_format: str) -> str:
+def _config(example: Example, steps: int, file_format: str) -> str:
     return f"""\
 # {example.title} Everything here is invented, so every domain below is public.
 format = 1
@@ -156,7 +170,8 @@ unit = "event"
 
 [source]
 path = "data/*.{file_format}"
-{example.source}
+{example.source}end = {example.end(steps)}
+
 {example.schema}
 [mechanism]
 name = "dpstabs"
