@@ -1,0 +1,10 @@
+"""``dpstream.toml``: read, checked, and turned into plan, source and stream. See README.md in this folder."""
+
+from __future__ import annotations
+
+from dpstream.config.config import Config
+from dpstream.config.keys import KEYS, MECHANISMS, SECTIONS, Key
+from dpstream.config.reader import Used
+from dpstream.config.sections import BudgetOptions, OutputOptions
+
+__all__ = ["KEYS", "MECHANISMS", "SECTIONS", "BudgetOptions", "Config", "Key", "OutputOptions", "Used"]

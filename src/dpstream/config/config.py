@@ -1,0 +1,223 @@
+"""``dpstream.toml`` as one frozen value: a recipe and the places, without data and without state."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dpstream.config.keys import SECTIONS, keys_of
+from dpstream.config.reader import Section, Used, shown
+from dpstream.config.recipes import Recipe, read_recipe
+from dpstream.config.sections import (
+    BudgetOptions,
+    OutputOptions,
+    located,
+    read_budget,
+    read_output,
+    read_source,
+    read_state,
+    read_unit,
+)
+from dpstream.errors import ConfigError
+from dpstream.mechanism import StreamPlan
+from dpstream.privacy import Budget, Event, PureDP, Randomness
+from dpstream.schema import Schema
+from dpstream.sources.options import SourceOptions
+
+if TYPE_CHECKING:
+    from dpstream.sinks import Publisher
+    from dpstream.sources import FileSource
+    from dpstream.streams import Stream
+
+__all__ = ["Config"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a configuration file says, checked and with its defaults; made by ``Config.load``.
+
+    Holds no data, no noise and no state: all of it is public. Paths are relative to the file.
+
+    Attributes:
+        path: the file.
+        name: of the stream.
+        unit: who is protected.
+        source_options, recipe, budget, output: the sections.
+        state_dir: where the secret state is kept.
+        used: every value the plan rests on, with the reason of each default.
+    """
+
+    path: Path
+    name: str
+    unit: Event
+    source_options: SourceOptions
+    recipe: Recipe
+    budget: BudgetOptions
+    output: OutputOptions
+    state_dir: Path
+    used: tuple[Used, ...]
+    _schema: Schema = field(repr=False)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read and check a whole configuration file. Reads no data.
+
+        Errors:
+            ConfigError, SchemaError: name file, section, key, value and what is allowed.
+            UnitError, BudgetError, HorizonError: a guarantee that cannot be given.
+        """
+        file = Path(path)
+        document = _parse(file)
+        base = file.parent
+        top = Section(str(file), "", document)
+        _check_format(top)
+        section = partial(_section, str(file), document)
+        stream = section("stream")
+        name = stream.text("name")
+        if len(name) > 200 or not name.isprintable():
+            raise stream.wrong("name", f"{shown(name)} cannot be used")
+        unit = read_unit(stream)
+        source, mechanism = section("source"), section("mechanism")
+        options = read_source(source, unit)
+        schema = Schema.from_toml(file) if "schema" in document else _no_schema(file)
+        _check_columns(source, options, schema)
+        budgets, outputs, states = section("budget"), section("output"), section("state")
+        budget = read_budget(budgets)
+        recipe = read_recipe(mechanism, schema.domain, deletions=options.op_column is not None)
+        output = read_output(outputs, base)
+        state = check_places(read_state(states, base), output.dir, states.place("dir"))
+        sections = (top, stream, source, mechanism, budgets, outputs, states)
+        used = tuple(value for part in sections for value in part.used)
+        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema)
+        config.plan()
+        return config
+
+    def schema(self) -> Schema:
+        """The public declaration of the columns."""
+        return self._schema
+
+    def plan(self, budget: Budget | None = None) -> StreamPlan:
+        """The calibrated mechanism: every noise scale fixed (``budget`` takes the place of the file's)."""
+        amount = self.budget.budget if budget is None else budget
+        with located(f"{self.path} [mechanism]"):
+            if isinstance(amount, PureDP):
+                return self.recipe.calibrate(
+                    epsilon=amount.epsilon, unit=self.unit, horizon=self.budget.horizon
+                )
+            return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
+
+    def source(self) -> FileSource:
+        """The files that hold the private rows, cut into steps."""
+        from dpstream.sources import FileSource
+
+        return FileSource(self.source_options, base=self.path.parent)
+
+    def publisher(self, out: str | Path | None = None) -> Publisher:
+        """Where releases go."""
+        from dpstream.sinks import Publisher
+
+        return Publisher(self.output.dir if out is None else out, format=self.output.format)
+
+    def open_stream(
+        self,
+        *,
+        state: str | Path | None = None,
+        out: str | Path | None = None,
+        randomness: Randomness | None = None,
+        publish: bool = True,
+    ) -> Stream:
+        """The live stream: starts it, or goes on where it stopped.
+
+        Args:
+            state, out: other places than the file's.
+            randomness: for tests; releases made with it say so.
+            publish: False leaves the output folder alone (to read what is stored).
+
+        Errors:
+            ConfigError: a draft that nobody confirmed, a state inside the output, or another plan's state.
+            StoreError: the state is locked, damaged, or cannot be written.
+        """
+        from dpstream.streams import open_stream
+
+        publisher = self.publisher(out)
+        folder = check_places(self.state_dir if state is None else Path(state), publisher.directory, "state")
+        self._schema.require_confirmed(str(self.path))
+        return open_stream(
+            self.plan(),
+            self._schema,
+            folder,
+            name=self.name,
+            randomness=randomness,
+            publish_to=publisher if publish else None,
+            keep="all" if self.output.keep is None else self.output.keep,
+        )
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        raise ConfigError(f"the file cannot be read: {reason}", where=str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"this is not TOML: {error}", where=str(file), allowed="a TOML file") from None
+
+
+def _section(file: str, document: Mapping[str, Any], name: str) -> Section:
+    return Section(file, name, document.get(name, {}))
+
+
+def _check_format(top: Section) -> None:
+    for name in SECTIONS:
+        if name and top.has(name) and not isinstance(top.raw(name), Mapping):
+            raise ConfigError(
+                f"{name} = {shown(top.raw(name))} is not a table",
+                where=top.file,
+                allowed=f"a section [{name}]",
+            )
+    value = top.raw("format") if top.has("format") else FORMAT
+    if isinstance(value, bool) or value != FORMAT:
+        raise top.wrong("format", f"unknown format {shown(value)}")
+    top.note("format", str(value), default=not top.has("format"))
+
+
+def _no_schema(file: Path) -> Schema:
+    raise ConfigError(
+        "there is no schema",
+        where=str(file),
+        allowed='a section [schema] with columns, or file = "schema.toml"',
+    )
+
+
+def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
+    """Columns that steer the stream cannot be attributes of the table as well."""
+    for key in ("time_column", "op_column"):
+        column = getattr(options, key)
+        if column is not None and column in schema.names:
+            raise section.wrong(
+                key,
+                f"column {column!r} is declared in the schema as well",
+                f"another column, or a copy of {column!r} under another name",
+            )
+
+
+def check_places(state: Path, output: Path, where: str) -> Path:
+    """The state's folder, refused where it would lie among the releases or hold them.
+
+    Errors:
+        ConfigError: the state holds private counts, and the output is public.
+    """
+    inner, outer = state.resolve(), output.resolve()
+    if inner == outer or outer in inner.parents or inner in outer.parents:
+        raise ConfigError(
+            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
+            where=where,
+            allowed=keys_of("state")["dir"].allowed,
+        )
+    return state

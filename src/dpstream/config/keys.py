@@ -1,0 +1,333 @@
+"""Every section and key of ``dpstream.toml``, in one table: read, documented and explained from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "default_of", "keys_of"]
+
+#: Mechanisms that can be run.
+MECHANISMS = ("dpstabs", "baseline")
+#: Names that are taken by families that are not built yet.
+FAMILIES_TO_COME = ("pooled", "panel-window", "panel-cumulative", "points")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: what it accepts, what stands in for it, and why.
+
+    ``default`` is None where the key has to be written, and a text for people otherwise. ``mechanisms``
+    names those that have the option (``[mechanism]`` only).
+    """
+
+    section: str
+    name: str
+    allowed: str
+    default: str | None
+    reason: str
+    meaning: str
+    mechanisms: tuple[str, ...] = ()
+
+
+SECTIONS: dict[str, str] = {
+    "": "",
+    "stream": "Who is protected, and what may be public.",
+    "source": "Where the private rows are, and how they are cut into steps.",
+    "schema": "What the columns may hold; public, written by the steward (see the schema's README).",
+    "mechanism": "How the synthetic copy is made.",
+    "budget": "What all releases together may cost one unit of protection.",
+    "output": "Where releases go; public.",
+    "state": "Where the stream's secret state is kept.",
+}
+
+_BOTH = MECHANISMS
+_DPSTABS = ("dpstabs",)
+_BASELINE = ("baseline",)
+
+KEYS: tuple[Key, ...] = (
+    Key("", "format", "1", "1", "the only format there is", "Version of this file's format."),
+    Key(
+        "stream",
+        "name",
+        "1 to 200 printable characters",
+        None,
+        "",
+        "Name of the stream; it is published in every manifest.",
+    ),
+    Key(
+        "stream",
+        "unit",
+        "event, event-replace",
+        "event",
+        "batch sizes stay private unless the owner declares them public",
+        "Who is protected: one record inserted or deleted at one step (`event`), or one record's value where "
+        "the numbers of records are public (`event-replace`). `individual` and `user` are refused: the "
+        "mechanisms for tables do not know whose record is whose.",
+    ),
+    Key(
+        "stream",
+        "total",
+        "private, public",
+        "private",
+        "a number of records is information about people, too",
+        "`public`: the owner declares the number of records of every step public. That switches the unit to "
+        "`event-replace`: a changed record then moves two cells, so the noise doubles.",
+    ),
+    Key(
+        "stream",
+        "max_events",
+        "only with unit = user, which is not built yet",
+        "not set",
+        "no bound on events per user is enforced yet",
+        "Bound on the events of one user.",
+    ),
+    Key(
+        "source",
+        "path",
+        "a pattern such as data/*.parquet, or a list of them",
+        None,
+        "",
+        "The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this file.",
+    ),
+    Key(
+        "source",
+        "time_column",
+        "a column of the data that is not in the schema",
+        "not set",
+        "without it, steps are files or numbers of rows",
+        "Says to which step a row belongs: a date or a time with `every`, a whole step number without it.",
+    ),
+    Key(
+        "source",
+        "every",
+        'day, week, month, "14 days", "2 weeks", "3 months", files',
+        "not set",
+        "without it the time column holds step numbers",
+        "Length of a step, counted from `start`; or `files`: one file, one step.",
+    ),
+    Key(
+        "source",
+        "rows",
+        "a number of rows from 1, where sizes are public",
+        "not set",
+        "cutting by rows makes the size of every step public",
+        'Cut into steps of this many rows, in the order of the files. Needs `[stream] total = "public"`.',
+    ),
+    Key(
+        "source",
+        "start",
+        "a day such as 2026-01-05, or a step number",
+        "1 for step numbers; needed with a calendar",
+        "borders of steps must not depend on private data, such as the first record's date",
+        "The public first day of step 1, or the number of the first step.",
+    ),
+    Key(
+        "source",
+        "end",
+        "a day, a step number, today (with a calendar), data",
+        "not set; needed with a time column",
+        "the number of steps must not depend on private data unless the owner says that it may",
+        "The last day or step. `today`: every period that is over by the clock. `data`: the step of the "
+        "newest record, which the owner thereby declares public.",
+    ),
+    Key(
+        "source",
+        "op_column",
+        "a column that says insert or delete",
+        "not set",
+        "without it, every row is an insert",
+        "What a row does. A delete is an event of its own. The baseline then runs twice at every step.",
+    ),
+    Key(
+        "source",
+        "late",
+        "error, next-step, drop-and-count-nothing",
+        "error",
+        "nothing is moved or dropped unless the owner says so",
+        "What happens to a row that belongs to a step that is already released.",
+    ),
+    Key(
+        "source",
+        "user_column",
+        "only with unit = user, which is not built yet",
+        "not set",
+        "no bound on events per user is enforced yet",
+        "The column that says whose record a row is.",
+    ),
+    Key(
+        "mechanism",
+        "name",
+        ", ".join(MECHANISMS),
+        "dpstabs",
+        "it carries what it learned from step to step; the baseline starts anew at each",
+        "Which mechanism runs. Not built yet: " + ", ".join(FAMILIES_TO_COME) + ".",
+    ),
+    Key(
+        "mechanism",
+        "workload",
+        'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}]',
+        "all-2-way",
+        "pairs of columns are what most readers of a table look at",
+        "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`.",
+        _BOTH,
+    ),
+    Key(
+        "mechanism",
+        "k",
+        "1 to the number of marginals",
+        "4, or all marginals where there are fewer (baseline: the number of columns)",
+        "few marginals with little noise beat many with much (baseline: enough for a tree over all columns)",
+        "Marginals measured at every step.",
+        _BOTH,
+    ),
+    Key(
+        "mechanism",
+        "counter",
+        "simple, block, unbounded-block, unbounded-block-closed, tree, hybrid",
+        "simple",
+        "a marginal is measured at few steps, and at about ten ticks the simple counter is hard to beat",
+        "How noisy running sums are kept. `block` and `tree` need a horizon.",
+        _DPSTABS,
+    ),
+    Key(
+        "mechanism",
+        "score",
+        "mean, mean-cells, mean-sampling, sum-noise",
+        "mean",
+        "an error per cell does not favour tables with many cells",
+        "How a selection judges what a marginal would gain.",
+        _BOTH,
+    ),
+    Key(
+        "mechanism",
+        "aggregate",
+        "last, average",
+        "last",
+        "the last model of a step knows all measurements of the step",
+        "Which of a step's models is released: the last, or the average of all k.",
+        _DPSTABS,
+    ),
+    Key(
+        "mechanism",
+        "past",
+        "measured, literal",
+        "measured",
+        "earlier measurements stay in the fit, weighted by their noise",
+        "What stands for the steps at which a marginal was not measured; `literal` is as published.",
+        _DPSTABS,
+    ),
+    Key(
+        "mechanism",
+        "select_share",
+        "an exact number between 0 and 1",
+        "1/2",
+        "the published split: half for choosing, half for measuring",
+        "Share of the budget for selections.",
+        _DPSTABS,
+    ),
+    Key(
+        "mechanism",
+        "measure_share",
+        "an exact number between 0 and 1",
+        "1/2",
+        "the published split: half for choosing, half for measuring",
+        "Share of the budget for measurements.",
+        _BASELINE,
+    ),
+    Key(
+        "mechanism",
+        "iterations",
+        "1 or more",
+        "20 (baseline: 50)",
+        "a fit that starts from the last model needs no more (baseline: it starts anew)",
+        "Iterations of each fit; public post-processing, costs time only.",
+        _BOTH,
+    ),
+    Key(
+        "mechanism",
+        "max_cells",
+        "1 or more",
+        "20000",
+        "fits stay in milliseconds; larger trees cost time and memory in proportion",
+        "Limit on the cells of the model's junction tree.",
+        _BOTH,
+    ),
+    Key(
+        "budget",
+        "epsilon",
+        'an exact positive number up to 1000, such as "1" or "0.5"',
+        "not set",
+        "one of epsilon and rho has to be written",
+        "Pure differential privacy; with `delta`, approximate: converted to the largest rho within it.",
+    ),
+    Key(
+        "budget",
+        "rho",
+        "an exact positive number",
+        "not set",
+        "one of epsilon and rho has to be written",
+        "Zero-concentrated differential privacy.",
+    ),
+    Key(
+        "budget",
+        "delta",
+        'an exact number between 0 and 1, such as "1e-9", together with epsilon',
+        "not set",
+        "without delta the guarantee has no exception",
+        "The probability left out of an (epsilon, delta) guarantee.",
+    ),
+    Key(
+        "budget",
+        "horizon",
+        "none, or a number of steps from 1",
+        "none",
+        "both mechanisms run without end at the same cost",
+        "Most steps the stream may have; counters with a horizon are tuned to it.",
+    ),
+    Key(
+        "output",
+        "dir",
+        "a folder",
+        "releases",
+        "beside the configuration file",
+        "Where releases are published.",
+    ),
+    Key(
+        "output",
+        "format",
+        "parquet, csv",
+        "parquet",
+        "it keeps the columns' types",
+        "Format of the released tables.",
+    ),
+    Key(
+        "output",
+        "keep",
+        "all, or a number of tables from 1",
+        "all",
+        "a release that readers use should not vanish",
+        "How many full tables are kept; manifests are always kept.",
+    ),
+    Key(
+        "state",
+        "dir",
+        "a folder outside of the output folder",
+        "state",
+        "beside the configuration file, never among the releases: it holds private counts",
+        "Where the secret state is kept (mode 0700). `--state` of a command takes its place.",
+    ),
+)
+
+
+def keys_of(section: str) -> dict[str, Key]:
+    """The keys of one section by name.
+
+    >>> sorted(keys_of("budget"))
+    ['delta', 'epsilon', 'horizon', 'rho']
+    """
+    return {key.name: key for key in KEYS if key.section == section}
+
+
+def default_of(section: str, name: str) -> Key:
+    """The table's row for one key."""
+    return keys_of(section)[name]

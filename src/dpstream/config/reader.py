@@ -1,0 +1,184 @@
+"""Reads one section of a configuration file strictly, and notes which defaults it used."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from dpstream.config.keys import SECTIONS, keys_of
+from dpstream.errors import ConfigError
+
+__all__ = ["Section", "Used", "did_you_mean", "shown"]
+
+
+@dataclass(frozen=True)
+class Used:
+    """A value that the plan rests on: written in the file, or a default with its reason."""
+
+    section: str
+    key: str
+    value: str
+    #: None where the file says it.
+    reason: str | None
+
+    def line(self) -> str:
+        """``key = value (default: reason)``.
+
+        >>> Used("output", "format", "parquet", "it keeps the columns' types").line()
+        "[output] format = parquet (default: it keeps the columns' types)"
+        """
+        name = f"[{self.section}] {self.key}" if self.section else self.key
+        why = "" if self.reason is None else f" (default: {self.reason})"
+        return f"{name} = {self.value}{why}"
+
+
+def shown(value: Any) -> str:
+    """A value of the file for a message, cut where it is long."""
+    if isinstance(value, Mapping):
+        return "a table"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """The nearest name, as the end of a sentence.
+
+    >>> did_you_mean("epsilom", ["epsilon", "rho"])
+    "; did you mean 'epsilon'?"
+    """
+    near = difflib.get_close_matches(word, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+@dataclass
+class Section:
+    """One table of the file, or its top level (name ``""``)."""
+
+    file: str
+    name: str
+    table: Mapping[str, Any]
+    used: list[Used] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        known = keys_of(self.name) if self.name else {**keys_of(""), **dict.fromkeys(SECTIONS)}
+        known.pop("", None)
+        for key in self.table:
+            if key not in known:
+                value = self.table[key]
+                raise ConfigError(
+                    f"unknown key {key!r} ({shown(value)}){did_you_mean(key, known)}",
+                    where=self.place(),
+                    allowed=", ".join(sorted(known)),
+                )
+
+    def place(self, key: str | None = None) -> str:
+        """File, section and key for messages."""
+        parts = [self.file, *([f"[{self.name}]"] if self.name else []), *([key] if key else [])]
+        return " ".join(parts)
+
+    def wrong(self, key: str, what: str, allowed: str | None = None) -> ConfigError:
+        """The error for one key's value; what is allowed stands in the table of keys."""
+        return ConfigError(what, where=self.place(key), allowed=allowed or keys_of(self.name)[key].allowed)
+
+    def has(self, key: str) -> bool:
+        """Whether the file says it."""
+        return key in self.table
+
+    def raw(self, key: str) -> Any:
+        """The value as written, or None."""
+        return self.table.get(key)
+
+    def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
+        """Remember a value for the plan."""
+        why = (reason or keys_of(self.name)[key].reason) if default else None
+        self.used.append(Used(self.name, key, value, why))
+
+    def required(self, key: str) -> Any:
+        """A value that has no default."""
+        if key not in self.table:
+            raise self.wrong(key, "the key is missing")
+        return self.table[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty."""
+        value = self.required(key) if default is None else self.table.get(key, default)
+        if not isinstance(value, str) or not value or value != value.strip():
+            raise self.wrong(key, f"{shown(value)} is not a text that can be used")
+        self.note(key, value, default=key not in self.table)
+        return value
+
+    def choice(self, key: str, choices: Iterable[str], default: str) -> str:
+        """One of some words."""
+        names = tuple(choices)
+        value = self.table.get(key, default)
+        if not isinstance(value, str) or value not in names:
+            hint = did_you_mean(value, names) if isinstance(value, str) else ""
+            raise self.wrong(key, f"{shown(value)} is not a choice{hint}", ", ".join(names))
+        self.note(key, value, default=key not in self.table)
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        """A text, or None where the file does not say it."""
+        return self.text(key) if key in self.table else None
+
+    def count(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
+        """A whole number, or ``default``."""
+        if key not in self.table:
+            if default is not None:
+                self.note(key, str(default), default=True)
+            return default
+        value = self.table[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.wrong(key, f"{shown(value)} is not a whole number from {least}")
+        self.note(key, str(value), default=False)
+        return value
+
+    def count_or_word(self, key: str, word: str) -> int | None:
+        """A whole number from 1, or None for the word, which is the default."""
+        value = self.table.get(key, word)
+        if value == word:
+            self.note(key, word, default=key not in self.table)
+            return None
+        return self.count(key)
+
+    def share(self, key: str, default: Fraction) -> Fraction:
+        """An exact number strictly between 0 and 1."""
+        if key not in self.table:
+            self.note(key, str(default), default=True)
+            return default
+        value = self.table[key]
+        number = _exact(value)
+        if number is None or not 0 < number < 1:
+            raise self.wrong(key, f"{shown(value)} is not a share")
+        self.note(key, str(number), default=False)
+        return number
+
+    def amount(self, key: str, read: Callable[[Any], Any]) -> Any:
+        """A privacy amount, read by ``read``, whose errors are told where in the file they are."""
+        from dpstream.errors import DpstreamError
+
+        value = self.table[key]
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self.wrong(key, f"{shown(value)} is not a number")
+        try:
+            result = read(value)
+        except DpstreamError as error:
+            allowed = error.allowed or keys_of(self.name)[key].allowed
+            raise type(error)(error.what, where=self.place(key), allowed=allowed) from None
+        self.note(key, str(value), default=False)
+        return result
+
+
+def _exact(value: Any) -> Fraction | None:
+    """The exact number that a TOML text, integer or float says, or None."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    # Fraction would also read blanks and underscores; a share is a plain decimal or a fraction.
+    text = repr(value) if isinstance(value, float) else str(value)
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?|[0-9]+/[1-9][0-9]*", text):
+        return None
+    return Fraction(text)

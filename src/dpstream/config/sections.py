@@ -1,0 +1,190 @@
+"""The sections of a configuration file as frozen values, and what makes them consistent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS, keys_of
+from dpstream.config.reader import Section, Used, shown
+from dpstream.errors import ConfigError, DpstreamError, UnitError
+from dpstream.privacy import ZCDP, Budget, Event, PureDP, approximate_to_zcdp, exact_amount, parse_unit
+from dpstream.sources.options import SourceOptions
+
+__all__ = [
+    "BudgetOptions",
+    "OutputOptions",
+    "located",
+    "mechanism_name",
+    "read_budget",
+    "read_output",
+    "read_source",
+    "read_state",
+    "read_unit",
+]
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """What the stream may cost. ``stated`` is the (epsilon, delta) that ``budget`` was derived from."""
+
+    budget: Budget
+    stated: tuple[Fraction, Fraction] | None
+    horizon: int | None
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where releases go. ``keep`` is None for all."""
+
+    dir: Path
+    format: Literal["parquet", "csv"]
+    keep: int | None
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Name file and section in errors of the parts below, which do not know of files."""
+    try:
+        yield
+    except DpstreamError as error:
+        inner = (error.where or "").removeprefix("workload, ")
+        if error.where is not None and error.where.startswith(place.split(" [")[0]):
+            raise
+        # The parts name their own table; the place names it already.
+        inner = "" if inner.strip("[]") in ("mechanism", "budget", "workload", "source", "output") else inner
+        where = f"{place} {inner}".rstrip()
+        raise type(error)(error.what, where=where, allowed=error.allowed) from None
+
+
+def read_unit(section: Section) -> Event:
+    """``[stream] unit`` and ``total``, which say the relation together.
+
+    Errors:
+        UnitError: a unit that a tabular stream cannot protect.
+        ConfigError: an unknown unit, or a unit and a total that contradict each other.
+    """
+    word = section.raw("unit") if section.has("unit") else None
+    if word is not None and not isinstance(word, str):
+        raise section.wrong("unit", f"{shown(word)} is not a unit")
+    if section.has("max_events") and word != "user":
+        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
+    with located(section.place("unit")):
+        unit = parse_unit("event" if word is None else word)
+    if not isinstance(unit, Event):
+        raise UnitError(
+            f"a tabular stream cannot protect the unit {word!r}: it does not know whose record is whose",
+            where=section.place("unit"),
+            allowed="event, event-replace",
+        )
+    default = "public" if unit.relation == "replace" else "private"
+    total = section.choice("total", ("private", "public"), default)
+    if unit.relation == "replace" and total == "private":
+        raise section.wrong(
+            "total",
+            "'private' contradicts unit = 'event-replace', which makes the sizes of all steps public",
+            "total = 'public', or unit = 'event'",
+        )
+    if unit.relation == "add-remove" and total == "public":
+        reason = 'total = "public" switches the relation to replace'
+        section.note("unit", "event-replace", default=True, reason=reason)
+        return Event("replace")
+    section.note("unit", unit.name, default=word is None)
+    return unit
+
+
+def read_source(section: Section, unit: Event) -> SourceOptions:
+    """``[source]``; cutting by rows needs public sizes."""
+    if section.has("user_column"):
+        raise section.wrong("user_column", "a user column is set without the unit user")
+    section.required("path")
+    with located(section.place()):
+        options = SourceOptions.parse(section.table)
+    if options.needs_public_sizes and unit.relation != "replace":
+        raise section.wrong(
+            "rows",
+            f"{options.rows} rows a step would publish the size of every step, and sizes are private here",
+            '[stream] total = "public" (the unit becomes event-replace), or a time_column',
+        )
+    for key in keys_of("source"):
+        if section.has(key):
+            section.note(key, str(section.raw(key)), default=False)
+    if options.time_column is not None:
+        for key in ("start", "late"):
+            if not section.has(key):
+                section.note(key, str(getattr(options, key)), default=True)
+    return options
+
+
+def mechanism_name(section: Section) -> str:
+    """``[mechanism] name``; families that are planned say so."""
+    word = section.raw("name")
+    if word in FAMILIES_TO_COME:
+        raise section.wrong("name", f"the mechanism {word!r} is not built yet", ", ".join(MECHANISMS))
+    name = section.choice("name", MECHANISMS, "dpstabs")
+    own = [key for key, row in keys_of("mechanism").items() if not row.mechanisms or name in row.mechanisms]
+    for key in section.table:
+        if key not in own:
+            raise section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
+    return name
+
+
+def read_budget(section: Section) -> BudgetOptions:
+    """Exactly one of epsilon, rho, and epsilon with delta.
+
+    (epsilon, delta) becomes the largest rho whose loss is within it, rounded down, so the noise is at least
+    what it has to be.
+
+    Errors:
+        ConfigError: none or several. BudgetError: an amount that cannot be used.
+    """
+    given = [key for key in ("epsilon", "rho", "delta") if section.has(key)]
+    if given not in (["epsilon"], ["rho"], ["epsilon", "delta"]):
+        what = f"{' and '.join(given)} do not make a budget" if given else "there is no budget"
+        raise ConfigError(what, where=section.place(), allowed="epsilon, or rho, or epsilon and delta")
+    stated = None
+    budget: Budget
+    if given == ["rho"]:
+        budget = section.amount("rho", ZCDP.of)
+    elif given == ["epsilon"]:
+        budget = section.amount("epsilon", PureDP.of)
+    else:
+        epsilon = section.amount("epsilon", lambda value: PureDP.of(value).epsilon)
+        delta = section.amount("delta", lambda value: exact_amount(value, where="delta"))
+        with located(section.place("delta")):
+            budget = round_down(approximate_to_zcdp(epsilon, delta))
+        stated = (epsilon, delta)
+        reason = "the largest rho within epsilon and delta, rounded down"
+        section.used.append(Used("budget", "rho", str(budget), reason))
+    return BudgetOptions(budget, stated, section.count_or_word("horizon", "none"))
+
+
+def round_down(budget: ZCDP) -> ZCDP:
+    """At most nine significant digits, never more than before.
+
+    >>> round_down(ZCDP(Fraction(1, 3)))
+    ZCDP(rho=Fraction(333333333, 1000000000))
+    """
+    scale = Fraction(1)
+    while budget.rho * scale < 10**8:
+        scale *= 10
+    while budget.rho * scale >= 10**9:
+        scale /= 10
+    return ZCDP(Fraction(int(budget.rho * scale)) / scale)
+
+
+def read_output(section: Section, base: Path) -> OutputOptions:
+    """``[output]``."""
+    folder = section.text("dir", "releases")
+    form = section.choice("format", ("parquet", "csv"), "parquet")
+    keep = section.count_or_word("keep", "all")
+    return OutputOptions(base / folder, "csv" if form == "csv" else "parquet", keep)
+
+
+def read_state(section: Section, base: Path) -> Path:
+    """``[state]``."""
+    return base / section.text("dir", "state")
