@@ -161,6 +161,18 @@ def test_calendar_bins_cover_every_day_once(start: dt.date, length: int, every: 
         assert opened == [start + dt.timedelta(days=i) for i in range(period, length + 1, period)]
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(times, min_size=1, max_size=20), st.sampled_from([" ", "T"]), st.sampled_from([None, "UTC"]))
+def test_one_odd_text_changes_no_other_code(rows, between: str, zone: str | None) -> None:
+    column = DateTime("x", start="1900-01-01", end="2200-01-01", every="year", timezone=zone, other="(other)")
+    texts = [row.isoformat(between) + ("" if zone is None else "Z") for row in rows]
+    codes = column.encode(texts).tolist()
+    assert column.encode([*texts, "soon"]).tolist() == [*codes, column.other_code]
+    assert column.encode([*texts, "2024-W01-1"]).tolist() == [*codes, column.other_code]
+    instants = pa.array(rows, pa.timestamp("us", zone))
+    assert column.encode(instants).tolist() == codes
+
+
 def test_borders_end_with_the_calendar() -> None:
     assert [d.year for d in borders(dt.date(9998, 5, 1), (12, 0))] == [9998, 9999]
     assert list(borders(dt.date(9999, 12, 20), (0, 14))) == [dt.date(9999, 12, 20)]

@@ -53,13 +53,15 @@ def to_table(data: Any, where: str) -> Any:
     """
     import pyarrow as pa
 
+    table = None
     try:
         table = _convert(data, pa)
+        failed = False
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # The original text quotes the offending value.
-        raise DataError(
-            "the data could not be read as a table of typed columns", where=where, allowed=FRAMES
-        ) from None
+        failed = True
+    if failed:
+        # Raised out here, so that the original text, which quotes values, is not even its context.
+        raise DataError("the data could not be read as a table of typed columns", where=where, allowed=FRAMES)
     if table is None:
         raise DataError(f"a {type(data).__name__} is not a table", where=where, allowed=FRAMES)
     names = table.column_names
