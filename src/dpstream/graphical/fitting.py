@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,9 @@ from dpstream.graphical.model import FitReport, Model
 from dpstream.graphical.tree import JunctionTree, junction_tree, tree_cells
 from dpstream.schema.domain import Clique, Domain
 
-__all__ = ["fit"]
+__all__ = ["Method", "fit"]
+
+Method = Literal["proximal", "mirror"]
 
 
 def fit(
@@ -27,7 +30,8 @@ def fit(
     max_cells: int = 50_000,
     regularisation: float = 0.0,
     decay: float = 0.0,
-    tolerance: float = 1e-6,
+    tolerance: float = 0.5,
+    method: Method = "proximal",
 ) -> Model:
     """The maximum-entropy model whose marginals are closest to the measurements.
 
@@ -67,7 +71,7 @@ def fit(
             target[tree.slot(clique)] = values / shape_total
     step = warm.report.step if warm is not None and warm.report is not None else 1.0
     report = _descend(
-        tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance, step
+        tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance, step, method
     )
     return Model(
         tree,
@@ -87,19 +91,27 @@ def _descend(
     iterations: int,
     tolerance: float,
     step: float,
+    method: Method,
 ) -> FitReport:
     """Run the compiled fit; changes ``potentials`` in place."""
-    from dpstream.graphical.compiled import descent
+    from dpstream.graphical.compiled import descent, proximal
 
     active = np.flatnonzero(weights)
     if len(active) == 0:
         return FitReport(0.0, 0.0, 0, step)
     curvature = float(weights.max()) + penalty
     report = np.zeros(4)
-    descent.descend(
-        tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
-        float(tolerance), step / curvature, report,
-    )  # fmt: skip
+    if method == "proximal":
+        proximal.fit_proximal(
+            tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
+            float(tolerance), report,
+        )  # fmt: skip
+        report[3] = step / curvature
+    else:
+        descent.descend(
+            tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
+            float(tolerance), step / curvature, report,
+        )  # fmt: skip
     descent.canonicalise(tree.factors, tree.member_starts, tree.members, tree.arrays.sizes, potentials)
     return FitReport(float(report[0]), float(report[1]), int(report[2]), float(report[3]) * curvature)
 

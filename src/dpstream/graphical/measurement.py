@@ -31,7 +31,9 @@ class Measurement:
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
         if values.ndim != 1:
-            raise InputError(f"values have {values.ndim} dimensions", where="measurement", allowed="1 (C order)")
+            raise InputError(
+                f"values have {values.ndim} dimensions", where="measurement", allowed="1 (C order)"
+            )
         if not np.isfinite(values).all():
             raise InputError("values are not all finite", where="measurement")
         variance = float(self.variance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,8 @@ def _multiply(tree: JunctionTree, a: Table, b: Table | None, keep: set[int]) -> 
     axes = tuple(dict.fromkeys(i for _, part in operands for i in part))
     label = {i: k for k, i in enumerate(axes)}
     out = tuple(i for i in axes if i in keep)
-    arguments: list[NDArray[np.float64] | Sequence[int]] = []
+    arguments: list[Any] = []
     for table, part in operands:
         arguments += [table, [label[i] for i in part]]
-    return np.asarray(np.einsum(*arguments, [label[i] for i in out])), out
+    arguments.append([label[i] for i in out])
+    return np.asarray(np.einsum(*arguments)), out

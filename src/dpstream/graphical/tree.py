@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from dpstream.graphical.compiled.arrays import FactorArrays, TreeArrays
 from dpstream.schema.domain import Clique, Domain
 
 __all__ = ["JunctionTree", "check_clique", "junction_tree", "tree_cells", "tree_cells_each"]
+
+Ints = NDArray[np.int64]
 
 #: Beyond this no table is allocated: index maps are 32-bit, and such a model cannot be used anyway.
 MOST_CELLS = 2**27
@@ -74,7 +77,7 @@ class JunctionTree:
 def check_clique(domain: Domain, clique: Sequence[int]) -> Clique:
     """The clique as a sorted tuple of ints; InputError if it is not one of this domain."""
     checked = tuple(int(i) for i in clique)
-    if any(a >= b for a, b in zip(checked, checked[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(checked)):
         raise InputError(f"{checked} is not sorted or repeats an attribute", where="clique")
     if checked and not 0 <= checked[0] <= checked[-1] < len(domain):
         raise InputError(
@@ -185,7 +188,8 @@ def _clique_tree(
             continue
         separator = later[nodes[k].top]
         index = len(listing)
-        listing.append((tuple(sorted(separator)), tuple(sorted(nodes[k].attributes - separator)), parent_index))
+        residual = nodes[k].attributes - separator
+        listing.append((tuple(sorted(separator)), tuple(sorted(residual)), parent_index))
         ends.append(index + 1)
         stack.append((-1, index))
         stack.extend((child, index) for child in reversed(children.get(k, [])))
@@ -197,18 +201,14 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     from dpstream.graphical.compiled import elimination
     from dpstream.graphical.compiled.inference import index_maps
 
-    order, later, cells = elimination.best_elimination(
-        _adjacency(len(domain), cliques), _float_sizes(domain)
-    )
+    order, later, cells = elimination.best_elimination(_adjacency(len(domain), cliques), _float_sizes(domain))
     if cells > MOST_CELLS:
         raise LimitError(
             f"the junction tree of these {len(cliques)} cliques has {cells:.3g} cells",
             where="graphical model",
             allowed=f"at most {MOST_CELLS}; use fewer or smaller cliques",
         )
-    listing, ends = _clique_tree(
-        order.tolist(), [frozenset(np.flatnonzero(row).tolist()) for row in later]
-    )
+    listing, ends = _clique_tree(order.tolist(), [frozenset(np.flatnonzero(row).tolist()) for row in later])
     sizes = np.array(domain.sizes, dtype=np.int64)
     nodes = tuple(separator + residual for separator, residual, _ in listing)
     axis_off, axes = _ragged(nodes)
@@ -217,7 +217,7 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     parents = np.array([parent for _, _, parent in listing], dtype=np.int64)
     cell_off = _offsets(sep * res)
 
-    def maps_to(sources: NDArray[np.int64], targets: Sequence[Clique]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def maps_to(sources: Ints, targets: Sequence[Clique]) -> tuple[Ints, NDArray[np.int32]]:
         lengths = np.where(sources >= 0, (sep * res)[sources], 0)
         map_off = _offsets(lengths)
         maps = np.empty(int(map_off[-1]), dtype=np.int32)
@@ -233,10 +233,11 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     owners: tuple[Clique, ...] = tuple((i,) for i in range(len(domain))) + cliques
     node_sets = [frozenset(node) for node in nodes]
     node_cells = (sep * res).tolist()
-    holders = np.array(
-        [min((c for c, s in enumerate(node_sets) if s.issuperset(f)), key=node_cells.__getitem__) for f in owners],
-        dtype=np.int64,
-    )  # fmt: skip
+
+    def holder(owner: Clique) -> int:
+        return min((c for c, s in enumerate(node_sets) if s.issuperset(owner)), key=node_cells.__getitem__)
+
+    holders = np.array([holder(owner) for owner in owners], dtype=np.int64)
     factor_map_off, factor_maps = maps_to(holders, owners)
     table_off = _offsets(np.array([domain.cells(f) for f in owners], dtype=np.int64))
     starts, members = _ragged(owners)

@@ -1,11 +1,13 @@
 """Mirror descent on noisy marginals: the whole fit in one compiled call."""
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
 from dpstream.graphical.compiled.inference import add_factor, downward, project_factor, upward
+from dpstream.graphical.compiled.inner import copy, inner
 
 #: Growth of the step while no step has failed yet, and afterwards.
 _GROW_FIRST = 2.0
@@ -13,11 +15,11 @@ _GROW = 1.1
 _SHRINK = 0.5
 
 
-@njit(cache=True)
+@inner()
 def _objective(tree, factors, active, base, work, point, weights, target, penalty, origin):
     """Fills ``work.mu`` and ``work.gradient`` at ``point``; returns the loss and the penalty's part."""
     tables, messages, separators, scratch, mu, gradient = work
-    tables[:] = base
+    copy(base, tables)
     for f in active:
         add_factor(tables, tree, factors, f, point)
     log_z = upward(tables, messages, scratch, tree)
@@ -37,9 +39,7 @@ def _objective(tree, factors, active, base, work, point, weights, target, penalt
 
 
 @njit(cache=True)
-def descend(
-    tree, factors, potentials, active, weights, target, penalty, iterations, tolerance, step, report
-):
+def descend(tree, factors, potentials, active, weights, target, penalty, iterations, tolerance, step, report):
     """Minimise sum_f weights[f]/2 |mu_f - target_f|^2 + penalty KL(model | start) over the potentials.
 
     ``mu`` are probabilities. Changes ``potentials`` (flat, of all factors) in place, only those of the
@@ -74,13 +74,11 @@ def descend(
     trial_rest = potentials.copy()
     old_mu = np.zeros(n)
     old_gradient = np.zeros(n)
-    loss, divergence = _objective(
-        tree, factors, active, base, work, point, weights, target, penalty, origin
-    )
+    loss, divergence = _objective(tree, factors, active, base, work, point, weights, target, penalty, origin)
     start_log_z = -divergence
     value = loss + penalty * (divergence + start_log_z)
-    old_mu[:] = mu
-    old_gradient[:] = gradient
+    copy(mu, old_mu)
+    copy(gradient, old_gradient)
     grow = _GROW_FIRST
     momentum = 0.0
     used = 1

@@ -1,15 +1,18 @@
 """Triangulation of a clique set by greedy elimination."""
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
+from dpstream.graphical.compiled.inner import inner
+
 #: Sizes above this are reported as this: no caller can hold such a table, and 2^53 is exact in a double.
 CELLS_CAP = 2.0**53
 
 
-@njit(cache=True)
+@inner()
 def _fill_in(adjacency, neighbours, count):
     missing = 0
     for a in range(count):
@@ -19,7 +22,7 @@ def _fill_in(adjacency, neighbours, count):
     return missing
 
 
-@njit(cache=True)
+@inner()
 def eliminate(adjacency, sizes, by_fill, order, later):
     """Eliminate all vertices; ``order`` and ``later`` (neighbours at elimination) are outputs.
 
@@ -63,7 +66,7 @@ def eliminate(adjacency, sizes, by_fill, order, later):
     return _maximal_cells(order, later, sizes)
 
 
-@njit(cache=True)
+@inner()
 def _maximal_cells(order, later, sizes):
     n = len(sizes)
     place = np.empty(n, dtype=np.int64)

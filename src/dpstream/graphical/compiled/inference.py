@@ -4,12 +4,15 @@ Upwards in the log domain (a sum of potentials never under- or overflows), downw
 conditionals (no further exponentials, and every table sums to one whatever was rounded).
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import math
 
 import numpy as np
 from numba import njit
+
+from dpstream.graphical.compiled.inner import inner
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.693147180369123816490
@@ -21,7 +24,7 @@ _ROUND = 6755399441055744.0
 _LOWEST = -230.0
 
 
-@njit(cache=True)
+@inner()
 def index_map(axes, sizes, target, out):
     """For each cell of a table over ``axes``, the cell of a table over ``target`` (a subset, any order)."""
     n_axes = len(axes)
@@ -92,7 +95,7 @@ def exp_nonpositive(x, scratch):
         out[j] += bits[j] << 52
 
 
-@njit(cache=True)
+@inner()
 def add_factor(tables, tree, factors, f, potentials):
     """Add one potential to its tree clique's table of logarithms."""
     c = factors.clique[f]
@@ -103,7 +106,7 @@ def add_factor(tables, tree, factors, f, potentials):
         tables[start + j] += potentials[first + factors.maps[first_map + j]]
 
 
-@njit(cache=True)
+@inner()
 def project_factor(tables, tree, factors, f, out):
     """The marginal of one potential's clique out of its tree clique's table, into ``out``."""
     c = factors.clique[f]
@@ -115,7 +118,7 @@ def project_factor(tables, tree, factors, f, out):
         out[first + factors.maps[first_map + j]] += tables[start + j]
 
 
-@njit(cache=True, fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
+@inner(fastmath={"contract", "reassoc", "nsz", "nnan", "ninf"})
 def _shift_rows(table, rows, columns, peak):
     for s in range(rows):
         a = s * columns
@@ -127,7 +130,7 @@ def _shift_rows(table, rows, columns, peak):
             table[j] -= top
 
 
-@njit(cache=True, fastmath={"contract", "reassoc"})
+@inner(fastmath={"contract", "reassoc"})
 def _normalise_rows(table, rows, columns, peak):
     for s in range(rows):
         a = s * columns
@@ -140,7 +143,7 @@ def _normalise_rows(table, rows, columns, peak):
         peak[s] += math.log(mass)
 
 
-@njit(cache=True)
+@inner()
 def upward(tables, messages, scratch, tree):
     """Logarithms of unnormalised tables -> conditionals P(residual | separator); returns log Z."""
     log_z = 0.0
@@ -162,7 +165,7 @@ def upward(tables, messages, scratch, tree):
     return log_z
 
 
-@njit(cache=True)
+@inner()
 def downward(tables, separators, tree):
     """Conditionals -> probabilities of the cliques' tables and of the separators."""
     for c in range(len(tree.parent)):

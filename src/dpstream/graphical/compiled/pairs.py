@@ -5,15 +5,17 @@ Attributes' values are numbered in the tree's preorder ("rows"), so that a subtr
 c. A pair (earlier x, r in the residual of c) then is ``sum_s down[c][s, x] P(r | s)``.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
 from dpstream.graphical.compiled.inference import index_map
+from dpstream.graphical.compiled.inner import copy, inner
 
 
-@njit(cache=True)
+@inner()
 def project(tree, tables, c, target, out):
     """The marginal of ``target`` (attributes of tree clique ``c``, any order), added into ``out``."""
     table = tables[tree.cell_off[c] : tree.cell_off[c + 1]]
@@ -36,7 +38,7 @@ def project_many(tree, tables, homes, target_off, targets, out_off, out):
         )
 
 
-@njit(cache=True)
+@inner()
 def _own_rows(tree, tables, c, row_of, separator, out, first_row):
     """P(separator, x) for the residual attributes x of clique ``c``; ``separator`` lies in ``c``."""
     table = tables[tree.cell_off[c] : tree.cell_off[c + 1]]
@@ -53,7 +55,7 @@ def _own_rows(tree, tables, c, row_of, separator, out, first_row):
             out[place[j], row - first_row + value[j]] += table[j]
 
 
-@njit(cache=True)
+@inner()
 def _carry(tree, tables, c, source, source_mass, block, target, out):
     """P(source, x) -> P(target, x), where both separators lie in clique ``c``: added into ``out``.
 
@@ -61,7 +63,7 @@ def _carry(tree, tables, c, source, source_mass, block, target, out):
     times the number of rows, in contiguous loops over rows.
     """
     union = np.empty(len(source) + len(target), dtype=np.int64)
-    union[: len(source)] = source
+    copy(source, union)
     n = len(source)
     for attribute in target:
         known = False
@@ -92,13 +94,13 @@ def _carry(tree, tables, c, source, source_mass, block, target, out):
             out[b, x] += factor * block[a, x]
 
 
-@njit(cache=True)
+@inner()
 def _separator(tree, c):
     first = tree.axis_off[c]
     return tree.axes[first : first + tree.sep_axes[c]]
 
 
-@njit(cache=True)
+@inner()
 def _up_blocks(tree, tables, separators, row_of, start):
     """Flat storage and offsets of ``up[c]``, only where a later sibling somewhere above needs it."""
     m = len(tree.parent)
@@ -131,7 +133,7 @@ def _up_blocks(tree, tables, separators, row_of, start):
     return up, off
 
 
-@njit(cache=True)
+@inner()
 def _down_block(tree, tables, separators, row_of, start, c, above, up, up_off, out):
     """Fill ``down[c]`` (``above`` is ``down`` of its parent)."""
     q = tree.parent[c]

@@ -3,19 +3,21 @@
 Public post-processing of a released model: an ordinary generator (splitmix64) is enough here.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
 from dpstream.graphical.compiled.inference import index_map
+from dpstream.graphical.compiled.inner import inner
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-@njit(cache=True)
+@inner()
 def _next(state):
     state[0] += _GAMMA
     z = state[0]
@@ -24,18 +26,18 @@ def _next(state):
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
+@inner()
 def _uniform(state):
     return float(_next(state) >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True)
+@inner()
 def _below(state, n):
     # 32 random bits times n < 2^31: the bias of at most n / 2^32 is far below sampling error.
     return np.int64(((_next(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
-@njit(cache=True)
+@inner()
 def _deal(weights, mass, count, hand, state):
     """``count`` cells drawn so that each is drawn within one of its expectation, in random order.
 
