@@ -129,6 +129,9 @@ def test_records_that_come_late(tmp_path: Path) -> None:
     assert contents(first.steps())[2] == ("step-2", ["b"], [])
     seen = json.loads(json.dumps(first.position))
     assert seen == {"a.csv": 3}
+    following = FileSource(numbered(end=2, late="next-step"), base=tmp_path)
+    list(following.steps())
+    followed = following.position
     # An appended and a new file, each with a record of a released step.
     write(
         tmp_path / "a.csv",
@@ -149,12 +152,34 @@ def test_records_that_come_late(tmp_path: Path) -> None:
         run("error", seen)
     assert "a.csv, record 5" in str(caught.value)
     early = ("step-4", ["early"], [])
-    assert run("next-step", seen) == {3: ("step-3", ["c", "late2", "d"], ["late1"]), 4: early}
+    assert run("next-step", followed) == {3: ("step-3", ["c", "late2", "d"], ["late1"]), 4: early}
     assert run("drop-and-count-nothing", seen) == {3: ("step-3", ["c", "d"], []), 4: early}
     # Without a memory, records of earlier steps count as released.
     assert run("error", None) == {3: ("step-3", ["c", "d"], []), 4: early}
     with pytest.raises(StepError, match="fewer records"):
         run("error", {"a.csv": 6})
+
+
+def test_a_moved_record_does_not_pass_for_a_late_one(tmp_path: Path) -> None:
+    """It would be counted twice, and one event would be in two steps."""
+    rows = [(1, "insert", f"v{i}") for i in range(3)]
+    path = tmp_path / "a.csv"
+    write(path, rows)
+    source = FileSource(numbered(late="next-step"), base=tmp_path)
+    assert len(list(source.steps())) == 1
+    seen = source.position
+    write(path, [*rows, (2, "insert", "w")])
+    assert contents(source.steps(2, seen=seen)) == {2: ("step-2", ["w"], [])}
+    write(path, [(1, "insert", "inserted in front"), *rows, (2, "insert", "w")])
+    with pytest.raises(StepError, match=r"a\.csv: the file is gone, or what was read of it before changed"):
+        source.steps(2, seen=seen)
+    write(tmp_path / "b.csv", rows)
+    path.unlink()
+    with pytest.raises(StepError, match="counted twice"):
+        source.steps(2, seen=seen)
+    write(path, rows)
+    with pytest.raises(StepError, match="counted twice"):  # a memory from another setting of late
+        source.steps(2, seen={"a.csv": 3})
 
 
 def test_records_before_the_start(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.errors import DataError, StepError
 from dpstream.sources.calendar import Grid, StepNumbers
-from dpstream.sources.formats import Types, blocks, column_names
+from dpstream.sources.formats import Types, blocks, column_names, fingerprint
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.step import StepInput
@@ -25,6 +25,9 @@ __all__ = ["MAX_STEPS", "FileSource"]
 
 #: A step number far away is a misprint; every step in between would be released.
 MAX_STEPS = 10**6
+
+# Keys of a position besides the number of records: "bytes:a.csv", "blake2b:a.csv".
+_BYTES, _DIGEST = "bytes", "blake2b"
 
 Times = NDArray[np.int64]
 #: File (relative path) -> number of its records that were read. Private: keep it with the state.
@@ -135,8 +138,10 @@ class FileSource:
 
     def _timed_steps(self, grid: Grid, start_step: int, seen: Position | None) -> Iterator[StepInput]:
         place = _Place(grid, start_step, seen, self.options)
-        files = [self._scan(path, place) for path in self._checked_files()]
-        self._position = {file.name: file.records for file in files}
+        paths = self._checked_files()
+        prints = self._fingerprints(paths, seen) if self.options.late == "next-step" else {}
+        files = [self._scan(path, place) for path in paths]
+        self._position = {file.name: file.records for file in files} | prints
         last = self.options.last_step(self._today)
         if last is None:
             closed = grid.closed(self._today)
@@ -148,6 +153,28 @@ class FileSource:
                 allowed="a time column without far-away values, or an end",
             )
         return self._assemble(grid, files, place, start_step, last)
+
+    def _fingerprints(self, paths: list[Path], seen: Position | None) -> dict[str, int]:
+        """What the files hold, after checking that those read before only grew at their end.
+
+        A record that changed its place, or its file, would pass for a late one and be counted a second time.
+        """
+        here = {self._name(path): path for path in paths}
+        for name in seen or ():
+            if ":" in name and name.split(":")[0] in (_BYTES, _DIGEST):
+                continue
+            expected = [(seen or {}).get(f"{key}:{name}") for key in (_BYTES, _DIGEST)]
+            if name not in here or None in expected or expected != list(fingerprint(here[name], expected[0])):
+                raise StepError(
+                    "the file is gone, or what was read of it before changed, and its records could be "
+                    "counted twice",
+                    where=name,
+                    allowed='with late = "next-step": files that stay, and change only by growing at their end',
+                )
+        prints = {name: fingerprint(path) for name, path in here.items()}
+        return {
+            f"{key}:{name}": p[i] for name, p in prints.items() for i, key in enumerate((_BYTES, _DIGEST))
+        }
 
     def _scan(self, path: Path, place: _Place) -> _File:
         """Pass 1: times and operations of one file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import IO, Any, cast
 
 from dpstream.errors import DataError
 
-__all__ = ["FORMATS", "blocks", "column_names", "file_format", "read_table"]
+__all__ = ["FORMATS", "blocks", "column_names", "file_format", "fingerprint", "read_table"]
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 _BLOCK_BYTES = 2**22
@@ -105,6 +106,22 @@ def blocks(
     if kind == "csv":
         return _csv_blocks(path, names, wanted, types, infer)
     return _json_blocks(path, names, wanted, types)
+
+
+def fingerprint(path: Path, limit: int | None = None) -> tuple[int, int]:
+    """Length and BLAKE2b-128 digest (as an integer) of a file's first ``limit`` bytes, after decompression.
+
+    Private: equal files have equal digests.
+    """
+    digest, length = hashlib.blake2b(digest_size=16), 0
+    with readable(path), _binary(path) as stream:
+        while limit is None or length < limit:
+            data = stream.read(_BLOCK_BYTES if limit is None else min(_BLOCK_BYTES, limit - length))
+            if not data:
+                break
+            digest.update(data)
+            length += len(data)
+    return length, int.from_bytes(digest.digest())
 
 
 @contextlib.contextmanager
