@@ -169,12 +169,11 @@ class FileSource:
                     "the file is gone, or what was read of it before changed, and its records could be "
                     "counted twice",
                     where=name,
-                    allowed='with late = "next-step": files that stay, and change only by growing at their end',
+                    allowed='with late = "next-step": files that stay, and only grow at their end',
                 )
         prints = {name: fingerprint(path) for name, path in here.items()}
-        return {
-            f"{key}:{name}": p[i] for name, p in prints.items() for i, key in enumerate((_BYTES, _DIGEST))
-        }
+        lengths = {f"{_BYTES}:{name}": length for name, (length, _) in prints.items()}
+        return lengths | {f"{_DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
 
     def _scan(self, path: Path, place: _Place) -> _File:
         """Pass 1: times and operations of one file."""
