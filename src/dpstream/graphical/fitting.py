@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ def fit(
     cliques alone exceed ``max_cells`` (``tree_cells`` tells beforehand).
     Cost: iterations x tree cells x about 10 ns; memory some ten times the tree.
     """
-    _check_options(domain, warm, iterations, regularisation, decay, tolerance)
+    _check_options(domain, warm, iterations, regularisation, decay, tolerance, method)
     for measurement in measurements:
         check_measurement(domain, measurement)
     total, shape_total = _totals(measurements, total, warm)
@@ -123,6 +123,7 @@ def _check_options(
     regularisation: float,
     decay: float,
     tolerance: float,
+    method: str,
 ) -> None:
     if warm is not None and warm.domain != domain:
         raise InputError("the warm model has another domain", where="fit")
@@ -134,6 +135,8 @@ def _check_options(
         raise InputError(f"decay {decay}", where="fit", allowed="0 to 1")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance {tolerance}", where="fit", allowed="0 or more")
+    if method not in get_args(Method):
+        raise InputError(f"unknown method {method!r}", where="fit", allowed=", ".join(get_args(Method)))
 
 
 def _totals(

@@ -1,0 +1,300 @@
+"""The fit: optimality by certificate and against other solvers, warm starts, totals, awkward input."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from dpstream.errors import InputError, LimitError
+from dpstream.graphical import Measurement, Model, estimate_total, fit, junction_tree, tree_cells
+from dpstream.graphical.compiled.inference import exp_nonpositive
+from dpstream.schema.domain import Clique, Domain
+
+NAMES = tuple("abcdefgh")
+
+
+def loss(model: Model, measurements: list[Measurement]) -> float:
+    return sum(
+        float(((model.marginal(m.clique) - m.values) ** 2).sum()) / (2 * m.variance) for m in measurements
+    )
+
+
+def measure(
+    domain: Domain, cliques: list[Clique], rng: np.random.Generator, sd: float, total: float = 1000.0
+) -> list[Measurement]:
+    """Noisy marginals of a random skewed table."""
+    table = rng.gamma(0.3, size=domain.sizes) + 1e-9
+    table *= total / table.sum()
+    out = []
+    for clique in cliques:
+        axes = tuple(i for i in range(len(domain)) if i not in clique)
+        true = table.sum(axis=axes).reshape(-1)
+        out.append(Measurement(clique, true + rng.normal(0, sd, true.size), sd**2))
+    return out
+
+
+def least_loss(domain: Domain, measurements: list[Measurement], total: float) -> float:
+    """The least loss over *all* non-negative tables with this total: non-negative least squares."""
+    cells = math.prod(domain.sizes)
+    codes = np.unravel_index(np.arange(cells), domain.sizes)
+    rows, targets = [], []
+    for m in measurements:
+        place = np.ravel_multi_index([codes[i] for i in m.clique], domain.shape(m.clique))
+        indicator = np.arange(len(m.values))[:, None] == place[None, :]
+        rows.append(indicator / math.sqrt(m.variance))
+        targets.append(m.values / math.sqrt(m.variance))
+    heavy = 1e4 * max(1 / math.sqrt(m.variance) for m in measurements)
+    matrix = np.vstack([*rows, np.full((1, cells), heavy)])
+    target = np.concatenate([*targets, [heavy * total]])
+    table, _ = nnls(matrix, target, maxiter=100 * cells)
+    table *= total / table.sum()
+    return float(((matrix @ table - target) ** 2).sum()) / 2
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Domain, list[Clique], int, float]:
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5).filter(lambda s: math.prod(s) <= 256))
+    domain = Domain(NAMES[: len(sizes)], tuple(sizes))
+    subsets = [c for k in range(1, 4) for c in itertools.combinations(range(len(sizes)), k)]
+    cliques = draw(st.lists(st.sampled_from(subsets), min_size=1, max_size=7))  # repetitions welcome
+    return domain, cliques, draw(st.integers(0, 2**32)), draw(st.sampled_from([0.5, 10.0, 200.0]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(problems())
+def test_fit_is_optimal_over_all_tables(problem: tuple[Domain, list[Clique], int, float]) -> None:
+    domain, cliques, seed, sd = problem
+    measurements = measure(domain, cliques, np.random.default_rng(seed), sd)
+    model = fit(domain, measurements, total=1000.0, iterations=3000, tolerance=1e-4)
+    reached = loss(model, measurements)
+    assert model.report is not None
+    assert model.report.loss == pytest.approx(reached, rel=1e-6, abs=1e-6)
+    least = least_loss(domain, measurements, 1000.0)
+    assert reached <= least * (1 + 1e-4) + 1e-2
+    assert reached >= least * (1 - 1e-4) - 1e-2
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems())
+def test_both_methods_reach_the_same_regularised_optimum(
+    problem: tuple[Domain, list[Clique], int, float],
+) -> None:
+    # With a penalty the optimum is unique: the marginals must agree, not only the objective.
+    domain, cliques, seed, sd = problem
+    measurements = measure(domain, cliques, np.random.default_rng(seed), max(sd, 10.0))
+    found = [
+        fit(domain, measurements, total=1000.0, iterations=6000, tolerance=1e-9, regularisation=0.05, method=m)
+        for m in ("proximal", "mirror")
+    ]
+    values = []
+    for model in found:
+        assert model.report is not None
+        values.append(model.report.loss + 0.05 * 1000.0 * model.report.divergence)
+    assert values[0] == pytest.approx(values[1], rel=1e-4, abs=1e-3)
+    assert values[0] <= values[1] + 1e-6 * (1 + values[1])
+    everything = tuple(range(len(domain)))
+    np.testing.assert_allclose(found[0].marginal(everything), found[1].marginal(everything), atol=5.0)
+
+
+def test_the_loss_never_rises_with_more_iterations_even_around_a_hub() -> None:
+    domain = Domain(NAMES, (20, 5, 5, 5, 5, 5, 5, 5))
+    cliques = [(0, i) for i in range(1, 8)]
+    measurements = measure(domain, cliques, np.random.default_rng(1), sd=0.1, total=1e6)
+    for method in ("proximal", "mirror"):
+        losses = [
+            loss(fit(domain, measurements, iterations=n, tolerance=0.0, method=method), measurements)
+            for n in (1, 2, 5, 10, 30, 100)
+        ]
+        assert losses == sorted(losses, reverse=True)
+        assert losses[-1] < 0.01 * losses[0]
+
+
+def test_exact_measurements_are_reproduced() -> None:
+    domain = Domain(("a", "b", "c", "d"), (3, 4, 1, 5))
+    rng = np.random.default_rng(4)
+    table = rng.gamma(1.0, size=domain.sizes)
+    table *= 500 / table.sum()
+    cliques = [(0, 1), (1, 3), (0, 3), (2, 3)]
+    exact = [
+        Measurement(c, table.sum(axis=tuple(i for i in range(4) if i not in c)).reshape(-1), 0.01)
+        for c in cliques
+    ]
+    model = fit(domain, exact, iterations=2000, tolerance=1e-6)
+    assert model.total == pytest.approx(500)
+    for m in exact:
+        np.testing.assert_allclose(model.marginal(m.clique), m.values, atol=0.01)
+
+
+def test_weights_are_inverse_variances() -> None:
+    domain = Domain(("a",), (2,))
+    both = [Measurement((0,), np.array([70.0, 30.0]), 1.0), Measurement((0,), np.array([10.0, 90.0]), 9.0)]
+    model = fit(domain, both, total=100.0, iterations=500, tolerance=1e-8)
+    np.testing.assert_allclose(model.marginal((0,)), [64.0, 36.0], atol=1e-3)
+
+
+def test_totals() -> None:
+    domain = Domain(("a", "b"), (2, 3))
+    first = Measurement((0,), np.array([60.0, 40.0]), 4.0)
+    second = Measurement((0, 1), np.full(6, 20.0), 4.0)
+    total, variance = estimate_total([first, second])
+    assert total == pytest.approx((100 / 8 + 120 / 24) / (1 / 8 + 1 / 24))
+    assert variance == pytest.approx(1 / (1 / 8 + 1 / 24))
+    assert fit(domain, [first, second]).total == pytest.approx(total)
+    assert estimate_total([]) == (0.0, math.inf)
+    only_total = Measurement((), np.array([77.0]), 2.0)
+    assert fit(domain, [only_total]).total == 77.0
+    np.testing.assert_allclose(fit(domain, [only_total]).marginal((0,)), [38.5, 38.5])
+
+
+@pytest.mark.parametrize("total", [None, 0.0, -50.0, 1e-9])
+def test_empty_and_negative_tables_still_have_a_shape(total: float | None) -> None:
+    domain = Domain(("a", "b"), (4, 3))
+    rng = np.random.default_rng(2)
+    noise = [Measurement((0, 1), rng.normal(-20, 50, 12), 2500.0)]
+    model = fit(domain, noise, total=total)
+    assert model.total == (noise[0].values.sum() if total is None else total)
+    shape = model.with_total(1.0).marginal((0, 1))
+    assert (shape >= 0).all()
+    assert shape.sum() == pytest.approx(1.0)
+    assert model.sample(100, 1).shape == (100, 2)
+
+
+class TestWarmStart:
+    domain = Domain(("a", "b", "c", "d"), (3, 3, 3, 3))
+
+    def test_what_earlier_steps_learned_is_kept(self) -> None:
+        rng = np.random.default_rng(5)
+        ab, cd = measure(self.domain, [(0, 1), (2, 3)], rng, sd=1.0)
+        earlier = fit(self.domain, [ab], total=1000.0)
+        later = fit(self.domain, [cd], total=1000.0, warm=earlier)
+        assert later.cliques == ((2, 3), (0, 1))
+        np.testing.assert_allclose(later.marginal((0, 1)), earlier.marginal((0, 1)), atol=1e-8)
+        forgotten = fit(self.domain, [cd], total=1000.0, warm=earlier, decay=1.0)
+        a, b = forgotten.marginal((0,)), forgotten.marginal((1,))
+        np.testing.assert_allclose(forgotten.marginal((0, 1)), np.outer(a, b).reshape(-1) / 1000, atol=1e-8)
+
+    def test_no_measurement_keeps_the_model(self) -> None:
+        (ab,) = measure(self.domain, [(0, 1)], np.random.default_rng(6), sd=1.0)
+        warm = fit(self.domain, [ab])
+        again = fit(self.domain, [], warm=warm)
+        assert again.total == warm.total
+        assert (again.marginal((0, 1)) == warm.marginal((0, 1))).all()
+        assert fit(self.domain, []).total == 0.0
+
+    def test_a_converged_warm_start_needs_few_iterations_and_stays(self) -> None:
+        measurements = measure(self.domain, [(0, 1), (1, 2), (2, 3)], np.random.default_rng(7), sd=5.0)
+        cold = fit(self.domain, measurements, iterations=2000, tolerance=1e-3)
+        warm = fit(self.domain, measurements, iterations=2000, tolerance=1e-3, warm=cold)
+        assert cold.report is not None
+        assert warm.report is not None
+        assert warm.report.loss <= cold.report.loss + 1e-6
+        assert warm.report.iterations < cold.report.iterations
+
+    def test_the_tree_stays_within_its_limit_most_recent_first(self) -> None:
+        pairs = list(itertools.combinations(range(4), 2))
+        model = Model.uniform(self.domain, 1000.0)
+        rng = np.random.default_rng(8)
+        for clique in [*pairs, *pairs]:
+            (m,) = measure(self.domain, [clique], rng, sd=5.0)
+            model = fit(self.domain, [m], total=1000.0, warm=model, max_cells=60)
+            assert model.cliques[0] == clique
+            assert model.tree.cells == tree_cells(self.domain, model.cliques) <= 60
+        assert model.report is not None
+        assert model.report.dropped
+        with pytest.raises(LimitError):
+            fit(self.domain, [Measurement((0, 1, 2), np.ones(27), 1.0)], max_cells=26)
+
+    def test_thousands_of_contradicting_refits_do_not_drift(self) -> None:
+        # Two measurements that disagree about attribute b pull at each other for ever.
+        rng = np.random.default_rng(9)
+        fixed = measure(self.domain, [(0, 1), (1, 2)], rng, sd=20.0)
+        model = Model.uniform(self.domain, 1000.0)
+        sizes = []
+        for _ in range(300):
+            model = fit(self.domain, fixed, total=1000.0, warm=model, iterations=20)
+            sizes.append(np.abs(model.potentials).max())
+        assert sizes[-1] < 2 * sizes[20] + 10
+        assert np.isfinite(model.marginal((0, 2))).all()
+
+    def test_a_dead_cell_can_come_back(self) -> None:
+        domain = Domain(("a", "b"), (2, 2))
+        dead = Measurement((0, 1), np.array([500.0, 500.0, -30.0, 0.0]), 1.0)
+        alive = Measurement((0, 1), np.array([250.0, 250.0, 250.0, 250.0]), 1.0)
+        model = Model.uniform(domain, 1000.0)
+        for _ in range(50):
+            model = fit(domain, [dead], total=1000.0, warm=model, iterations=50)
+        back = fit(domain, [alive], total=1000.0, warm=model, iterations=100)
+        np.testing.assert_allclose(back.marginal((0, 1)), alive.values, atol=2.0)
+
+
+def test_extreme_noise_stays_finite() -> None:
+    domain = Domain(NAMES[:5], (7, 1, 9, 4, 3))
+    rng = np.random.default_rng(11)
+    cliques = [(0, 2), (2, 3), (3, 4), (0, 4), (1, 2, 4)]
+    for scale in (1e-3, 1.0, 1e9):
+        noisy = [Measurement(c, rng.normal(0, scale, domain.cells(c)), scale**2) for c in cliques]
+        for method in ("proximal", "mirror"):
+            model = fit(domain, noisy, total=100.0, method=method)
+            for clique in itertools.combinations(range(5), 2):
+                marginal = model.marginal(clique)
+                assert np.isfinite(marginal).all()
+                assert marginal.sum() == pytest.approx(100.0)
+
+
+def test_potentials_far_apart_neither_overflow_nor_vanish() -> None:
+    domain = Domain(("a", "b", "c"), (3, 3, 3))
+    tree = junction_tree(domain, [(0, 1), (1, 2)])
+    potentials = np.random.default_rng(1).normal(0, 1e5, tree.parameters)
+    model = Model(tree, potentials, 1.0)
+    for clique in itertools.combinations(range(3), 2):
+        assert model.marginal(clique).sum() == pytest.approx(1.0)
+
+
+def test_exp() -> None:
+    x = -np.concatenate([np.linspace(0, 50, 20_001), np.linspace(50, 400, 101)])
+    out: NDArray[np.float64] = x.copy()
+    exp_nonpositive(out, np.empty_like(x))
+    np.testing.assert_allclose(out, np.exp(np.maximum(x, -230)), rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("clique", "values", "variance"),
+    [
+        ((0,), [1.0, 2.0, 3.0], 1.0),
+        ((0, 1), [[1.0, 2.0], [3.0, 4.0]], 1.0),
+        ((1, 0), [1.0] * 4, 1.0),
+        ((0, 2), [1.0] * 4, 1.0),
+        ((0,), [1.0, math.nan], 1.0),
+        ((0,), [1.0, 2.0], 0.0),
+        ((0,), [1.0, 2.0], -1.0),
+        ((0,), [1.0, 2.0], math.inf),
+    ],
+)
+def test_measurements_that_do_not_fit_are_refused(clique: Clique, values: list[float], variance: float) -> None:
+    domain = Domain(("a", "b"), (2, 2))
+    with pytest.raises(InputError):
+        fit(domain, [Measurement(clique, np.array(values), variance)])
+
+
+def test_options_out_of_range_are_refused() -> None:
+    domain = Domain(("a",), (2,))
+    other = Model.uniform(Domain(("b",), (2,)), 1.0)
+    measurement = Measurement((0,), np.array([1.0, 2.0]), 1.0)
+    for options in (
+        {"iterations": 0},
+        {"regularisation": -1.0},
+        {"decay": 1.5},
+        {"tolerance": math.nan},
+        {"total": math.nan},
+        {"warm": other},
+        {"method": "newton"},
+    ):
+        with pytest.raises(InputError):
+            fit(domain, [measurement], **options)  # type: ignore[arg-type]
