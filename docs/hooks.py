@@ -2,7 +2,7 @@
 
 * ``reference/api/<part>.md``: a subpackage's README and its public names.
 * The tables of ``reference/configuration.md``: the program's own table of keys.
-* ``reference/commands.md``: the text of every ``dpstream ... --help``.
+* ``reference/commands.md``: the text of every ``dpstream ... --help``, where no such page is committed.
 * ``project/*.md``: the documents that stand at the top of the repository.
 """
 
@@ -13,16 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from dpstream import cli
+from dpstream.cli.reference import reference
 from dpstream.config.keys import SECTIONS, keys_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "dpstream"
 PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md"}
+#: How the page of all help texts begins; a copy that is committed (and tested) takes its place.
+COMMANDS_TITLE = "# Command line\n"
 #: Modules of the top level that users meet.
 MODULES = ("errors", "mechanism")
 _KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
@@ -67,9 +68,9 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"reference/api/{module}.md", f"# dpstream.{module}\n\n::: dpstream.{module}\n"
     for name, target in PROJECT.items():
         yield f"project/{target}", without_relative_links((ROOT / name).read_text(encoding="utf-8"))
-    main = getattr(cli, "main", None)
-    if isinstance(main, click.Command):
-        yield "reference/commands.md", commands_page(main)
+    committed = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md")]
+    if not any(text.startswith(COMMANDS_TITLE) for text in committed):
+        yield "reference/commands.md", reference()
 
 
 def part_page(folder: Path) -> str:
@@ -83,24 +84,3 @@ def part_page(folder: Path) -> str:
 def without_relative_links(text: str) -> str:
     """Links to files of the repository lead nowhere on the site: keep their words."""
     return _RELATIVE_LINK.sub(r"\1", text)
-
-
-def commands_page(main: click.Command) -> str:
-    """The help texts of the command and all its verbs."""
-    lines = ["# Commands", "", "This page is the text of `--help`, made when the documentation is built.", ""]
-    for path, text in help_texts(main, "dpstream", None):
-        lines += [f"## `{path}`", "", "```text", text, "```", ""]
-    return "\n".join(lines)
-
-
-def help_texts(command: click.Command, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """``(dpstream run, its help)`` for a command and everything under it."""
-    with click.Context(
-        command, info_name=path.rsplit(" ", 1)[-1], parent=parent, max_content_width=100
-    ) as context:
-        yield path, command.get_help(context).rstrip()
-        if isinstance(command, click.Group):
-            for name in command.list_commands(context):
-                child = command.get_command(context, name)
-                if child is not None and not child.hidden:
-                    yield from help_texts(child, f"{path} {name}", context)
