@@ -29,6 +29,7 @@ from dpstream.privacy import (
 from dpstream.privacy._coins import coins
 from dpstream.privacy._exact import (
     Distribution,
+    _exp_series,
     exp_bounds,
     gaussian_magnitude,
     geometric,
@@ -37,7 +38,7 @@ from dpstream.privacy._exact import (
     negative_sign,
 )
 from dpstream.privacy._inversion import InversionTable
-from dpstream.privacy._samplers import build_gaussian, build_laplace
+from dpstream.privacy._samplers import _LargeGaussian, _LargeLaplace, build_gaussian, build_laplace
 
 LAPLACES = ["1/2", "3/2", "10", "256", "300", "20000", "1000000000000"]
 GAUSSIANS = ["1/2", "5", "100", "1048576", "1050625", "1000000000000000000000000"]
@@ -98,6 +99,25 @@ def test_forced_ties_follow_the_law(noise: Noise, word_bits: int, statistics: An
     # Scale 256 at 8 bits: every entry of the table is a tie; at 1 bit all samples are refined.
     samples = draw_with(noise, 6_000, word_bits, Randomness.system())
     assert statistics.one_sample(samples, cdf_of(noise)) > statistics.p_low
+
+
+@pytest.mark.parametrize("word_bits", [3, 63])
+@pytest.mark.parametrize("scale", ["3/2", "40", "100"])
+def test_large_scale_paths_at_scales_where_zero_counts(scale: str, word_bits: int, statistics: Any) -> None:
+    # At the scales that use them a doubled zero would drown in the noise of the test.
+    size = 100_000 if word_bits == 63 else 8_000
+    words = Randomness.system().words
+    laplace = DiscreteLaplace(Fraction(scale))
+    samples = _LargeLaplace(laplace.scale, word_bits).sample(size, words)
+    assert statistics.one_sample(samples, cdf_of(laplace)) > statistics.p_low
+    zeros = np.array([1 - float(laplace.pmf(0)), float(laplace.pmf(0))])
+    assert statistics.categorical((samples == 0).astype(np.int64), zeros) > statistics.p_low
+    if laplace.scale >= 32:
+        gaussian = DiscreteGaussian(laplace.scale**2)
+        samples = _LargeGaussian(gaussian.sigma_squared, word_bits).sample(size, words)
+        assert statistics.one_sample(samples, cdf_of(gaussian)) > statistics.p_low
+        zeros = np.array([1 - float(gaussian.pmf(0)), float(gaussian.pmf(0))])
+        assert statistics.categorical((samples == 0).astype(np.int64), zeros) > statistics.p_low
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
@@ -206,6 +226,20 @@ def test_exponential_is_enclosed(x: Fraction, bits: int) -> None:
         error = Decimal(10) ** -120
         assert low - error <= value <= high + error
         assert high - low <= 3
+
+
+@given(
+    y=st.fractions(min_value=0, max_value=Fraction(1, 2), max_denominator=10**9),
+    work=st.integers(min_value=1, max_value=200),
+)
+def test_series_is_enclosed_to_its_last_unit(y: Fraction, work: int) -> None:
+    # The series itself: in exp_bounds further bits hide whether its rounding error is counted.
+    low, high = _exp_series(y.numerator, y.denominator, work)
+    with decimal.localcontext() as context:
+        context.prec = 120
+        value = (Decimal(y.numerator) / Decimal(y.denominator)).exp() * 2**work
+        assert low <= value + Decimal(10) ** -40
+        assert value - Decimal(10) ** -40 <= high
 
 
 @settings(max_examples=200, deadline=None)

@@ -173,19 +173,17 @@ def test_exponents_are_exact_and_their_floats_close(
 
 
 def test_scores_closer_than_floats_can_tell() -> None:
-    near_one = 10**15
-    numerators = np.array([near_one, near_one + 1, near_one - 1], dtype=np.int64)
-    denominators = np.array([near_one + 1, near_one + 2, near_one], dtype=np.int64)
-    scores = _read(numerators // 10**7, denominators // 10**7, Fraction(1), 1)
-    assert min(scores.exact(i) for i in range(3)) == 0
-    object_scores = _read(numerators, denominators, Fraction(10**40), Fraction(1))
-    assert [object_scores.exact(i) > 0 for i in range(3)] == [True, False, True]
-    assert (
-        permute_and_flip(
-            numerators, denominators, epsilon=Fraction(10**40), sensitivity=1, randomness=Randomness.system()
-        )
-        == 1
-    )
+    # 2^30 stays in 64-bit products, 10^15 does not; floats see three equal scores in both.
+    for size in (1 << 30, 10**15):
+        numerators = np.array([size - 2, size - 1, size - 3], dtype=np.int64)
+        denominators = numerators + 1
+        assert len(set((numerators / denominators).tolist())) == 1
+        scores = _read(numerators, denominators, Fraction(10**40), 1)
+        assert [scores.exact(i) > 0 for i in range(3)] == [True, False, True]
+        for select in (permute_and_flip, exponential_mechanism):
+            source = Randomness.system()
+            options = {"epsilon": Fraction(10**40), "sensitivity": 1, "randomness": source}
+            assert select(numerators, denominators, **options) == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("select", [permute_and_flip, exponential_mechanism])

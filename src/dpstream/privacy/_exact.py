@@ -31,11 +31,8 @@ Distribution = Callable[[int], Iterator[Bounds]]
 def exp_bounds(x: Fraction, bits: int) -> Bounds:
     """Integers with ``low <= exp(-x) * 2**bits <= high`` for rational ``x >= 0``; they differ by a few units.
 
-    ``exp(y)``, ``y = x / 2**s <= 1/256``, is summed as a series of non-negative terms in units of
-    ``2**-work``. Each floored term is at most 2 units below its true value (the error before it is
-    multiplied by ``y/n <= 1/2`` and one floor is added), and once a term is 0 the true rest is below
-    4 units; so the sum of ``n`` terms lies between ``total`` and ``total + 2n + 4``. Squaring ``s``
-    times with outward rounding gives ``exp(x)``, and a division ``exp(-x)``.
+    ``exp(y)``, ``y = x / 2**s <= 1/256``, by its series; squaring ``s`` times with outward rounding
+    gives ``exp(x)``, and a division ``exp(-x)``.
     """
     if x == 0:
         return 1 << bits, 1 << bits
@@ -43,18 +40,27 @@ def exp_bounds(x: Fraction, bits: int) -> Bounds:
         return 0, 1
     squarings = (x.numerator // x.denominator).bit_length() + 8
     work = bits + squarings + 32
-    top, bottom = x.numerator, x.denominator << squarings
+    low, high = _exp_series(x.numerator, x.denominator << squarings, work)
+    for _ in range(squarings):
+        low = low * low >> work
+        high = (high * high >> work) + 1
+    return (1 << (work + bits)) // high, -(-(1 << (work + bits)) // low)
+
+
+def _exp_series(top: int, bottom: int, work: int) -> Bounds:
+    """Bounds of ``exp(y) * 2**work`` for ``y = top / bottom <= 1/2``.
+
+    Terms are non-negative. Each floored one is at most 2 units below its true value (the error of the
+    one before is multiplied by ``y/n <= 1/2`` and one floor is added), and once a term is 0 the true
+    rest is below 4 units; so n terms add up to a number between ``total`` and ``total + 2n + 4``.
+    """
     term = total = 1 << work
     terms = 1
     while term:
         term = term * top // (bottom * terms)
         total += term
         terms += 1
-    low, high = total, total + 2 * terms + 4
-    for _ in range(squarings):
-        low = low * low >> work
-        high = (high * high >> work) + 1
-    return (1 << (work + bits)) // high, -(-(1 << (work + bits)) // low)
+    return total, total + 2 * terms + 4
 
 
 def _powers(x: Fraction, work: int) -> Iterator[Bounds]:
