@@ -111,7 +111,8 @@ def test_codes_are_checked_and_the_message_names_the_column_but_no_value() -> No
             with pytest.raises(DataError, match="column 'paid'") as caught:
                 build()
             assert str(value) not in str(caught.value).replace("0 to 1", "").replace("32-bit", "")
-    for wrong in (good[:, :1], good.astype(np.int64), good[0], [[0, 0]]):
+    masked = np.ma.masked_equal(good, 1)
+    for wrong in (good[:, :1], good.astype(np.int64), good.astype(">i4"), good[0], [[0, 0]], masked):
         with pytest.raises(DataError):
             EncodedBatch(domain, wrong)  # type: ignore[arg-type]
 
@@ -125,6 +126,24 @@ def test_the_batch_is_sealed() -> None:
     assert batch.count([(0, 1)])[0].tolist() == [41, 0, 0, 0, 0, 0]
     assert "41" not in repr(batch)
     assert not hasattr(batch, "__len__")
+
+
+def test_arrays_from_elsewhere() -> None:
+    """Unaligned, strided, read-only and subclassed arrays count like plain ones."""
+    domain = Domain(("zip", "paid"), (3, 2))
+    plain = np.array([[2, 1], [0, 1], [2, 0]], np.int32)
+    raw = np.zeros(plain.nbytes + 1, np.uint8)
+    unaligned = raw[1:].view(np.int32).reshape(2, 3).T
+    unaligned[:] = plain
+    strided = np.zeros((6, 4), np.int32)[::2, ::2]
+    strided[:] = plain
+    read_only = np.asfortranarray(plain)
+    read_only.flags.writeable = False
+    expected = [c.tolist() for c in count_marginals(plain, domain, [(0, 1), (1,)], "numpy")]
+    assert not unaligned.flags.aligned
+    for codes in (unaligned, strided, read_only, plain.view(np.recarray)):
+        assert [c.tolist() for c in count_marginals(codes, domain, [(0, 1), (1,)])] == expected
+        assert [c.tolist() for c in EncodedBatch(domain, codes).count([(0, 1), (1,)])] == expected
 
 
 def test_wrong_requests() -> None:

@@ -91,7 +91,7 @@ class EncodedBatch:
 
 def _own(codes: NDArray[np.int32], domain: Domain, where: str) -> NDArray[np.int32]:
     check_codes(codes, domain, where)
-    if codes.flags.writeable or not codes.flags.f_contiguous:
+    if codes.flags.writeable or not (codes.flags.f_contiguous and codes.flags.aligned):
         codes = np.array(codes, order="F")
         codes.flags.writeable = False
     return codes

@@ -197,8 +197,8 @@ def _add_compiled(plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDA
 
 def _column_blocks(codes: NDArray[np.int32]) -> list[NDArray[np.int32]] | Any:
     """The table as (columns, rows) blocks in C order: itself where it is column-major, else small copies."""
-    if codes.flags.f_contiguous:
-        return [codes.T]
+    if codes.flags.f_contiguous and codes.flags.aligned:
+        return [np.asarray(codes).T]
     return (
         np.ascontiguousarray(codes[start : start + _BLOCK_ROWS].T)
         for start in range(0, codes.shape[0], _BLOCK_ROWS)
@@ -224,6 +224,8 @@ def check_codes(codes: NDArray[np.int32], domain: Domain, where: str) -> None:
     """
     if not isinstance(codes, np.ndarray) or codes.dtype != np.int32 or codes.ndim != 2:
         raise DataError("codes must be a two-dimensional array of 32-bit integers", where=where)
+    if isinstance(codes, np.ma.MaskedArray):
+        raise DataError("masked codes are not supported", where=where, allowed="a code in every cell")
     if codes.shape[1] != len(domain):
         raise DataError(
             f"the table has {codes.shape[1]} columns and the domain {len(domain)}",
