@@ -1,0 +1,223 @@
+"""Stop a small stream before each of its durability calls, finish it, and look for broken promises.
+
+A child process is forked for every run. ``faulty`` wraps each function of ``dpstream.durable``: before the
+N-th call the child kills itself (SIGKILL), or the call fails as on a full disk. What is left is finished by
+another child without faults, and then judged by ``violations``, from the files alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import signal
+import sqlite3
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream import durable
+from dpstream.errors import StoreError
+from dpstream.privacy import Randomness
+from dpstream.sinks import Publisher, read
+from dpstream.streams import Stream, open_stream
+from dpstream.streams.store import Prepared
+
+STEPS = 3
+#: Every primitive; the composite functions call these.
+CALLS = ("commit", "write", "sync_file", "sync_directory", "rename", "unlink")
+Fault = Callable[[str, Callable[..., None], tuple[object, ...]], None]
+
+
+def kill(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """Die before the call; a write dies in its middle."""
+    if name == "write":
+        descriptor, data = arguments
+        os.write(descriptor, data[: len(data) // 2])  # type: ignore[arg-type, index]
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def full_disk(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """The call fails and has no effect."""
+    if name == "commit":
+        raise _sqlite_full()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def lying_commit(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """The call takes effect, and reports an error all the same."""
+    call(*arguments)
+    full_disk(name, call, arguments)
+
+
+def _sqlite_full() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorname = "SQLITE_FULL"
+    return error
+
+
+@contextlib.contextmanager
+def faulty(at: int | None, fault: Fault) -> Iterator[list[str]]:
+    """Call ``fault`` instead of the ``at``-th durability call (from 1); collect the names of all calls."""
+    seen: list[str] = []
+    originals = {name: getattr(durable, name) for name in CALLS}
+
+    def wrap(name: str) -> Callable[..., None]:
+        def call(*arguments: object) -> None:
+            seen.append(name)
+            if len(seen) == at:
+                fault(name, originals[name], arguments)
+            else:
+                originals[name](*arguments)
+
+        return call
+
+    for name in CALLS:
+        setattr(durable, name, wrap(name))
+    try:
+        yield seen
+    finally:
+        for name, original in originals.items():
+            setattr(durable, name, original)
+
+
+class PublishFirst(Stream):
+    """The wrong order, as a negative control: the world sees a release before it is committed."""
+
+    def _commit_and_publish(self, prepared: Prepared) -> None:
+        assert self._sink is not None
+        step = prepared.reservation.step
+        self._sink.publish(step, {**prepared.files, "manifest.json": prepared.manifest})
+        super()._commit_and_publish(prepared)
+
+
+def run_stream(home: Path, *, seeded: bool, keep: int | str = "all", wrong_order: bool = False) -> None:
+    """All steps, in one process life; batches that are already committed are repeated on the way."""
+    for step in range(1, STEPS + 1):
+        # Noise that depends on the step makes a disturbed run comparable with an undisturbed one.
+        randomness = Randomness.seeded(step) if seeded else Randomness.system()
+        sink = Publisher(home / "releases", format="csv")
+        stream = open_stream(
+            ToyPlan(),
+            SCHEMA,
+            home / "state",
+            randomness=randomness,
+            publish_to=sink,
+            keep=keep,  # type: ignore[arg-type]
+        )
+        if wrong_order:
+            stream.__class__ = PublishFirst
+        with stream:
+            stream.step(batch(step), f"b{step}")
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Exit status of ``work`` in a forked child: 0, minus the signal, or 1 for an exception."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:  # noqa: BLE001  (a child must never return into the test runner)
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def outcome(home: Path) -> dict[str, str]:
+    """All released files by hash."""
+    files = sorted(path for path in (home / "releases").rglob("*") if path.is_file())
+    return {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def published_steps(home: Path) -> dict[int, str]:
+    """Manifest hashes of what the world can see."""
+    found = (home / "releases").glob("step-*/manifest.json")
+    return {int(path.parent.name[5:]): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+def committed_steps(home: Path) -> dict[int, str]:
+    """Manifest hashes of what the ledger knows."""
+    path = home / "state" / "stream.sqlite"
+    if not path.exists():
+        return {}
+    db = sqlite3.connect(path)
+    try:
+        rows = db.execute("SELECT step, manifest FROM steps JOIN ledger USING (step)").fetchall()
+    finally:
+        db.close()
+    return {step: hashlib.sha256(manifest).hexdigest() for step, manifest in rows}
+
+
+def violations_after_stop(home: Path) -> list[str]:
+    """Promises that hold at every instant."""
+    committed = committed_steps(home)
+    return [
+        f"step {step} is published and not committed like that"
+        for step, digest in published_steps(home).items()
+        if committed.get(step) != digest
+    ]
+
+
+def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
+    """Promises about a finished stream; ``before``: what was committed when it was stopped."""
+    found = violations_after_stop(home)
+    committed = committed_steps(home)
+    for step, digest in before.items():
+        if committed.get(step) != digest:
+            found.append(f"step {step} was drawn again after its commit")
+    if sorted(committed) != list(range(1, STEPS + 1)):
+        found.append(f"the ledger holds {sorted(committed)}")
+    if published_steps(home) != committed:
+        found.append("published and committed releases differ")
+    db = sqlite3.connect(home / "state" / "stream.sqlite")
+    rows = db.execute("SELECT step, name, sha256 FROM files").fetchall()
+    batches = [b for (b,) in db.execute("SELECT batch_id FROM steps ORDER BY step")]
+    (spends,) = db.execute("SELECT count(*) FROM ledger").fetchone()
+    kept = {s for (s,) in db.execute("SELECT step FROM steps WHERE publication = 'published'")}
+    (left,) = db.execute("SELECT count(*) FROM reservation").fetchone()
+    db.close()
+    if batches != [f"b{step}" for step in range(1, STEPS + 1)] or spends != STEPS or left:
+        found.append("steps, batches and spends are not one to one")
+    for step, name, digest in rows:
+        path = home / "releases" / f"step-{step:06d}" / name
+        if step in kept and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            found.append(f"published bytes of step {step} are not the stored ones")
+        if step not in kept and path.exists():
+            found.append(f"the table of step {step} outlived the keep policy")
+    catalogue = json.loads((home / "releases" / "catalogue.json").read_bytes())
+    if {e["step"]: e["manifest_sha256"] for e in catalogue["steps"]} != committed:
+        found.append("the catalogue is not the ledger's")
+    read(home / "releases")
+    strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
+    return found + [f"{name} was left behind" for name in strays]
+
+
+def refused(home: Path, **options: object) -> bool:
+    """Whether finishing the stream fails."""
+    return in_child(lambda: run_stream(home, **options)) != 0  # type: ignore[arg-type]
+
+
+__all__ = [
+    "STEPS",
+    "StoreError",
+    "committed_steps",
+    "faulty",
+    "full_disk",
+    "in_child",
+    "kill",
+    "lying_commit",
+    "outcome",
+    "refused",
+    "run_stream",
+    "violations_after_stop",
+    "violations_at_end",
+]

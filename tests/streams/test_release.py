@@ -1,0 +1,224 @@
+"""Releases: marginals, answers and the question grammar, against brute force over all cells."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream.errors import ConfigError, LimitError, SchemaError
+from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.streams import Release, open_stream, release
+from dpstream.streams.predicate import parse_predicate
+
+WIDE = Schema(
+    [
+        Categorical("zip", ["94102", "94103"], other="other"),
+        Boolean("paid", missing="n/a"),
+        Categorical("rooms", [1, 2, 3], missing="missing"),
+        Integer("age", edges=[0, 18, 65, 120]),
+        Integer("floor", min=-1, max=2),
+        Real("rent", [0, 500, 1000.5], missing="missing"),
+        Date("filed", start=dt.date(2024, 1, 1), end=dt.date(2024, 3, 15), every="month"),
+        DateTime("seen", edges=["2024-01-01T00:00", "2024-01-01T12:00", "2024-01-02T00:00"], timezone="UTC"),
+    ]
+)
+
+
+def truth(question: str) -> dict[str, list[bool]]:
+    """A question over one column, by label."""
+    predicate = parse_predicate(question, WIDE)
+    (column,) = predicate.columns
+    labels = WIDE.columns[column].labels()
+    return [label for label, hit in zip(labels, predicate.mask(), strict=True) if hit]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("question", "labels"),
+    [
+        ("zip = '94103'", ["94103"]),
+        ("zip = 94103", ["94103"]),
+        ("zip != '94103'", ["94102", "other"]),
+        ("not zip in ('94103', 'other')", ["94102"]),
+        ("zip not in ('94103', 'other')", ["94102"]),
+        ("paid = 1", ["true"]),
+        ("paid = true", ["true"]),
+        ("\"paid\" = 1 or paid = 'n/a'", ["true", "n/a"]),
+        ("not paid = FALSE", ["true", "n/a"]),
+        ("rooms >= 2", ["2", "3"]),
+        ("rooms < 2.5", ["1", "2"]),
+        ("rooms = 2.0", ["2"]),
+        ("age < 18", ["0..17"]),
+        ("age <= 17", ["0..17"]),
+        ("age >= 65", ["65..120"]),
+        ("age > 64", ["65..120"]),
+        ("age > 300", []),
+        ("age <= 120", ["0..17", "18..64", "65..120"]),
+        ("age = '18..64'", ["18..64"]),
+        ("floor = -1", ["-1"]),
+        ("floor <= 0", ["-1", "0"]),
+        ("rent < 500", ["[0, 500)"]),
+        ("rent >= 5e2", ["[500, 1000.5]"]),
+        ("rent <= 1000.5", ["[0, 500)", "[500, 1000.5]"]),
+        ("rent < 1001", ["[0, 500)", "[500, 1000.5]"]),
+        ("rent = 'missing'", ["missing"]),
+        ("filed < '2024-02-01'", ["2024-01-01..2024-01-31"]),
+        ("filed > '2024-02-29'", ["2024-03-01..2024-03-15"]),
+        ("seen >= '2024-01-01T13:00+01:00'", ["[2024-01-01T12:00:00+00:00, 2024-01-02T00:00:00+00:00]"]),
+    ],
+)
+def test_comparisons_by_bin(question: str, labels: list[str]) -> None:
+    assert truth(question) == labels
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("", "empty"),
+        ("zip", "unexpected 'the end'"),
+        ("zip = ", "allowed: a number"),
+        ("zip = '94103' and", "column name"),
+        ("zip = '94103' paid = 1", "unexpected 'paid'"),
+        ("(zip = '94103'", r"allowed: \)"),
+        ("zip = '94103'; drop table x", "cannot read"),
+        ("zip = __import__('os')", "unexpected '__import__'"),
+        ("zip = '94199'", "'94199' is not one of its values"),
+        ("zip < '94103'", "needs an order"),
+        ("paid > 0", "needs an order"),
+        ("age < 20", "cuts through the bin '18..64'"),
+        ("age = 20", "only a part of a bin"),
+        ("age = 130", "outside its bins"),
+        ("age < 'old'", "not a label or a number"),
+        ("rent = 500", "only a part of a bin"),
+        ("rent <= 500", "cuts through the bin"),
+        ("filed < '2024-02-02'", "cuts through"),
+        ("filed < 'spring'", "not a label or a date"),
+        ("seen < '2024-01-01T12:00'", "offset"),
+        ("zip in ()", "allowed: a number"),
+        ("zip not = '94103'", "allowed: in"),
+        ("(" * 60 + "paid = 1" + ")" * 60, "nested too deeply"),
+        ("not " * 60 + "paid = 1", "nested too deeply"),
+        ("paid = 1 or " * 2000 + "paid = 1", "too long"),
+    ],
+)
+def test_questions_that_cannot_be_answered(question: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_predicate(question, WIDE)
+
+
+def test_unknown_column() -> None:
+    with pytest.raises(SchemaError, match="unknown column 'price'"):
+        parse_predicate("price = 1", WIDE)
+
+
+SMALL = ("zip", "paid", "floor")
+
+
+def questions(depth: int = 3) -> st.SearchStrategy[tuple[str, object]]:
+    """A question and the same as a function of a row of labels."""
+    zips = st.tuples(st.just("zip"), st.sampled_from(["=", "!="]), st.sampled_from(WIDE["zip"].labels()))
+    paid = st.tuples(st.just("paid"), st.sampled_from(["=", "!="]), st.sampled_from(WIDE["paid"].labels()))
+    floors = st.tuples(
+        st.just("floor"), st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.integers(-1, 2)
+    )
+    signs = ("=", "!=", "<", "<=", ">", ">=")
+    functions = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+    operators = dict(zip(signs, functions, strict=True))
+
+    def leaf(parts: tuple[str, str, object]) -> tuple[str, object]:
+        name, sign, value = parts
+        text = f"{name} {sign} {value}" if name == "floor" else f"{name} {sign} '{value}'"
+        return text, lambda row: operators[sign](row[name], value)
+
+    def unary(inner: tuple[str, object]) -> tuple[str, object]:
+        return f"not ({inner[0]})", lambda row: not inner[1](row)  # type: ignore[operator]
+
+    def binary(parts: tuple[tuple[str, object], str, tuple[str, object]]) -> tuple[str, object]:
+        (a, f), word, (b, g) = parts
+        joined = all if word == "and" else any
+        return f"({a}) {word} ({b})", lambda row: joined((f(row), g(row)))  # type: ignore[operator]
+
+    return st.recursive(
+        st.one_of(zips, paid, floors).map(leaf),
+        lambda inner: st.one_of(
+            inner.map(unary), st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(binary)
+        ),
+        max_leaves=8,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(questions())
+def test_logic_agrees_with_python_on_every_cell(question: tuple[str, object]) -> None:
+    text, function = question
+    predicate = parse_predicate(text, WIDE)
+    names = [WIDE.names[i] for i in predicate.columns]
+    values = [[int(x) if name == "floor" else x for x in WIDE[name].labels()] for name in names]
+    rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*values)]
+    assert predicate.mask().ravel().tolist() == [bool(function(row)) for row in rows]  # type: ignore[operator]
+
+
+def test_and_binds_closer_than_or() -> None:
+    loose = parse_predicate("zip = '94102' or zip = '94103' and paid = 1", WIDE).mask()
+    tight = parse_predicate("zip = '94102' or (zip = '94103' and paid = 1)", WIDE).mask()
+    assert (loose == tight).all()
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Iterator[Release]:
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "state") as stream:
+        yield stream.step(batch(1), "a")
+
+
+def test_marginals_and_answers(released: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    zips = released.marginal(["zip"])
+    assert zips.labels == (("94102", "94103", "94110", "other"),)
+    assert zips.values.sum() == pytest.approx(released.total)
+    pair = released.marginal(["paid", "zip"])
+    assert pair.values.shape == (2, 4), "the order asked for"
+    np.testing.assert_allclose(pair.values, released.marginal(["zip", "paid"]).values.T)
+    table = pair.to_table()
+    assert table.column_names == ["paid", "zip", "estimate"]
+    assert table.to_pylist()[1]["zip"] == "94103"
+    assert table.to_pylist()[1]["estimate"] == pair.values[0, 1]
+    one = released.answer("zip = '94103'")
+    assert (one.value, one.standard_error) == (zips.values[1], zips.standard_error)
+    two = released.answer("zip in ('94103', 'other')")
+    assert two.value == pytest.approx(zips.values[1] + zips.values[3])
+    assert two.standard_error == pytest.approx(2 * zips.standard_error)  # type: ignore[operator]
+    assert "upper bound" in two.note
+    none = released.answer("zip = '94103' and zip = '94102'")
+    assert (none.value, none.standard_error) == (0.0, 0.0)
+    mixed = released.answer("zip = '94103' and paid = 1")
+    assert mixed.value == pytest.approx(zips.values[1] / 2)
+    assert mixed.standard_error is None
+    monkeypatch.setattr(release, "MAX_CELLS", 7)
+    for ask in (
+        lambda: released.answer("zip = '94103' and paid = 1"),
+        lambda: released.marginal(["zip", "paid"]),
+    ):
+        with pytest.raises(LimitError, match="zip x paid has 8 cells"):
+            ask()
+    for columns in ([], ["zip", "zip"]):
+        with pytest.raises(ConfigError, match="each column once"):
+            released.marginal(columns)
+
+
+def test_samples(released: Release) -> None:
+    assert released.sample().equals(released.sample())
+    assert released.sample(500, seed=7).equals(released.sample(500, seed=7))
+    assert not released.sample(500, seed=7).equals(released.sample(500, seed=8))
+    assert not released.sample(500).equals(released.sample(500))
+    assert released.sample(0).num_rows == 0
+    assert released.sample(10).schema == SCHEMA.arrow_schema()
+    for arguments in ({"rows": -1}, {"rows": 1.5}, {"rows": True}, {"seed": -1}, {"rows": 3, "seed": 2**63}):
+        with pytest.raises(ConfigError):
+            released.sample(**arguments)
