@@ -65,7 +65,7 @@ def permute_and_flip(
         randomness: the entropy.
 
     Errors: ConfigError without candidates, for unequal lengths, or for a denominator below 1.
-    Cost: about 30 us for 100 candidates; the same number of coins whatever the scores.
+    Cost: about 50 us, hardly more for hundreds of candidates; the number of coins is that of candidates.
 
     >>> permute_and_flip([3, 900], 1, epsilon=Fraction(1), sensitivity=1, randomness=Randomness.system())
     1
