@@ -32,7 +32,7 @@ from dpstream.errors import (
 from dpstream.privacy import PureDP, Randomness
 from dpstream.schema import Categorical, Schema
 from dpstream.sinks import Publisher, read, read_catalogue, read_manifest
-from dpstream.streams import Batch, StatePermissionWarning, Stream, database, open_stream
+from dpstream.streams import Batch, StatePermissionWarning, Stream, database, open_stream, read_status
 
 
 def start(tmp_path: Path, *, plan: ToyPlan | None = None, publish: bool = True, **options: object) -> Stream:
@@ -478,3 +478,60 @@ def test_durability_settings_are_in_force(tmp_path: Path) -> None:
         db = stream._store._db
         assert db.execute("PRAGMA synchronous").fetchone() == (2,)
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_status_needs_no_lock_and_changes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no stream"):
+        read_status(tmp_path / "state")
+    with start(tmp_path, randomness=Randomness.seeded(1)) as stream:
+        assert read_status(tmp_path / "state").spent == 0
+        stream.step(batch(1), "a")
+        running = read_status(tmp_path / "state")
+        stream.step(batch(2), "b")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()}
+    stopped = read_status(tmp_path / "state")
+    assert {name: (tmp_path / "state" / name).read_bytes() for name in files} == files
+    assert (running.last_step, stopped.last_step) == (1, 2)
+    assert stopped.spent == 1
+    assert stopped.plan["mechanism"] == "toy"
+    assert (stopped.unpublished, stopped.reserved) == ((), None)
+    assert stopped.made_with_test_seed
+
+
+def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        stream.step(batch(1), "a")
+        # A crash right after the intent.
+        content = stream._store.fingerprint([b"the records that were read then"])
+        stream._reserve("b", content)
+    assert read_status(tmp_path / "state").reserved == 2
+    with start(tmp_path) as stream:
+        with pytest.raises(StepError, match="reserved for other records under this id"):
+            stream.step(batch(2), "b")
+        with pytest.raises(StepError, match="reserved for the batch 'b'"):
+            stream.step(batch(2), "c")
+        assert stream.step(batch(1), "a").step == 1, "a repetition is still answered"
+        stream.discard_reservation()
+        assert stream.step(batch(2), "c").step == 2
+        assert len(stream.ledger()) == 2
+
+
+def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with start(tmp_path) as stream:
+
+        def refuse(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        stream.step(batch(1), "a")
+        with monkeypatch.context() as patch:
+            patch.setattr(Publisher, "publish", refuse)
+            with pytest.raises(StoreError, match="No space left on device"):
+                stream.step(batch(2), "b")
+            assert read_status(tmp_path / "state").unpublished == (2,)
+            with pytest.raises(StoreError, match="No space left"):
+                stream.step(batch(3), "c")
+        assert stream.last_step == 2, "no step runs ahead of one that could not be published"
+        assert stream.step(batch(2), "b").step == 2
+        assert read(tmp_path / "releases", 2).num_rows == stream.release(2).rows
+        assert stream.step(batch(3), "c").step == 3
+    assert len(read_catalogue(tmp_path / "releases")["steps"]) == 3

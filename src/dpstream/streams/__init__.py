@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpstream.streams.batch import Batch
 from dpstream.streams.lock import StatePermissionWarning
 from dpstream.streams.release import MAX_CELLS, Answer, Marginal, Release
+from dpstream.streams.status import StreamStatus, read_status
 from dpstream.streams.stream import LedgerEntry, Sink, Stream, open_stream
 
 __all__ = [
@@ -17,5 +18,7 @@ __all__ = [
     "Sink",
     "StatePermissionWarning",
     "Stream",
+    "StreamStatus",
     "open_stream",
+    "read_status",
 ]
