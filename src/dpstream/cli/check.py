@@ -1,0 +1,97 @@
+"""``dpstream check``: does the data fit the configuration? Spends nothing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpstream.cli.shared import config_argument, json_option, print_json
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+    from dpstream.schema import Problem
+
+__all__ = ["command", "find_problems"]
+
+_MOST_STEPS = 3
+_MOST_VALUES = 10
+WRONG_INPUT = 2
+
+
+@dataclass
+class Finding:
+    """One kind of problem of one column, over all steps."""
+
+    problem: Problem
+    steps: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """Column, what is wrong, where, what is allowed; values only where the owner asked for them."""
+        shown = ", ".join(self.steps[:_MOST_STEPS]) + (" and later" if len(self.steps) > _MOST_STEPS else "")
+        values = f": {', '.join(self.values)}" if self.values else ""
+        what = f"column {self.problem.column!r} {self.problem.what}{values}"
+        return f"{what}; at {shown} (allowed: {self.problem.allowed})"
+
+
+@click.command("check", short_help="Say what in the data does not fit; spends nothing.")
+@config_argument
+@click.option("--show-values", is_flag=True, help="Print offending values: private, on a terminal only.")
+@json_option
+def command(config: str, show_values: bool, as_json: bool) -> int:
+    """Read the configuration and all data, and say what does not fit, column by column.
+
+    Nothing is spent and nothing is written. Exit code 2 if there is a problem.
+
+    \b
+    Example:
+      dpstream check dpstream.toml --show-values
+    """
+    from dpstream.config import Config
+    from dpstream.errors import ConfigError
+
+    if show_values and (as_json or not sys.stdout.isatty()):
+        raise ConfigError(
+            "private values are shown on a terminal only",
+            where="--show-values",
+            allowed="a terminal, without --json, pipes or files",
+        )
+    loaded = Config.load(config)
+    steps, problems = find_problems(loaded, reveal=show_values)
+    if not loaded.schema().confirmed:
+        problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
+    if as_json:
+        print_json({"format": 1, "steps": steps, "problems": problems})
+    else:
+        for sentence in problems:
+            click.echo(sentence)
+        verdict = "all rows fit the schema" if not problems else "fix the schema or the data"
+        click.echo(f"{steps} steps read: {verdict}")
+    return WRONG_INPUT if problems else 0
+
+
+def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> tuple[int, list[str]]:
+    """Number of steps (up to ``until``), and a sentence for each column and kind of problem."""
+    schema, steps = config.schema(), 0
+    findings: dict[tuple[str, str], Finding] = {}
+    for entry in config.source().steps():
+        if until is not None and entry.step > until:
+            break
+        steps = entry.step
+        place = f"step {entry.step} ({entry.batch_id})"
+        for table in (entry.inserts, entry.deletes):
+            if table is not None:
+                for problem in schema.problems(table, where=place, reveal=reveal):
+                    _add(findings, problem, place)
+    return steps, [finding.sentence() for finding in findings.values()]
+
+
+def _add(findings: dict[tuple[str, str], Finding], problem: Any, place: str) -> None:
+    finding = findings.setdefault((problem.column, problem.kind), Finding(problem))
+    if place not in finding.steps:
+        finding.steps.append(place)
+    new = [value for value in problem.values if value not in finding.values]
+    finding.values += new[: max(0, _MOST_VALUES - len(finding.values))]

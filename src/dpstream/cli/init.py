@@ -1,0 +1,58 @@
+"""``dpstream init``: draft a configuration from a data file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("init", short_help="Draft a configuration from data, to be confirmed.")
+@click.argument("data", type=click.Path())
+@click.option("--time-column", metavar="COLUMN", help="The column that says to which step a row belongs.")
+@click.option(
+    "--out", default="dpstream.toml", show_default=True, type=click.Path(), help="The file to write."
+)
+def command(data: str, time_column: str | None, out: str) -> None:
+    """Draft a configuration from DATA: a file, a folder, or a quoted pattern.
+
+    The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
+    or replace it, then set confirmed = true; until then nothing runs. The file is as private as the data
+    (mode 0600).
+
+    \b
+    Example:
+      dpstream init 'data/*.parquet' --time-column file_date
+    """
+    from dpstream.errors import ConfigError
+    from dpstream.schema import draft_config
+
+    target = Path(out)
+    if target.exists():
+        raise ConfigError("there is a file already", where=out, allowed="--out with a name that is free")
+    if not target.parent.is_dir():
+        raise ConfigError(
+            "the folder does not exist", where=str(target.parent), allowed="a folder that exists"
+        )
+    text = draft_config(data, time_column=time_column, path=_pattern(Path(data), target.parent))
+    with os.fdopen(
+        os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
+    click.echo(f"wrote {out}: confirm or replace every line marked CONFIRM, then set confirmed = true")
+    click.echo(f"next: dpstream check {out}")
+
+
+def _pattern(data: Path, base: Path) -> str:
+    """What ``[source] path`` says: relative to the configuration; a folder becomes a pattern."""
+    if data.is_dir():
+        endings = {
+            "".join(p.suffixes[-2:] if p.suffix == ".gz" else [p.suffix])
+            for p in data.iterdir()
+            if p.is_file()
+        }
+        data = data / (f"*{endings.pop()}" if len(endings) == 1 else "*")
+    return os.path.relpath(data, base)

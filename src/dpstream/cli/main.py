@@ -1,0 +1,114 @@
+"""The group of verbs, loaded when they are used, and the way from exceptions to exit codes.
+
+Only click is imported here and at the top of the verbs' modules: ``dpstream --help`` has to be quick.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import dpstream
+from dpstream.errors import DpstreamError
+
+__all__ = ["INTERRUPTED", "main"]
+
+#: Exit codes beside those of the exceptions.
+INTERRUPTED = 5
+_STORE = 4
+#: The surroundings fail, and trying again later may work.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+class Verbs(click.Group):
+    """Verbs in the order in which a newcomer meets them; errors become one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs."""
+        return ["init", "simulate", "check", "plan", "run", "status", "sample"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of that name."""
+        match cmd_name:
+            case "init":
+                from dpstream.cli.init import command
+            case "simulate":
+                from dpstream.cli.simulate import command
+            case "check":
+                from dpstream.cli.check import command
+            case "plan":
+                from dpstream.cli.plan import command
+            case "run":
+                from dpstream.cli.run import command
+            case "status":
+                from dpstream.cli.status import command
+            case "sample":
+                from dpstream.cli.sample import command
+            case _:
+                return None
+        return command
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Run and exit; an exception that is not ours is a bug and keeps its traceback (exit code 1)."""
+        if not extra.pop("standalone_mode", True):
+            return super().main(args, prog_name, standalone_mode=False, **extra)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            sys.exit(self._exit_code(args, prog_name, extra))
+
+    def _exit_code(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
+        try:
+            result = super().main(args, prog_name, standalone_mode=False, **extra)
+        except click.exceptions.Exit as stop:
+            return stop.exit_code
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except DpstreamError as error:
+            say_error(str(error))
+            return error.exit_code
+        except (KeyboardInterrupt, click.Abort):
+            say_error("interrupted; the state is clean, and the same command goes on where it stopped")
+            return INTERRUPTED
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough; nothing more can be said on standard output.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            if error.errno not in _DISK:
+                raise
+            place = f"{error.filename}: " if error.filename else ""
+            say_error(f"{place}{error.strerror}; what is committed is kept, and the same command can go on")
+            return _STORE
+        return result if isinstance(result, int) else 0
+
+
+def say_error(text: str) -> None:
+    """One line on standard error."""
+    click.echo(f"error: {' '.join(text.split())}", err=True)
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(dpstream.__version__, "--version", prog_name="dpstream", message="%(prog)s %(version)s")
+def main() -> None:
+    """Keep a differentially private synthetic copy of a private table that grows and changes.
+
+    \b
+    A first run on invented data:
+      dpstream simulate evictions --steps 12 --out demo
+      dpstream plan demo/dpstream.toml
+      dpstream run demo/dpstream.toml
+
+    Exit codes: 0 done, 2 wrong input or configuration, 3 refused by the guarantee, 4 state locked or damaged
+    or disk full, 5 interrupted (the state is clean), 1 a bug.
+    """

@@ -1,0 +1,117 @@
+"""``dpstream plan``: what a configuration promises and costs, before any data are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+
+__all__ = ["command"]
+
+
+@click.command("plan", short_help="Print guarantee, costs and noise; reads no data.")
+@config_argument
+@click.option(
+    "--compare-epsilon", metavar="LIST", help="Show the noise under other epsilons, such as 0.5,1,2."
+)
+@json_option
+def command(config: str, compare_epsilon: str | None, as_json: bool) -> None:
+    """Print the guarantee, what each part costs, the noise, sizes, and every default with its reason.
+
+    Reads no data.
+
+    \b
+    Example:
+      dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
+    """
+    from dpstream.config import Config
+    from dpstream.config.describe import describe
+
+    loaded = Config.load(config)
+    facts = describe(loaded)
+    if compare_epsilon is not None:
+        facts["compared"] = _compare(loaded, compare_epsilon)
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts)
+
+
+def _compare(config: Config, text: str) -> list[dict[str, Any]]:
+    """Other epsilons under the file's definition: pure, or with the file's delta."""
+    from dpstream.config.describe import compare_budgets
+    from dpstream.config.sections import round_down
+    from dpstream.errors import ConfigError
+    from dpstream.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
+
+    words = [word.strip() for word in text.split(",")]
+    budgets: list[Budget] = [PureDP.of(word) for word in words]
+    if isinstance(config.budget.budget, ZCDP):
+        if config.budget.stated is None:
+            raise ConfigError(
+                "the budget is a rho, which has no epsilon to compare with",
+                where="--compare-epsilon",
+                allowed="a budget of epsilon, or of epsilon and delta",
+            )
+        delta = config.budget.stated[1]
+        budgets = [round_down(approximate_to_zcdp(word, delta)) for word in words]
+    rows = compare_budgets(config, budgets)
+    return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
+
+
+def _print(facts: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
+    out.print()
+    out.print(facts["guarantee"])
+    for sentence in facts["declared_public"]:
+        out.print(f"Declared public: {sentence}.")
+    if facts["draft"]:
+        out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
+    out.print()
+    _print_parts(facts)
+    _print_noise(facts)
+    if "compared" in facts:
+        rows = [[row["epsilon"], row["text"], _number(row["deviation"])] for row in facts["compared"]]
+        print_table(["epsilon", "budget", "noise of one measurement"], rows, right=[0, 2])
+    out.print("What the plan rests on:")
+    for value in facts["values"]:
+        why = "" if value["default_because"] is None else f" (default: {value['default_because']})"
+        section = f"[{value['section']}] " if value["section"] else ""
+        out.print(f"  {section}{value['key']} = {value['value']}{why}")
+
+
+def _print_parts(facts: dict[str, Any]) -> None:
+    amount = "epsilon" if facts["budget"]["definition"] == "pure" else "rho"
+    rows = [[p["name"], str(p["times"]), p["each"], p["total"], p["detail"]] for p in facts["parts"]]
+    rows.append(["sum", "", "", facts["sum"], "what one unit of protection can lose over the whole stream"])
+    print_table(["part", "times", f"{amount} each", f"{amount}", "how"], rows, right=[1, 2, 3])
+
+
+def _print_noise(facts: dict[str, Any]) -> None:
+    noise, size = facts["noise"], facts["size"]
+    out = console()
+    one = _number(noise["one_measurement"])
+    out.print(f"Noise of one measurement: standard deviation {one} records in every cell.")
+    sums = ", ".join(f"{ticks}: {_number(value)}" for ticks, value in noise.get("running_sum", {}).items())
+    if sums:
+        out.print(f"Of a marginal's running sum, after so many measurements: {sums}.")
+    out.print(
+        f"Size: {size['columns']} columns, {size['marginals']} marginals with {size['cells']} cells "
+        f"(the largest {size['largest_marginal']}); "
+        f"state {_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
+    )
+    out.print()
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 10**6 else f"{max(1, round(count / 1e3))} kB"

@@ -1,0 +1,87 @@
+"""A progress bar on a terminal, plain lines elsewhere. Shows steps, never rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+__all__ = ["Progress", "progress"]
+
+
+class Progress(Protocol):
+    """Told about every step."""
+
+    def expect(self, steps: int | None) -> None:
+        """How many steps there will be, where that is known."""
+        ...
+
+    def step(self, step: int, batch_id: str, *, released: bool) -> None:
+        """A step is done; ``released``: it had been released before and was only compared."""
+        ...
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        ...
+
+
+@contextmanager
+def progress(*, quiet: bool = False) -> Iterator[Progress]:
+    """A bar on a terminal; else one line per new step, or nothing if ``quiet``."""
+    shown: Progress = _Bar() if sys.stderr.isatty() and not quiet else _Lines(quiet)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+class _Lines:
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def expect(self, steps: int | None) -> None:
+        pass
+
+    def step(self, step: int, batch_id: str, *, released: bool) -> None:
+        if not released and not self._quiet:
+            click.echo(f"step {step} ({batch_id}) released")
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    """Step, steps per second, and the time left where the number of steps is known."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("step {task.fields[label]}"),
+            BarColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+        )
+        self._task: Any = self._bar.add_task("steps", total=None, label="...", rate="")
+        self._bar.start()
+        self._began, self._done = time.monotonic(), 0
+
+    def expect(self, steps: int | None) -> None:
+        self._bar.update(self._task, total=steps)
+
+    def step(self, step: int, batch_id: str, *, released: bool) -> None:
+        self._done += 1
+        rate = self._done / max(1e-9, time.monotonic() - self._began)
+        label = f"{step} ({batch_id})"
+        self._bar.update(self._task, completed=step, label=label, rate=f"{rate:.1f} steps/s")
+
+    def close(self) -> None:
+        self._bar.stop()

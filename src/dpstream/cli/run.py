@@ -1,0 +1,138 @@
+"""``dpstream run``: take the steps that are not released yet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from dpstream.cli.check import find_problems
+from dpstream.cli.interrupt import Guard
+from dpstream.cli.main import INTERRUPTED
+from dpstream.cli.shared import config_argument, json_option
+
+if TYPE_CHECKING:
+    from dpstream.cli.progress import Progress
+    from dpstream.config import Config
+    from dpstream.config.feed import Pending
+    from dpstream.streams import Release, Stream
+
+__all__ = ["command"]
+
+
+@click.command("run", short_help="Take and publish the steps that are not released yet.")
+@config_argument
+@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@click.option("--out", type=click.Path(), help="Another place for the releases.")
+@click.option("--until", type=click.IntRange(min=1), metavar="STEP", help="Stop after this step.")
+@click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
+@click.option(
+    "--no-recheck",
+    is_flag=True,
+    help="Do not compare released steps with the data; begin after the last one.",
+)
+@click.option(
+    "--discard-reserved", is_flag=True, help="Give up a step that was begun before a crash on other records."
+)
+@click.option(
+    "--test-seed",
+    type=click.IntRange(min=0),
+    hidden=True,
+    help="Predictable noise: no guarantee, for tests only.",
+)
+@json_option
+def command(
+    config: str,
+    state: str | None,
+    out: str | None,
+    until: int | None,
+    dry_run: bool,
+    no_recheck: bool,
+    discard_reserved: bool,
+    test_seed: int | None,
+    as_json: bool,
+) -> int:
+    """Take every step of the source that is not released yet, and publish each.
+
+    Released steps are compared with the data, never drawn again. An interrupted run goes on where it
+    stopped. With --json one line per step.
+
+    \b
+    Example:
+      dpstream run dpstream.toml --until 52
+    """
+    from dpstream.config import Config
+
+    loaded = Config.load(config)
+    if dry_run:
+        return _dry_run(loaded, until)
+    from dpstream.privacy import Randomness
+
+    if test_seed is not None:
+        click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
+    randomness = None if test_seed is None else Randomness.seeded(test_seed)
+    with Guard() as guard, loaded.open_stream(state=state, out=out, randomness=randomness) as stream:
+        if discard_reserved:
+            stream.discard_reservation()
+        return _run(loaded, stream, guard, until, recheck=not no_recheck, as_json=as_json)
+
+
+def _run(
+    config: Config, stream: Stream, guard: Guard, until: int | None, *, recheck: bool, as_json: bool
+) -> int:
+    from dpstream.cli.progress import progress
+    from dpstream.config.feed import expected_steps, pending_steps
+
+    source, before = config.source(), stream.last_step
+    with ExitStack() as stack:
+        bar = stack.enter_context(progress(quiet=as_json))
+        bar.expect(expected_steps(config, source, until))
+        for pending in pending_steps(config, stream, source, until=until, recheck=recheck):
+            with guard.hold():
+                release = pending.take()
+            _tell(bar, pending, release, as_json)
+            if guard.stop:
+                bar.close()
+                click.echo(
+                    f"error: interrupted after step {pending.step}; the state is clean, and the same command "
+                    "goes on where it stopped",
+                    err=True,
+                )
+                return INTERRUPTED
+    if not as_json:
+        done = stream.last_step - before
+        click.echo(f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}")
+    return 0
+
+
+def _spent(stream: Stream) -> str:
+    return str(stream.spent) if stream.last_step else "none"
+
+
+def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool) -> None:
+    if as_json:
+        facts = {
+            "step": pending.step,
+            "batch_id": pending.batch_id,
+            "drawn": not pending.released,
+            "made_with_test_seed": release.manifest["made_with_test_seed"],
+        }
+        click.echo(json.dumps(facts))
+        sys.stdout.flush()
+    else:
+        bar.step(pending.step, pending.batch_id, released=pending.released)
+
+
+def _dry_run(config: Config, until: int | None) -> int:
+    """Everything that can be found out without state and budget."""
+    from dpstream.errors import DataError
+
+    steps, problems = find_problems(config, reveal=False, until=until)
+    config.schema().require_confirmed(str(config.path))
+    if problems:
+        raise DataError("; ".join(problems), where=str(config.path))
+    click.echo(f"dry run: {steps} steps can be read and fit the schema; nothing was spent or written")
+    return 0

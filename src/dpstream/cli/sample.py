@@ -1,0 +1,81 @@
+"""``dpstream sample``: more synthetic rows from a released model; free post-processing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dpstream.cli.shared import config_argument
+
+__all__ = ["command"]
+
+
+@click.command("sample", short_help="Draw more rows of a released step; costs no budget.")
+@config_argument
+@click.option("--step", required=True, type=click.IntRange(min=1), help="The released step.")
+@click.option(
+    "--rows", type=click.IntRange(min=0), help="How many rows; by default as many as were released."
+)
+@click.option(
+    "--draws", default=1, show_default=True, type=click.IntRange(min=1, max=10_000), help="Files to write."
+)
+@click.option("--out", required=True, type=click.Path(), help="The file, ending in .parquet or .csv.")
+@click.option("--seed", type=click.IntRange(min=0), help="Repeats a draw; draw number i uses SEED + i - 1.")
+@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def command(
+    config: str,
+    step: int,
+    rows: int | None,
+    draws: int,
+    out: str,
+    seed: int | None,
+    state: str | None,
+    force: bool,
+) -> None:
+    """Draw synthetic rows from the model of a released step. Costs no budget.
+
+    With several draws the files are numbered: FILE-1, FILE-2, and so on. Without --rows and --seed a single
+    draw gives exactly the released table.
+
+    \b
+    Example:
+      dpstream sample dpstream.toml --step 12 --rows 10000 --seed 7 --out sample.parquet
+    """
+    import secrets
+
+    from dpstream.config import Config
+
+    loaded = Config.load(config)
+    paths = _paths(Path(out), draws, force)
+    with loaded.open_stream(state=state, publish=False) as stream:
+        release = stream.release(step)
+        first = secrets.randbits(62) if seed is None and draws > 1 else seed
+        for number, path in enumerate(paths):
+            table = release.sample(rows, None if first is None else first + number)
+            _write(path, table)
+            click.echo(f"wrote {path}")
+
+
+def _paths(out: Path, draws: int, force: bool) -> list[Path]:
+    from dpstream.errors import ConfigError
+
+    if out.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"the name {out.name!r} tells no format", where="--out", allowed=".parquet, .csv")
+    if not out.parent.is_dir():
+        raise ConfigError("the folder does not exist", where=str(out.parent), allowed="a folder that exists")
+    paths = [out] if draws == 1 else [out.with_stem(f"{out.stem}-{n}") for n in range(1, draws + 1)]
+    taken = [path for path in paths if path.exists()]
+    if taken and not force:
+        raise ConfigError("there is a file already", where=str(taken[0]), allowed="another name, or --force")
+    return paths
+
+
+def _write(path: Path, table: Any) -> None:
+    from dpstream import durable
+    from dpstream.sinks.tables import to_bytes
+
+    data = to_bytes(table, "csv" if path.suffix == ".csv" else "parquet")
+    durable.replace_file(path, data, mode=0o644)

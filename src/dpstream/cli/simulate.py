@@ -1,0 +1,39 @@
+"""``dpstream simulate``: an invented stream that is ready to run."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("simulate", short_help="Write an invented example stream, ready to run.")
+@click.argument("name", metavar="NAME")
+@click.option("--steps", required=True, type=int, help="How many steps.")
+@click.option(
+    "--out", required=True, type=click.Path(), help="A folder that is empty, new, or the same simulation."
+)
+@click.option("--seed", default=0, show_default=True, type=int, help="Equal seeds give equal files.")
+@click.option("--rows-per-step", type=int, help="About how many rows arrive at a step.")
+@click.option(
+    "--format",
+    "file_format",
+    default="csv",
+    show_default=True,
+    help="Format of the data files: csv or parquet.",
+)
+def command(name: str, steps: int, out: str, seed: int, rows_per_step: int | None, file_format: str) -> None:
+    """Write an invented example stream: data, a configuration that runs as it stands, a README.
+
+    NAME is evictions (weekly, with deletions) or census (step numbers). More steps into the same folder
+    continue the same stream.
+
+    \b
+    Example:
+      dpstream simulate evictions --steps 52 --out demo
+    """
+    from dpstream.simulate import simulate
+
+    config = simulate(name, steps, out, seed=seed, rows_per_step=rows_per_step, file_format=file_format)
+    click.echo(f"wrote {config}")
+    click.echo(f"next: dpstream run {config}")

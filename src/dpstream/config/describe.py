@@ -1,0 +1,131 @@
+"""What a plan promises, costs and disturbs, before any data are read."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from dpstream.mechanism import StreamPlan
+from dpstream.privacy import ZCDP, Budget, PureDP, zcdp_to_epsilon
+from dpstream.tables import Workload
+from dpstream.tabular import BaselinePlan, DPStabsPlan
+from dpstream.tabular.offline import MWEMPGMPlan
+
+if TYPE_CHECKING:
+    from dpstream.config.config import Config
+
+__all__ = ["compare_budgets", "describe", "guarantee", "measurement_deviation"]
+
+_TICKS = (1, 10, 100)
+#: The delta at which a rho is told as (epsilon, delta) where the file names none.
+_USUAL_DELTA = "1e-9"
+
+
+def guarantee(config: Config, plan: StreamPlan) -> str:
+    """The promise in words."""
+    kind = "pure" if isinstance(plan.budget, PureDP) else "zero-concentrated"
+    words = (
+        f"All releases of the stream {config.name!r} together, of every step, satisfy {kind} differential "
+        f"privacy with {plan.budget}. Protected is {plan.unit.describe()}."
+    )
+    if isinstance(plan.budget, ZCDP):
+        if config.budget.stated is not None:
+            epsilon, delta = config.budget.stated
+            words += f" This is within epsilon = {float(epsilon):g} and delta = {float(delta):g}."
+        else:
+            implied = math.ceil(zcdp_to_epsilon(plan.budget, _USUAL_DELTA) * 1e4) / 1e4
+            words += f" It implies epsilon = {implied:g} at delta = {_USUAL_DELTA}."
+    if config.source_options.op_column is not None and plan.unit.name == "event":
+        words += " The stream deletes records: one that was inserted and is deleted has twice the loss."
+    return words
+
+
+def describe(config: Config) -> dict[str, Any]:
+    """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
+    plan = config.plan()
+    workload = _workload(plan)
+    return {
+        "format": 1,
+        "stream": config.name,
+        "mechanism": plan.name,
+        "guarantee": guarantee(config, plan),
+        "unit": plan.unit.name,
+        "budget": plan.budget.as_dict(),
+        "horizon": plan.horizon,
+        "parts": [
+            {
+                "name": part.name,
+                "times": part.times,
+                "each": str(part.budget.amount),
+                "total": str(part.total),
+                "detail": part.detail,
+            }
+            for part in plan.parts()
+        ],
+        "sum": str(sum(part.total for part in plan.parts())),
+        "noise": _noise(plan),
+        "size": {
+            "columns": len(plan.domain),
+            "marginals": len(workload),
+            "cells": workload.cells,
+            "largest_marginal": max(plan.domain.cells(clique) for clique in workload.cliques),
+            "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
+            "state_grows": _growth(plan),
+        },
+        "declared_public": list(config.source_options.declared_public()),
+        "draft": not config.schema().confirmed,
+        "options": plan.options(),
+        "values": [
+            {"section": used.section, "key": used.key, "value": used.value, "default_because": used.reason}
+            for used in config.used
+        ],
+    }
+
+
+def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:
+    """The noise of one measurement under other budgets."""
+    rows = []
+    for budget in budgets:
+        plan = config.plan(budget)
+        rows.append(
+            {"budget": budget.as_dict(), "text": str(budget), "deviation": measurement_deviation(plan)}
+        )
+    return rows
+
+
+def measurement_deviation(plan: StreamPlan) -> float | None:
+    """Standard deviation of one cell of one measurement, in records; None for an unknown mechanism."""
+    if isinstance(plan, DPStabsPlan):
+        return math.sqrt(plan.counter.variance(1))
+    if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
+        return math.sqrt(plan.offline.noise.variance)
+    return None
+
+
+def _noise(plan: StreamPlan) -> dict[str, Any]:
+    """One measurement, and a marginal's running sum after some measurements."""
+    result: dict[str, Any] = {"one_measurement": measurement_deviation(plan)}
+    if isinstance(plan, DPStabsPlan):
+        most = plan.counter.horizon
+        result["running_sum"] = {
+            str(ticks): math.sqrt(plan.counter.variance(ticks))
+            for ticks in _TICKS
+            if most is None or ticks <= most
+        }
+    elif isinstance(plan, BaselinePlan):
+        one = result["one_measurement"]
+        # Every step adds an independent run, so the variances add up.
+        result["running_sum"] = {str(n): one * math.sqrt(n) for n in _TICKS} if one is not None else {}
+    return result
+
+
+def _workload(plan: StreamPlan) -> Workload:
+    if isinstance(plan, DPStabsPlan | BaselinePlan):
+        return plan.recipe.workload
+    raise TypeError(f"{plan.name} has no workload")
+
+
+def _growth(plan: StreamPlan) -> str:
+    if isinstance(plan, BaselinePlan):
+        return "growing with the synthetic table"
+    return "whatever the number of rows"

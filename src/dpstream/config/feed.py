@@ -1,0 +1,120 @@
+"""Feeds a stream from its source: what is released is compared or skipped, the rest is taken step by step."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpstream.config.position import Positions
+from dpstream.errors import DataError, SchemaError, StepError
+
+if TYPE_CHECKING:
+    from dpstream.config.config import Config
+    from dpstream.sources import FileSource, StepInput
+    from dpstream.streams import Release, Stream
+
+__all__ = ["Pending", "expected_steps", "pending_steps", "period_text"]
+
+
+@dataclass(frozen=True, repr=False)
+class Pending:
+    """One step that was read and not yet given to the stream.
+
+    ``released`` says that the stream has it already: taking it compares the records with those of the
+    release (by a keyed hash), draws nothing and spends nothing.
+    """
+
+    step: int
+    batch_id: str
+    released: bool
+    _stream: Stream
+    _input: StepInput
+    _positions: Positions
+    _position: dict[str, int]
+
+    def __repr__(self) -> str:
+        return f"Pending(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
+
+    def take(self) -> Release:
+        """Give it to the stream.
+
+        Errors:
+            DataError, SchemaError: records that do not fit; nothing was spent.
+            StepError: a released step whose records have changed since.
+            HorizonError, StoreError: see ``Stream.step``.
+        """
+        from dpstream.streams import Batch
+
+        if not self.released:
+            self._positions.save(self.step, self._position)
+        batch = Batch(self._input.inserts, self._input.deletes)
+        with named_step(self.step, self.batch_id):
+            return self._stream.step(batch, self.batch_id, period_text(self._input))
+
+
+def pending_steps(
+    config: Config, stream: Stream, source: FileSource, *, until: int | None = None, recheck: bool = True
+) -> Iterator[Pending]:
+    """The steps of a source, in order; take each before asking for the next.
+
+    With ``late = "error"`` everything is read from the first step on, so that a change in a released step
+    is noticed. With another rule for late records, or without ``recheck``, reading begins after the last
+    released step, at the position that was saved with it. Files that are cut by time may be gone then.
+
+    Errors:
+        DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
+        steps that the source no longer has.
+    """
+    positions = Positions(stream.path)
+    compare = recheck and config.source_options.late == "error"
+    first = 1 if compare else stream.last_step + 1
+    seen = None if compare else positions.at(stream.last_step)
+    last = first - 1
+    for entry in source.steps(first, seen=seen):
+        if until is not None and entry.step > until:
+            return
+        last = entry.step
+        released = entry.step <= stream.last_step
+        yield Pending(entry.step, entry.batch_id, released, stream, entry, positions, dict(source.position))
+    if compare and last < stream.last_step and (until is None or last < until):
+        raise StepError(
+            f"the source ends at step {last}, and step {stream.last_step} is released",
+            where="source",
+            allowed="the data as they were, or a run that does not compare released steps (--no-recheck)",
+        )
+
+
+def expected_steps(config: Config, source: FileSource, until: int | None) -> int | None:
+    """How many steps there will be, as far as public facts tell before the data are read."""
+    options = config.source_options
+    if options.every == "files":
+        known: int | None = len(source.files())
+    else:
+        known = options.last_step(datetime.datetime.now(datetime.UTC).date())
+    if known is None or until is None:
+        return until if known is None else known
+    return min(known, until)
+
+
+def period_text(entry: StepInput) -> str | None:
+    """First and last day as ISO 8601 has it, ``2020-01-06/2020-01-12``; None without a calendar."""
+    if entry.period is None:
+        return None
+    first, after = entry.period
+    return f"{first.isoformat()}/{(after - datetime.timedelta(days=1)).isoformat()}"
+
+
+@contextmanager
+def named_step(step: int, batch_id: str) -> Iterator[None]:
+    """Say in an error about records at which step they are."""
+    try:
+        yield
+    except (DataError, SchemaError, StepError) as error:
+        inner = error.where or ""
+        known = ("batch", "step")
+        detail = "" if inner.startswith(known) else f", {inner}"
+        where = f"step {step} ({batch_id}){detail}"
+        raise type(error)(error.what, where=where, allowed=error.allowed) from None
