@@ -90,7 +90,9 @@ def test_both_methods_reach_the_same_regularised_optimum(
     domain, cliques, seed, sd = problem
     measurements = measure(domain, cliques, np.random.default_rng(seed), max(sd, 10.0))
     found = [
-        fit(domain, measurements, total=1000.0, iterations=6000, tolerance=1e-9, regularisation=0.05, method=m)
+        fit(
+            domain, measurements, total=1000.0, iterations=6000, tolerance=1e-9, regularisation=0.05, method=m
+        )
         for m in ("proximal", "mirror")
     ]
     values = []
@@ -277,7 +279,9 @@ def test_exp() -> None:
         ((0,), [1.0, 2.0], math.inf),
     ],
 )
-def test_measurements_that_do_not_fit_are_refused(clique: Clique, values: list[float], variance: float) -> None:
+def test_measurements_that_do_not_fit_are_refused(
+    clique: Clique, values: list[float], variance: float
+) -> None:
     domain = Domain(("a", "b"), (2, 2))
     with pytest.raises(InputError):
         fit(domain, [Measurement(clique, np.array(values), variance)])

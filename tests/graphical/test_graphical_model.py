@@ -222,9 +222,7 @@ def _count(records: NDArray[np.int32], domain: Domain, clique: Clique) -> NDArra
     return np.bincount(index, minlength=domain.cells(clique)).astype(float)
 
 
-def _chi_square_is_plausible(
-    observed: NDArray[np.float64], probability: NDArray[np.float64], n: int
-) -> bool:
+def _chi_square_is_plausible(observed: NDArray[np.float64], probability: NDArray[np.float64], n: int) -> bool:
     from scipy.stats import chi2
 
     expected = probability * n
