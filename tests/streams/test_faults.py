@@ -73,7 +73,7 @@ def test_the_harness_catches_publishing_before_the_commit(tmp_path: Path) -> Non
     """Negative control: the wrong order is found, at several stops."""
     calls = count_calls(tmp_path / "undisturbed", seeded=False, wrong_order=True)
     caught = 0
-    for at in range(2 * len(calls) // 3, len(calls) + 1):
+    for at in range(len(calls) // 3, len(calls) + 1):
         home = tmp_path / str(at)
 
         def disturbed(home: Path = home, at: int = at) -> None:
@@ -84,7 +84,7 @@ def test_the_harness_catches_publishing_before_the_commit(tmp_path: Path) -> Non
         before = committed_steps(home)
         wrong = bool(violations_after_stop(home))
         caught += wrong or refused(home, seeded=False) or bool(violations_at_end(home, before))
-    assert caught >= 3
+    assert caught >= 3, "each step has two calls between being visible and being committed"
 
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])

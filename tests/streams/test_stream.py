@@ -325,6 +325,26 @@ def test_a_rolled_back_state_is_refused(tmp_path: Path) -> None:
         assert stream.last_step == 3
 
 
+def test_a_log_that_was_lost_after_a_crash_is_noticed(tmp_path: Path) -> None:
+    """SQLite drops a damaged log silently and falls back to older content: the head file tells."""
+    with start(tmp_path, publish=False) as stream:
+        stream.step(batch(1), "a")
+        stream.step(batch(2), "b")
+        shutil.copytree(tmp_path / "state", tmp_path / "crashed")
+    log = tmp_path / "crashed" / "stream.sqlite-wal"
+    good = log.read_bytes()
+    for broken in (b"", good[: len(good) // 2], good[:-1], b"\0" * len(good)):
+        log.write_bytes(broken)
+        (tmp_path / "crashed" / "stream.sqlite-shm").unlink(missing_ok=True)
+        shutil.copytree(tmp_path / "crashed", tmp_path / "state", dirs_exist_ok=True)
+        with pytest.raises(StoreDamagedError, match="the head file knows step 2"):
+            start(tmp_path, publish=False)
+    log.write_bytes(good)
+    shutil.copytree(tmp_path / "crashed", tmp_path / "state", dirs_exist_ok=True)
+    with start(tmp_path, publish=False) as stream:
+        assert stream.last_step == 2
+
+
 def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 1)
     with pytest.raises(StoreDamagedError, match="another stream"):

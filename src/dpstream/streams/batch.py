@@ -70,7 +70,8 @@ def _codes(frame: Any, schema: Schema, where: str) -> Codes:
                 allowed="records x columns",
             )
         return frame
-    codes: Codes = schema.encode(frame)
+    codes: Codes = schema.encode(frame, where=where)
+    codes.flags.writeable = False  # nobody else holds it: the batch need not copy it
     return codes
 
 

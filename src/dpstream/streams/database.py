@@ -45,7 +45,7 @@ CREATE TABLE ledger (
 ) STRICT;
 CREATE TABLE steps (
   step INTEGER PRIMARY KEY REFERENCES ledger (step),
-  batch_id TEXT NOT NULL UNIQUE, content BLOB NOT NULL, manifest BLOB NOT NULL,
+  batch_id TEXT NOT NULL UNIQUE, content BLOB NOT NULL, manifest BLOB NOT NULL, manifest_sha256 TEXT NOT NULL,
   test_seed INTEGER NOT NULL, publication TEXT NOT NULL, synthesis BLOB, seal BLOB NOT NULL
 ) STRICT;
 CREATE TABLE files (
@@ -66,6 +66,9 @@ def sqlite_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "") or ""
         surroundings = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY")
+        if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
+            # For example a stream that is used from another thread than the one that opened it.
+            raise StoreError(f"the store was used wrongly: {error}", where=str(path)) from error
         if name.startswith((*surroundings, "SQLITE_LOCKED", "SQLITE_PERM", "SQLITE_NOMEM")):
             raise StoreError(f"the store could not be used: {error} ({name})", where=str(path)) from error
         raise StoreDamagedError(f"the store cannot be read: {error}", where=str(path)) from error

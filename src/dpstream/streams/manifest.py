@@ -100,21 +100,22 @@ def _words(plan: StreamPlan, facts: Facts) -> str:
 
 
 def catalogue_bytes(
-    pinned: dict[str, Any], plan_hash: str, stream_id: str, rows: list[tuple[int, str, bytes]]
+    pinned: dict[str, Any], plan_hash: str, stream_id: str, rows: list[tuple[int, str, str]]
 ) -> bytes:
     """The catalogue of all published steps.
 
-    ``rows``: (step, publication, manifest). ``state`` says what a step's release is: a ``full`` table, a
-    ``change`` against the step before, or ``withdrawn``; ``kept`` whether its table is still there.
+    ``rows``: (step, publication, hash of the manifest). ``state`` says what a step's release is: a
+    ``full`` table, a ``change`` against the step before, or ``withdrawn``; ``kept`` whether its table is
+    still there.
     """
     steps = [
         {
             "step": step,
             "state": "full",
             "kept": publication in ("pending", "published"),
-            "manifest_sha256": hashlib.sha256(manifest).hexdigest(),
+            "manifest_sha256": digest,
         }
-        for step, publication, manifest in rows
+        for step, publication, digest in rows
     ]
     head = {"format": 1, "stream": pinned["stream"], "stream_id": stream_id, "plan_hash": plan_hash}
     lines = ",\n".join("  " + json.dumps(entry) for entry in steps)

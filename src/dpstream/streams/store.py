@@ -151,15 +151,18 @@ class Store:
         if len(self.meta.get("key", b"")) != 32:
             raise self._damaged("its key is missing")
         seals = [self._genesis_seal()]
+        #: Whether any step was made with predictable noise: its traces stay in the state.
+        self.used_test_seed = False
         rows = db.execute(
-            "SELECT s.step, batch_id, content, manifest, test_seed, seal, definition, spent, parts "
-            "FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
+            "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
+            "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
         )
         for expected, (step, *columns, stored, definition, spent, parts) in enumerate(rows, start=1):
             seal = self._seal(seals[-1], step, *columns, definition, spent, parts)
             if step != expected or not hmac.compare_digest(seal, stored):
                 raise self._damaged(f"the record of step {expected} was changed or is missing")
             seals.append(seal)
+            self.used_test_seed |= bool(columns[-1])
         self.last_step = len(seals) - 1
         (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
         state = db.execute("SELECT step FROM state").fetchall()
@@ -229,10 +232,10 @@ class Store:
         number, name, content, manifest, test_seed, publication = row
         return Step(number, name, content, manifest, bool(test_seed), publication)
 
-    def publications(self) -> list[tuple[int, str, bytes]]:
-        """(step, publication, manifest) of every step, in order."""
+    def publications(self) -> list[tuple[int, str, str]]:
+        """(step, publication, manifest's SHA-256) of every step, in order."""
         with self._reading() as db:
-            return db.execute("SELECT step, publication, manifest FROM steps ORDER BY step").fetchall()
+            return db.execute("SELECT step, publication, manifest_sha256 FROM steps ORDER BY step").fetchall()
 
     def in_publication(self, *states: str) -> list[int]:
         """Steps in one of these publication states, in order."""
@@ -272,11 +275,6 @@ class Store:
         with self._reading() as db:
             return db.execute("SELECT step, definition, spent, parts FROM ledger ORDER BY step").fetchall()
 
-    def used_test_seed(self) -> bool:
-        """Whether any committed step was made with predictable noise: its traces stay in the state."""
-        with self._reading() as db:
-            return bool(db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()[0])
-
     # Writing
 
     def reserve(self, reservation: Reservation) -> None:
@@ -298,19 +296,20 @@ class Store:
         step = held.step
         flag = int(prepared.test_seed)
         parts = prepared.parts.decode()
-        columns = (step, held.batch_id, held.content, prepared.manifest, flag)
+        digest = hashlib.sha256(prepared.manifest).hexdigest()
+        columns = (step, held.batch_id, held.content, prepared.manifest, digest, flag)
         seal = self._seal(self._last_seal, *columns, prepared.definition, prepared.spent, parts)
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO ledger VALUES (?, ?, ?, ?)", (step, prepared.definition, prepared.spent, parts)
             )
             db.execute(
-                "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*columns, prepared.publication, prepared.synthesis, seal),
             )
             for name, data in prepared.files.items():
-                digest = hashlib.sha256(data).hexdigest()
-                db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (step, name, digest, data))
+                hashed = hashlib.sha256(data).hexdigest()
+                db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (step, name, hashed, data))
             updated = db.execute(
                 "UPDATE state SET step = ?, packed = ? WHERE step = ?", (step, prepared.state, step - 1)
             )
@@ -320,6 +319,7 @@ class Store:
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
         self.last_step, self._last_seal = step, seal
+        self.used_test_seed |= prepared.test_seed
 
     def _expire(self, db: sqlite3.Connection, through: int) -> None:
         db.execute(

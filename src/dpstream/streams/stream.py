@@ -306,7 +306,7 @@ class Stream:
         files: dict[str, bytes] = {}
         if self._sink is not None:
             files = self._sink.render(draw_table(synthesis, self._schema, rows, seed))
-        test_seed = not self._randomness.secure or self._store.used_test_seed()
+        test_seed = not self._randomness.secure or self._store.used_test_seed
         facts = Facts(reservation.step, period, synthesis.total, rows, seed, files, test_seed)
         return Prepared(
             reservation=reservation,
