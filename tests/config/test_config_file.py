@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -330,7 +330,7 @@ def test_the_table_of_keys_agrees_with_the_parts() -> None:
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
         recipe = {item.name for item in dataclasses.fields(DPStabs if name == "dpstabs" else MWEMPGM)}
         assert fields == recipe | {"workload"}
-    for key in ("counter", "score", "aggregate", "past", "select_share", "max_cells"):
+    for key in ("counter", "score", "aggregate", "past", "candidates", "select_share", "max_cells"):
         assert mechanism[key].default == str(own["dpstabs"][key])
     assert mechanism["measure_share"].default == str(own["baseline"]["measure_share"])
     assert own["baseline"]["score"] == own["dpstabs"]["score"]
@@ -343,6 +343,7 @@ def test_the_table_of_keys_agrees_with_the_parts() -> None:
         ("score", SCORES),
         ("aggregate", get_args(Aggregate)),
         ("past", get_args(Past)),
+        ("candidates", get_args(get_type_hints(DPStabs)["candidates"])),
     ):
         assert mechanism[key].allowed == ", ".join(choices)
     sources = {item.name for item in dataclasses.fields(SourceOptions)}

@@ -218,6 +218,15 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "mechanism",
+        "candidates",
+        "model, all",
+        "model",
+        "measuring again what the model holds sharpens it; every few steps all marginals compete",
+        "Which marginals a selection may choose from, by public rules: `all`, or mostly those in the model.",
+        _DPSTABS,
+    ),
+    Key(
+        "mechanism",
         "select_share",
         "an exact number between 0 and 1",
         "1/2",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from fractions import Fraction
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dpstream.config.keys import keys_of
-from dpstream.config.reader import Section
+from dpstream.config.reader import Section, shown
 from dpstream.config.sections import located, mechanism_name
 from dpstream.counters import COUNTER_NAMES
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
-from dpstream.tabular.cells import SCORES
 
 __all__ = ["Recipe", "read_recipe", "recipe_defaults"]
 
@@ -56,53 +55,45 @@ def _workload(section: Section, domain: Domain) -> Workload:
 
 
 def _dpstabs(section: Section, workload: Workload) -> DPStabs:
-    defaults = recipe_defaults(DPStabs)
-    most = len(workload)
-    k = section.raw("k") if section.has("k") else min(int(defaults["k"]), most)
-    _note_k(section, k, f"marginals of {most}")
+    default = min(int(recipe_defaults(DPStabs)["k"]), len(workload))
+    options = {"k": _k(section, workload, default), **_options(section, DPStabs)}
     with located(section.place()):
-        return DPStabs(
-            workload,
-            k=_whole(section, "k", k),
-            counter=section.choice("counter", COUNTER_NAMES, defaults["counter"]),
-            score=section.choice("score", SCORES, defaults["score"]),  # type: ignore[arg-type]  # one of SCORES
-            aggregate=section.choice("aggregate", _choices("aggregate"), defaults["aggregate"]),  # type: ignore[arg-type]
-            past=section.choice("past", _choices("past"), defaults["past"]),  # type: ignore[arg-type]
-            select_share=section.share("select_share", defaults["select_share"]),
-            iterations=section.count("iterations", defaults["iterations"]) or 1,
-            max_cells=section.count("max_cells", defaults["max_cells"]) or 1,
-        )
+        return DPStabs(workload, **options)
 
 
 def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline:
-    defaults = recipe_defaults(MWEMPGM)
-    k = section.raw("k") if section.has("k") else min(len(workload.domain), len(workload))
-    _note_k(section, k, f"marginals of {len(workload)}")
+    default = min(len(workload.domain), len(workload))
+    options = {"k": _k(section, workload, default), **_options(section, MWEMPGM)}
     with located(section.place()):
-        offline = MWEMPGM(
-            k=_whole(section, "k", k),
-            measure_share=section.share("measure_share", defaults["measure_share"]),
-            score=section.choice("score", SCORES, defaults["score"]),  # type: ignore[arg-type]  # one of SCORES
-            iterations=section.count("iterations", defaults["iterations"]) or 1,
-            max_cells=section.count("max_cells", defaults["max_cells"]) or 1,
-        )
+        return Baseline(workload, offline=MWEMPGM(**options), deletions=deletions)
+
+
+def _k(section: Section, workload: Workload, default: int) -> int:
+    """``k``, whose default depends on the workload."""
     most = len(workload)
-    if k > most:
-        raise section.wrong("k", f"{k} is more than the workload's {most} marginals", f"1 to {most}")
-    return Baseline(workload, offline=offline, deletions=deletions)
-
-
-def _note_k(section: Section, k: Any, unit: str) -> None:
-    section.note("k", f"{k} {unit}", default=not section.has("k"))
-
-
-def _whole(section: Section, key: str, default: int) -> int:
-    """A whole number from 1 as written, or ``default``; already noted."""
-    value = section.raw(key) if section.has(key) else default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise section.wrong(key, f"{value!r} is not a whole number from 1")
+    value = section.raw("k") if section.has("k") else default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        what = f"{shown(value)} does not fit a workload of {most} marginals"
+        raise section.wrong("k", what, f"1 to {most}")
+    section.note("k", f"{value} marginals of {most}", default=not section.has("k"))
     return value
 
 
-def _choices(key: str) -> tuple[str, ...]:
-    return tuple(keys_of("mechanism")[key].allowed.split(", "))
+def _options(section: Section, kind: type[DPStabs] | type[MWEMPGM]) -> dict[str, Any]:
+    """The other options, read by the types of the recipe's fields."""
+    hints = get_type_hints(kind)
+    return {
+        name: _option(section, name, hints[name], default)
+        for name, default in recipe_defaults(kind).items()
+        if name != "k"
+    }
+
+
+def _option(section: Section, name: str, hint: Any, default: Any) -> Any:
+    if name == "counter":
+        return section.choice(name, COUNTER_NAMES, default)
+    if get_origin(hint) is Literal:
+        return section.choice(name, get_args(hint), default)
+    if hint is Fraction:
+        return section.share(name, default)
+    return section.count(name, default)
