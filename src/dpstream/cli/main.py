@@ -6,7 +6,6 @@ Only click is imported here and at the top of the verbs' modules: ``dpstream --h
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -76,9 +75,10 @@ class Verbs(click.Group):
         except (KeyboardInterrupt, click.Abort):
             say_error("interrupted; the state is clean, and the same command goes on where it stopped")
             return INTERRUPTED
-        except BrokenPipeError:
-            # The reader (`| head`) has seen enough; nothing more can be said on standard output.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except SystemExit as stop:
+            # click ends so when the reader (`| head`) has seen enough, which is no bug of ours.
+            if not isinstance(stop.__context__, BrokenPipeError):
+                raise
             return 0
         except OSError as error:
             if error.errno not in _DISK:

@@ -1,0 +1,241 @@
+"""What the command says before and beside its work: help, errors, values on a terminal, start-up time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import dpstream
+from dpstream.cli import main
+from dpstream.cli.reference import reference
+from dpstream.simulate import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+VERBS = ("init", "simulate", "check", "plan", "run", "status", "sample")
+
+
+def test_the_reference_page_is_the_help() -> None:
+    page = ROOT / "docs/reference/cli.md"
+    assert page.read_text(encoding="utf-8") == reference(), (
+        "make it again: python -m dpstream.cli.reference > docs/reference/cli.md"
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_help_has_an_example_that_parses(verb: str) -> None:
+    text = CliRunner().invoke(main, [verb, "--help"]).stdout
+    example = re.search(r"Example:\n\s+dpstream (.*)\n", text)
+    assert example is not None
+    command = main.get_command(click.Context(main), verb)
+    assert command is not None
+    arguments = shlex.split(example[1])
+    assert arguments[0] == verb
+    command.make_context(verb, arguments[1:])
+
+
+def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpstream", *args], capture_output=True, text=True, check=False, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+def test_version_and_usage_errors() -> None:
+    assert run("--version").stdout == f"dpstream {dpstream.__version__}\n"
+    for args in (["frob"], ["run", "--until", "0"], ["sample"], ["plan", "--nonsense"]):
+        assert CliRunner().invoke(main, args).exit_code == 2
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys, time\n"
+        "from dpstream.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'numba', 'pyarrow', 'scipy', 'rich', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "print(time.process_time())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # CPU time of the whole process; 0.1 s is usual.
+    assert float(done.stdout.splitlines()[-1]) < 0.5
+
+
+@pytest.mark.parametrize("verb", ["plan", "run", "check", "status"])
+def test_a_missing_configuration_is_one_line(verb: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [verb, str(tmp_path / "none.toml")])
+    assert done.exit_code == 2
+    assert re.fullmatch(r"error: .*none\.toml: the file cannot be read: .*\n", done.stderr)
+
+
+def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
+    config = simulate("census", 1, tmp_path)
+    code = (
+        "import dpstream.config.describe as d\n"
+        "def broken(config): raise RuntimeError('planted')\n"
+        "d.describe = broken\n"
+        "from dpstream.cli import main\n"
+        f"main(['plan', {str(config)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "RuntimeError: planted" in done.stderr
+
+
+def test_the_quickstart_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/guide/quickstart.md").read_text(encoding="utf-8")
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(commands) == 9
+    for command in commands:
+        name, *args = shlex.split(command)
+        assert name == "dpstream"
+        done = CliRunner().invoke(main, args)
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "sample.csv").read_text().count("\n") == 1001
+
+
+def test_a_draft_is_secret_checked_confirmed_and_run(tmp_path: Path) -> None:
+    simulate("census", 3, tmp_path / "demo", rows_per_step=40)
+    draft = tmp_path / "mine.toml"
+    args = ["init", str(tmp_path / "demo/data"), "--time-column", "step", "--out", str(draft)]
+    assert CliRunner().invoke(main, args).exit_code == 0
+    assert draft.stat().st_mode & 0o777 == 0o600
+    again = CliRunner().invoke(main, args)
+    assert again.exit_code == 2
+    assert "already" in again.stderr
+    text = re.sub(r'\nevery = "week".*', "\nend = 3", draft.read_text(encoding="utf-8"))
+    text = re.sub(r"\nstart = .*", "", text)
+    text = re.sub(r"\nend = (?!3).*", "", text)
+    draft.write_text(text, encoding="utf-8")
+    refused = CliRunner().invoke(main, ["run", str(draft)])
+    assert refused.exit_code == 2
+    assert "draft" in refused.stderr
+    check = CliRunner().invoke(main, ["check", str(draft), "--json"])
+    assert check.exit_code == 2
+    assert [p for p in json.loads(check.stdout)["problems"] if "draft" not in p] == []
+    draft.write_text(text.replace("confirmed = false", "confirmed = true"), encoding="utf-8")
+    assert CliRunner().invoke(main, ["check", str(draft)]).exit_code == 0
+    assert CliRunner().invoke(main, ["run", str(draft)]).exit_code == 0
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    (tmp_path / "d.csv").write_text(
+        "step,zip,rent\n1,a,5\n2,SECRET,50\n2,a,77\n3,SECRET,\n", encoding="utf-8"
+    )
+    config = tmp_path / "dpstream.toml"
+    config.write_text(
+        '[stream]\nname = "odd"\n[source]\npath = "d.csv"\ntime_column = "step"\nend = 3\n'
+        '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
+        '[schema.columns.rent]\ntype = "real"\nedges = [0, 10]\n[mechanism]\nk = 1\n[budget]\nepsilon = 1\n',
+        encoding="utf-8",
+    )
+    return config
+
+
+def test_check_names_columns_and_steps_but_no_value(odd: Path) -> None:
+    done = CliRunner().invoke(main, ["check", str(odd)])
+    assert done.exit_code == 2
+    assert "SECRET" not in done.output
+    assert "77" not in done.output
+    lines = done.stdout.splitlines()
+    (zips,) = [line for line in lines if "'zip'" in line]
+    assert "at step 2 (step-2), step 3 (step-3) (allowed:" in zips
+    rents = [line for line in lines if "'rent'" in line]
+    assert len(rents) == 2  # outside at step 2, null at step 3
+    assert lines[-1] == "3 steps read: fix the schema or the data"
+    assert not (odd.parent / "state").exists()
+
+
+def test_values_are_shown_on_a_terminal_only(odd: Path) -> None:
+    refused = CliRunner().invoke(main, ["check", str(odd), "--show-values"])
+    assert refused.exit_code == 2
+    assert "terminal only" in refused.stderr
+    assert "SECRET" not in refused.output
+    master, slave = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "dpstream", "check", str(odd), "--show-values"], stdout=slave, stderr=slave
+    ) as process:
+        assert process.wait(timeout=120) == 2
+    os.close(slave)
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert "SECRET" in shown
+    assert "77" in shown
+
+
+def test_a_killed_and_an_interrupted_process_leave_a_clean_state(tmp_path: Path) -> None:
+    """A real process on a terminal, with its progress bar."""
+    config = simulate("evictions", 400, tmp_path, rows_per_step=5)
+    command = [sys.executable, "-m", "dpstream", "run", str(config)]
+    codes = []
+    for number in (signal.SIGINT, signal.SIGKILL):
+        before = steps_there(tmp_path)
+        master, slave = os.openpty()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=slave) as process:
+            limit = time.monotonic() + 120
+            while steps_there(tmp_path) < before + 2 and process.poll() is None and time.monotonic() < limit:
+                time.sleep(0.01)
+            process.send_signal(number)
+            os.close(slave)
+            said = drain(master)
+            codes.append(process.wait(timeout=120))
+        os.close(master)
+        if number == signal.SIGINT:
+            assert "steps/s" in said
+            assert "the state is clean" in said
+    assert codes == [5, -signal.SIGKILL]
+    until = steps_there(tmp_path) + 2
+    assert until < 400
+    done = CliRunner().invoke(main, ["run", str(config), "--until", str(until)])
+    assert done.exit_code == 0, done.output
+    status = json.loads(CliRunner().invoke(main, ["status", str(config), "--json"]).stdout)
+    assert status["steps"] == until
+
+
+def steps_there(folder: Path) -> int:
+    return len(list((folder / "releases").glob("step-*"))) if (folder / "releases").exists() else 0
+
+
+def drain(descriptor: int) -> str:
+    """Everything written to the other end until it is closed."""
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # the last writer is gone
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts).decode()
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    config = simulate("census", 1, tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "dpstream", "plan", str(config)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == 0
+    assert done.stderr == ""
