@@ -20,14 +20,31 @@ from dpstream.graphical.compiled.inference import add_factor, downward, project_
 from dpstream.graphical.compiled.inner import copy, inner
 
 #: Pairs of the limited-memory Hessian.
-_MEMORY = 8
+_MEMORY = 6
 #: First epsilon (in units of the largest weight), its decrease per stage, and the share of the stage's
 #: own bias down to which the stage is solved. Chosen on Adult and on random clique sets.
-_FIRST = 0.05
-_SHRINK = 0.25
-_INEXACT = 0.2
+_FIRST = 0.02
+_SHRINK = 0.5
+_INEXACT = 0.5
 _ARMIJO = 1e-4
 _BACKTRACK = 0.3
+
+
+@inner(fastmath={"contract", "reassoc"})
+def _sums(mu, wanted, x, ridge, gradient):
+    squares = 0.0
+    residuals = 0.0
+    linear = 0.0
+    moved = 0.0
+    for j in range(len(mu)):
+        residual = mu[j] - wanted[j]
+        g = residual + ridge * x[j]
+        gradient[j] = g
+        squares += g * g
+        residuals += residual * residual
+        linear += x[j] * (0.5 * ridge * x[j] - wanted[j])
+        moved += x[j] * mu[j]
+    return squares, residuals, linear, moved
 
 
 @inner()
@@ -48,19 +65,12 @@ def _evaluate(tree, factors, active, base, work, theta, x, wanted, ridge, weight
     inner = 0.0
     for f in active:
         project_factor(tables, tree, factors, f, mu)
-        r = ridge[f]
-        part = 0.0
-        part_gap = 0.0
-        for j in range(factors.table_off[f], factors.table_off[f + 1]):
-            residual = mu[j] - wanted[j]
-            g = residual + r * x[j]
-            gradient[j] = g
-            value += x[j] * (0.5 * r * x[j] - wanted[j])
-            part_gap += g * g
-            part += residual * residual
-            inner += x[j] * mu[j]
-        loss += 0.5 * weights[f] * part
-        gap += 0.5 * weights[f] * part_gap
+        a, b = factors.table_off[f], factors.table_off[f + 1]
+        squares, residuals, linear, moved = _sums(mu[a:b], wanted[a:b], x[a:b], ridge[f], gradient[a:b])
+        gap += 0.5 * weights[f] * squares
+        loss += 0.5 * weights[f] * residuals
+        value += linear
+        inner += moved
     numbers[0] = value
     numbers[1] = gap
     numbers[2] = loss
@@ -82,8 +92,42 @@ def _add(c, a, b):
         b[j] += c * a[j]
 
 
+@inner(fastmath={"contract"})
+def _invert(mu, ridge, out):
+    for j in range(len(mu)):
+        out[j] = 1.0 / (mu[j] + ridge)
+
+
+@inner(fastmath={"contract", "reassoc"})
+def _weighted_square(a, weight):
+    total = 0.0
+    for j in range(len(a)):
+        total += a[j] * a[j] * weight[j]
+    return total
+
+
 @inner()
-def _direction(gradient, mu, ridge, active, table_off, moves, changes, rho, stored, out):
+def _scale(c, a, b):
+    for j in range(len(a)):
+        b[j] *= c * a[j]
+
+
+@inner(fastmath={"contract", "reassoc"})
+def _moved(theta, start, mu):
+    total = 0.0
+    for j in range(len(mu)):
+        total += (theta[j] - start[j]) * mu[j]
+    return total
+
+
+@inner()
+def _difference(a, b, out):
+    for j in range(len(a)):
+        out[j] = a[j] - b[j]
+
+
+@inner()
+def _direction(gradient, mu, ridge, active, table_off, moves, changes, rho, stored, inverse, out):
     """L-BFGS two-loop recursion with the preconditioner 1/(mu + ridge); returns the slope."""
     coefficient = np.zeros(_MEMORY)
     first = max(stored - _MEMORY, 0)
@@ -93,17 +137,13 @@ def _direction(gradient, mu, ridge, active, table_off, moves, changes, rho, stor
         i = k % _MEMORY
         coefficient[i] = rho[i] * _dot(moves[i], out)
         _add(-coefficient[i], changes[i], out)
+    for f in active:
+        _invert(mu[table_off[f] : table_off[f + 1]], ridge[f], inverse[table_off[f] : table_off[f + 1]])
     scale = 1.0
     if stored > 0:
         i = (stored - 1) % _MEMORY
-        bottom = 0.0
-        for f in active:
-            for j in range(table_off[f], table_off[f + 1]):
-                bottom += changes[i, j] * changes[i, j] / (mu[j] + ridge[f])
-        scale = 1.0 / (rho[i] * bottom)
-    for f in active:
-        for j in range(table_off[f], table_off[f + 1]):
-            out[j] *= scale / (mu[j] + ridge[f])
+        scale = 1.0 / (rho[i] * _weighted_square(changes[i], inverse))
+    _scale(scale, inverse, out)
     for k in range(first, stored):
         i = k % _MEMORY
         _add(coefficient[i] - rho[i] * _dot(changes[i], out), moves[i], out)
@@ -201,6 +241,7 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
     numbers = np.zeros(5)
     trial_numbers = np.zeros(5)
     direction = np.zeros(n)
+    inverse = np.zeros(n)
     moves = np.zeros((_MEMORY, n))
     changes = np.zeros((_MEMORY, n))
     rho = np.zeros(_MEMORY)
@@ -224,7 +265,7 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
                                  gradient, numbers, moves, changes, rho, stored)  # fmt: skip
             if penalty == 0.0:
                 log_z = numbers[0]
-        slope = _direction(gradient, mu, ridge, active, off, moves, changes, rho, stored, direction)
+        slope = _direction(gradient, mu, ridge, active, off, moves, changes, rho, stored, inverse, direction)
         length = 1.0 if stored > 0 else 1.0 / len(active)
         accepted = False
         while slope < 0.0 and not accepted and used < iterations and length > 1e-10:
@@ -235,10 +276,7 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
             _evaluate(tree, factors, active, base, work, theta, trial, wanted, ridge, weights, trial_mu,
                       trial_gradient, trial_numbers)  # fmt: skip
             used += 1
-            divergence = start_log_z - trial_numbers[4]
-            for f in active:
-                for j in range(off[f], off[f + 1]):
-                    divergence += (theta[j] - start[j]) * trial_mu[j]
+            divergence = start_log_z - trial_numbers[4] + _moved(theta, start, trial_mu)
             if trial_numbers[2] + penalty * divergence < best:
                 best = trial_numbers[2] + penalty * divergence
                 copy(theta, potentials)
@@ -252,9 +290,8 @@ def fit_proximal(tree, factors, potentials, active, weights, target, penalty, it
             stored = 0
             continue
         i = stored % _MEMORY
-        for j in range(n):
-            moves[i, j] = trial[j] - x[j]
-            changes[i, j] = trial_gradient[j] - gradient[j]
+        _difference(trial, x, moves[i])
+        _difference(trial_gradient, gradient, changes[i])
         curvature = _dot(moves[i], changes[i])
         if curvature > 0.0:
             rho[i] = 1.0 / curvature
