@@ -92,7 +92,7 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     text = dpstream("plan", config).stdout
     assert "one record inserted or deleted at one step" in text
     assert "(default: the published split" in text
-    assert status(config)["state"] == "not started"
+    assert status(config)["started"] is False
     dry = dpstream("run", config, "--dry-run").stdout
     assert "5 steps can be read" in dry
     assert not (folder / "state").exists()
@@ -112,7 +112,7 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
         name: data for name, data in before.items() if name.startswith("step-")
     }
     facts = status(config)
-    assert (facts["steps"], facts["state"], facts["spent"]) == (5, "ready", "epsilon = 1 (pure)")
+    assert (facts["steps"], facts["begun"], facts["spent"]) == (5, None, "epsilon = 1 (pure)")
     assert facts["last_period"] == "2001-01-29/2001-02-04"
     assert "5 steps released" in dpstream("status", config).stdout
 
@@ -203,8 +203,11 @@ def test_a_changed_schema_or_budget_is_refused(tmp_path: Path) -> None:
         error = dpstream("run", config, code=2).stderr
         assert "belongs to another plan" in error
         assert word in error
+        assert status(config)["same_plan"] is False
+        assert "it will not run" in dpstream("status", config).stdout
     config.write_text(text)
-    assert status(config)["steps"] == 1
+    facts = status(config)
+    assert (facts["steps"], facts["same_plan"]) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -429,6 +432,8 @@ def test_a_reservation_on_other_records_is_given_up_on_demand_only(
         CliRunner().invoke(main, ["run", str(config)])
     monkeypatch.undo()
     write_step(tmp_path, 2, ROWS)
+    assert status(config)["begun"] == 2
+    assert "step 2 was begun" in dpstream("status", config).stdout
     assert "reserved" in dpstream("run", config, code=2).stderr
     assert "1 new steps, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
 
@@ -440,8 +445,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     dpstream("run", config, "--until", 1)
     with Config.load(config).open_stream():
         assert "another process" in dpstream("run", config, code=4).stderr
-        facts = status(config)
-        assert (facts["state"], facts["steps"]) == ("running", 1)
+        assert status(config)["steps"] == 1
 
 
 def test_a_damaged_state_is_not_overwritten(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ __all__ = ["command"]
 def command(config: str, state: str | None, out: str | None, as_json: bool) -> None:
     """Say how many steps are released, what they cost together, and what is left.
 
-    Everything it prints is public. While a run holds the state, the published catalogue answers.
+    Changes nothing, needs no lock (a run may be under way), and prints no private value.
 
     \b
     Example:
@@ -34,60 +34,83 @@ def command(config: str, state: str | None, out: str | None, as_json: bool) -> N
     facts = _facts(Config.load(config), state, out)
     if as_json:
         print_json(facts)
-        return
-    click.echo(f"stream {facts['stream']}: {facts['steps']} steps released ({facts['state']})")
-    if facts["last_period"] is not None:
-        click.echo(f"last period: {facts['last_period']}")
-    spent = "nothing" if facts["spent"] is None else facts["spent"]
-    click.echo(f"loss so far: {spent}; planned: {facts['planned']}, protecting {facts['protects']}")
-    if facts["steps_left"] is not None:
-        click.echo(f"steps left: {facts['steps_left']}")
-    if facts["made_with_test_seed"]:
-        click.echo("NO GUARANTEE: steps of this stream were made with a test seed")
-    click.echo(f"releases: {facts['releases']}")
+    else:
+        _print(facts)
 
 
 def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
-    from dpstream.errors import StoreLockedError
+    from dpstream.streams import read_status
+    from dpstream.streams.store import DATABASE
 
     folder = config.state_dir if state is None else Path(state)
     releases = config.output.dir if out is None else Path(out)
     plan = config.plan()
-    if not (folder / "stream.sqlite").exists():
-        kind, steps, manifest = "not started", 0, None
-    else:
-        try:
-            kind, steps, manifest = _stored(config, folder, releases)
-        except StoreLockedError:
-            kind, steps, manifest = _published(releases)
-    return {
+    facts: dict[str, Any] = {
         "format": 1,
         "stream": config.name,
-        "state": kind,
-        "steps": steps,
-        "last_period": None if manifest is None else manifest["period"],
-        # Every unit is in one step, so the whole budget is the loss after the first.
-        "spent": str(plan.budget) if steps else None,
+        "started": (folder / DATABASE).exists(),
+        "steps": 0,
+        "last_period": None,
+        "spent": None,
         "planned": str(plan.budget),
         "protects": plan.unit.describe(),
         "horizon": plan.horizon,
-        "steps_left": None if plan.horizon is None else plan.horizon - steps,
-        "made_with_test_seed": False if manifest is None else manifest["made_with_test_seed"],
+        "steps_left": plan.horizon,
+        "begun": None,
+        "unpublished": [],
+        "made_with_test_seed": False,
+        "same_plan": True,
         "releases": str(releases),
     }
+    if facts["started"]:
+        stored = read_status(folder)
+        facts |= {
+            "steps": stored.last_step,
+            "last_period": _last_period(releases),
+            "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
+            "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
+            "begun": stored.reserved,
+            "unpublished": list(stored.unpublished),
+            "made_with_test_seed": stored.made_with_test_seed,
+            "same_plan": _same_plan(config, stored.plan),
+        }
+    return facts
 
 
-def _stored(config: Config, folder: Path, releases: Path) -> tuple[str, int, dict[str, Any] | None]:
-    with config.open_stream(state=folder, out=releases, publish=False) as stream:
-        if not stream.last_step:
-            return "ready", 0, None
-        return "ready", stream.last_step, stream.release().manifest
+def _same_plan(config: Config, pinned: dict[str, Any]) -> bool:
+    from dpstream.streams.identity import canonical_json, plan_facts
+
+    given = plan_facts(config.plan(), config.schema(), config.name)
+    return canonical_json(given) == canonical_json(pinned)
 
 
-def _published(releases: Path) -> tuple[str, int, dict[str, Any] | None]:
+def _last_period(releases: Path) -> str | None:
     from dpstream.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():
-        return "running", 0, None
+        return None
     steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
-    return "running", max(steps, default=0), read_manifest(releases, max(steps)) if steps else None
+    period = read_manifest(releases, max(steps))["period"] if steps else None
+    return None if period is None else str(period)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    started = "" if facts["started"] else " (not started)"
+    click.echo(f"stream {facts['stream']}: {facts['steps']} steps released{started}")
+    if facts["last_period"] is not None:
+        click.echo(f"last period: {facts['last_period']}")
+    click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")
+    click.echo(f"protected: {facts['protects']}")
+    if facts["steps_left"] is not None:
+        click.echo(f"steps left: {facts['steps_left']}")
+    if facts["begun"] is not None:
+        click.echo(f"step {facts['begun']} was begun: a run is at it, or the next run takes it")
+    if facts["unpublished"]:
+        click.echo("committed steps wait to be published: the next run does it")
+    if not facts["same_plan"]:
+        click.echo(
+            "the configuration differs from the plan that the stream was started with: it will not run"
+        )
+    if facts["made_with_test_seed"]:
+        click.echo("NO GUARANTEE: steps of this stream were made with a test seed")
+    click.echo(f"releases: {facts['releases']}")
