@@ -59,7 +59,7 @@ class Model:
         if len(potentials) != tree.parameters or not np.isfinite(potentials).all():
             raise InputError("the potentials do not fit the cliques", where="graphical model")
         self._total = _finite(total)
-        self._shape = Shape(tree, potentials)
+        self._shape = Shape(tree, np.array(potentials, dtype=np.float64))
         self._cliques = tree.cliques if cliques is None else tuple(cliques)
         self._report = report
 

@@ -160,16 +160,23 @@ def canonicalise(factors, starts, members, sizes, potentials):
         if f < p:
             continue
         after = cells
+        before = 1
         for k in range(starts[f], starts[f + 1]):
             attribute = members[k]
             size = sizes[attribute]
             after //= size
-            effect = np.zeros(size)
-            for j in range(cells):
-                effect[(j // after) % size] += potentials[first + j]
-            effect *= size / cells
             own = factors.table_off[attribute]
+            share = size / cells
             for v in range(size):
-                potentials[own + v] += effect[v]
-            for j in range(cells):
-                potentials[first + j] -= effect[(j // after) % size]
+                effect = 0.0
+                for outer in range(before):
+                    row = first + (outer * size + v) * after
+                    for j in range(row, row + after):
+                        effect += potentials[j]
+                effect *= share
+                potentials[own + v] += effect
+                for outer in range(before):
+                    row = first + (outer * size + v) * after
+                    for j in range(row, row + after):
+                        potentials[j] -= effect
+            before *= size
