@@ -20,7 +20,6 @@ CATALOGUE = "catalogue.json"
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{6,})")
-_TEMPORARY = re.compile(r"\.step-\d{6,}\.tmp")
 
 
 def step_name(step: int) -> str:
@@ -97,10 +96,12 @@ class Publisher:
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
         """Put all files of a step in place at once."""
-        self._prepare_directory()
+        self._directory.mkdir(parents=True, exist_ok=True)
         final = self._directory / step_name(step)
         if not final.exists():
             temporary = self._directory / f".{final.name}.tmp"
+            if temporary.exists():  # left by a stop in the middle; the step is always tried again
+                shutil.rmtree(temporary)
             temporary.mkdir(mode=0o755)
             for name, data in files.items():
                 durable.write_file(temporary / name, data, mode=0o644)
@@ -119,16 +120,10 @@ class Publisher:
 
     def write_public(self, name: str, data: bytes) -> None:
         """Write the catalogue or the codebook, if it is not there already."""
-        self._prepare_directory()
+        self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / name
         if not path.exists() or path.read_bytes() != data:
             durable.replace_file(path, data, mode=0o644)
-
-    def _prepare_directory(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        for entry in self._directory.iterdir():
-            if _TEMPORARY.fullmatch(entry.name):
-                shutil.rmtree(entry)
 
     def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
         present = {entry.name: entry.read_bytes() for entry in final.iterdir()}

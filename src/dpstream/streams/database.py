@@ -35,6 +35,7 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
 _APPLICATION_ID = 0x64707374  # "dpst"
 _FULL = 2
 
+# Small columns first: a look at many rows must not walk through the pages of large ones.
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE reservation (
@@ -45,9 +46,10 @@ CREATE TABLE ledger (
 ) STRICT;
 CREATE TABLE steps (
   step INTEGER PRIMARY KEY REFERENCES ledger (step),
-  batch_id TEXT NOT NULL UNIQUE, content BLOB NOT NULL, manifest BLOB NOT NULL, manifest_sha256 TEXT NOT NULL,
-  test_seed INTEGER NOT NULL, publication TEXT NOT NULL, synthesis BLOB, seal BLOB NOT NULL
+  batch_id TEXT NOT NULL UNIQUE, content BLOB NOT NULL, test_seed INTEGER NOT NULL, publication TEXT NOT NULL,
+  manifest_sha256 TEXT NOT NULL, seal BLOB NOT NULL, manifest BLOB NOT NULL, synthesis BLOB
 ) STRICT;
+CREATE INDEX steps_by_publication ON steps (publication, step);
 CREATE TABLE files (
   step INTEGER NOT NULL REFERENCES steps (step), name TEXT NOT NULL, sha256 TEXT NOT NULL, bytes BLOB,
   PRIMARY KEY (step, name)

@@ -108,17 +108,14 @@ def catalogue_bytes(
     ``full`` table, a ``change`` against the step before, or ``withdrawn``; ``kept`` whether its table is
     still there.
     """
-    steps = [
-        {
-            "step": step,
-            "state": "full",
-            "kept": publication in ("pending", "published"),
-            "manifest_sha256": digest,
-        }
+    # Written by hand: the whole list is rewritten at every step, and json.dumps would be most of its cost.
+    lines = ",\n".join(
+        f'  {{"step": {step}, "state": "full", '
+        f'"kept": {"true" if publication in ("pending", "published") else "false"}, '
+        f'"manifest_sha256": "{digest}"}}'
         for step, publication, digest in rows
-    ]
+    )
     head = {"format": 1, "stream": pinned["stream"], "stream_id": stream_id, "plan_hash": plan_hash}
-    lines = ",\n".join("  " + json.dumps(entry) for entry in steps)
-    body = f"[\n{lines}\n ]" if steps else "[]"
+    body = f"[\n{lines}\n ]" if rows else "[]"
     text = json.dumps(head, indent=1, ensure_ascii=False)
     return f'{text[:-2]},\n "steps": {body}\n}}\n'.encode()

@@ -304,7 +304,8 @@ class Store:
                 "INSERT INTO ledger VALUES (?, ?, ?, ?)", (step, prepared.definition, prepared.spent, parts)
             )
             db.execute(
-                "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO steps (step, batch_id, content, manifest, manifest_sha256, test_seed, "
+                "publication, synthesis, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*columns, prepared.publication, prepared.synthesis, seal),
             )
             for name, data in prepared.files.items():
