@@ -17,9 +17,9 @@ from dpstream.schema.domain import Clique, Domain
 TREE = [(3, 4), (5, 6), (0, 3), (6, 7), (4, 12), (1, 3), (0, 6), (2, 8), (6, 11), (1, 9), (7, 8), (1, 10)]
 CLIQUES = [*TREE, (3, 12), (0, 4), (1, 4)]
 ADULT = (
-    ("sex", "income>50K", "race", "relationship", "marital-status", "workclass", "occupation")
-    + ("education-num", "native-country", "capital-gain", "capital-loss", "hours-per-week", "age_10")
-)  # fmt: skip
+    *("sex", "income>50K", "race", "relationship", "marital-status", "workclass", "occupation"),
+    *("education-num", "native-country", "capital-gain", "capital-loss", "hours-per-week", "age_10"),
+)
 SIZES = (2, 2, 5, 6, 7, 9, 15, 16, 42, 16, 6, 10, 10)
 
 

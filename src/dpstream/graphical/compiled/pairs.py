@@ -56,8 +56,8 @@ def _own_rows(tree, tables, c, row_of, separator, out, first_row):
 
 
 @inner()
-def _carry(tree, tables, c, source, source_mass, block, target, out):
-    """P(source, x) -> P(target, x), where both separators lie in clique ``c``: added into ``out``.
+def _carry(tree, tables, c, source, source_mass, block, target, out, column):
+    """P(source, x) -> P(target, x), both separators in clique ``c``: added to ``out`` from ``column`` on.
 
     Valid for all x that the source separates from the clique. Cost: cells of the separators' union
     times the number of rows, in contiguous loops over rows.
@@ -91,7 +91,7 @@ def _carry(tree, tables, c, source, source_mass, block, target, out):
         a = to_source[j]
         b = to_target[j]
         for x in range(width):
-            out[b, x] += factor * block[a, x]
+            out[b, column + x] += factor * block[a, x]
 
 
 @inner()
@@ -127,7 +127,7 @@ def _up_blocks(tree, tables, separators, row_of, start):
                 mass = separators[tree.sep_off[a] : tree.sep_off[a + 1]]
                 _carry(
                     tree, tables, c, _separator(tree, a), mass, block, _separator(tree, c),
-                    out[:, first : first + width],
+                    out, first,
                 )  # fmt: skip
             a = tree.last[a]
     return up, off
@@ -141,7 +141,7 @@ def _down_block(tree, tables, separators, row_of, start, c, above, up, up_off, o
     mass = separators[tree.sep_off[q] : tree.sep_off[q + 1]]
     before = start[q]
     if before > 0:
-        _carry(tree, tables, q, _separator(tree, q), mass, above, target, out[:, :before])
+        _carry(tree, tables, q, _separator(tree, q), mass, above, target, out, 0)
     _own_rows(tree, tables, q, row_of, target, out, 0)
     b = q + 1
     while b < c:
@@ -151,7 +151,7 @@ def _down_block(tree, tables, separators, row_of, start, c, above, up, up_off, o
             mass = separators[tree.sep_off[b] : tree.sep_off[b + 1]]
             _carry(
                 tree, tables, q, _separator(tree, b), mass, block, target,
-                out[:, start[b] : start[b] + width],
+                out, start[b],
             )  # fmt: skip
         b = tree.last[b]
 
