@@ -178,16 +178,29 @@ def test_without_recheck_old_files_may_be_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("late", ["error", "next-step", "drop-and-count-nothing"])
-def test_late_rows_follow_the_declared_rule(tmp_path: Path, late: str) -> None:
+def test_late_rows_follow_the_declared_rule(
+    tmp_path: Path, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = make(tmp_path, 3, late=f'"{late}"')
     dpstream("run", config, "--until", 2)
     (tmp_path / "data/004.csv").write_text("step,zip,paid,kind\n1,c,true,y\n", encoding="utf-8")
+    real = Stream.step
+    taken: list[tuple[str, int]] = []
+
+    def rows(self: Stream, batch: Any, batch_id: str, *args: Any) -> Any:
+        taken.append((batch_id, batch.inserts.num_rows))
+        return real(self, batch, batch_id, *args)
+
+    monkeypatch.setattr(Stream, "step", rows)
     if late == "error":
         assert "step 1" in dpstream("run", config, code=2).stderr
         assert "already released" in dpstream("run", config, "--no-recheck", code=2).stderr
         assert status(config)["steps"] == 2
     else:
         assert "1 new steps, 3 in all" in dpstream("run", config).stdout
+        assert taken == [("step-3", 11 if late == "next-step" else 10)]
+        # A row that was moved or dropped is not taken once more.
+        assert "0 new steps" in dpstream("run", config).stdout
 
 
 def test_a_changed_schema_or_budget_is_refused(tmp_path: Path) -> None:

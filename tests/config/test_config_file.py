@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from fractions import Fraction
 from pathlib import Path
@@ -379,10 +380,13 @@ max_cells = 99
 @pytest.mark.parametrize("op", [False, True])
 def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, op: bool) -> None:
     source = DEFAULTS["source"] + ('\nop_column = "op"' if op else "")
-    plan = load(tmp_path, source=source, mechanism='name = "baseline"\nmeasure_share = "2/3"\nk = 2').plan()
+    config = load(tmp_path, source=source, mechanism='name = "baseline"\nmeasure_share = "2/3"')
+    plan = config.plan()
     assert isinstance(plan, BaselinePlan)
+    (iterations,) = [used for used in config.used if used.key == "iterations"]
+    assert iterations.reason == "each of its fits starts anew"
     assert plan.recipe == Baseline(
-        plan.recipe.workload, offline=MWEMPGM(k=2, measure_share=Fraction(2, 3)), deletions=op
+        plan.recipe.workload, offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)), deletions=op
     )
 
 
@@ -468,6 +472,60 @@ def test_the_schema_may_stand_in_another_file(tmp_path: Path) -> None:
     (tmp_path / "schema.toml").write_text(text[start:end].replace("schema.columns", "columns"))
     path.write_text(text[:start] + '[schema]\nfile = "schema.toml"\n' + text[end:])
     assert Config.load(path).schema().names == tuple(document["schema"]["columns"])
+
+
+ODD = (
+    "0",
+    "-1",
+    "1.5",
+    "nan",
+    "1e400",
+    '""',
+    '"x"',
+    '" "',
+    "[]",
+    '[""]',
+    "{}",
+    "{a = 1}",
+    "true",
+    "2026-01-05",
+)
+
+
+@pytest.mark.parametrize("key", [f"{key.section}.{key.name}" for key in KEYS if key.section])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) -> None:
+    """Whatever stands there, it is used or refused by name."""
+    section, name = key.split(".")
+    for odd in ODD:
+        parts = dict(DEFAULTS, mechanism=f'name = "{mechanism}"')
+        field = section if section in ("stream", "source", "mechanism", "budget") else "rest"
+        head = f"[{section}]\n" if field == "rest" else ""
+        kept = [line for line in parts[field].splitlines() if not line.startswith(f"{name} ")]
+        parts[field] = "\n".join([head, *kept, f"{name} = {odd}"])
+        path = write(tmp_path, **parts)
+        if key == "stream.name":
+            path.write_text(path.read_text().replace('name = "test"\n', ""))
+        message = refusal(path)
+        assert message is None or f"[{section}]" in message
+
+
+def refusal(path: Path) -> str | None:
+    try:
+        Config.load(path)
+    except DpstreamError as error:
+        return str(error)
+    return None
+
+
+def test_the_page_about_the_file_shows_every_section() -> None:
+    """The tables of keys are put into the page when the documentation is built."""
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/configuration.md").read_text(
+        encoding="utf-8"
+    )
+    marked = " ".join(re.findall(r"<!-- keys: ([a-z ]+) -->", page)).split()
+    assert sorted([*marked, "schema", ""]) == sorted(SECTIONS)
+    assert "## `[schema]`" in page
 
 
 def test_config_is_frozen(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ class Section:
     name: str
     table: Mapping[str, Any]
     used: list[Used] = field(default_factory=list)
+    #: The mechanism, where reasons differ between them: "... (baseline: ...)" in the table of keys.
+    variant: str = ""
 
     def __post_init__(self) -> None:
         known = keys_of(self.name) if self.name else {**keys_of(""), **dict.fromkeys(SECTIONS)}
@@ -94,8 +96,15 @@ class Section:
 
     def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
         """Remember a value for the plan."""
-        why = (reason or keys_of(self.name)[key].reason) if default else None
+        why = (reason or self._reason(key)) if default else None
         self.used.append(Used(self.name, key, value, why))
+
+    def _reason(self, key: str) -> str:
+        reason = keys_of(self.name)[key].reason
+        parts = re.fullmatch(r"(.*) \((\w+): (.*)\)", reason)
+        if parts is None:
+            return reason
+        return parts[3] if parts[2] == self.variant else parts[1]
 
     def required(self, key: str) -> Any:
         """A value that has no default."""

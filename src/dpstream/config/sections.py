@@ -126,6 +126,7 @@ def mechanism_name(section: Section) -> str:
     if word in FAMILIES_TO_COME:
         raise section.wrong("name", f"the mechanism {word!r} is not built yet", ", ".join(MECHANISMS))
     name = section.choice("name", MECHANISMS, "dpstabs")
+    section.variant = name
     own = [key for key, row in keys_of("mechanism").items() if not row.mechanisms or name in row.mechanisms]
     for key in section.table:
         if key not in own:
