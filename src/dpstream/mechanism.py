@@ -23,7 +23,11 @@ from dpstream.privacy.unit import Unit
 from dpstream.schema.domain import Clique, Domain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dpstream.privacy.randomness import Randomness
+    from dpstream.schema import Schema
+    from dpstream.streams import Sink, Stream
 
 __all__ = ["CellEstimate", "Packed", "Part", "PrivateBatch", "StreamPlan", "Synthesis"]
 
@@ -149,3 +153,32 @@ class StreamPlan(ABC):
     @abstractmethod
     def unpack_synthesis(self, packed: Packed) -> Synthesis:
         """The inverse of ``Synthesis.pack``."""
+
+    def open(
+        self,
+        path: str | Path,
+        *,
+        schema: Schema,
+        name: str = "stream",
+        randomness: Randomness | None = None,
+        publish_to: Sink | None = None,
+        keep: Literal["all"] | int = "all",
+        max_rows: int = 10_000_000,
+    ) -> Stream:
+        """The durable stream whose secret state lives in ``path``: started there, or continued.
+
+        ``dpstream.streams.open_stream`` with this plan; see there for guarantee, arguments and errors.
+        """
+        # The one import that goes upwards: plans open their streams, and streams know plans.
+        from dpstream.streams import open_stream
+
+        return open_stream(
+            self,
+            schema,
+            path,
+            name=name,
+            randomness=randomness,
+            publish_to=publish_to,
+            keep=keep,
+            max_rows=max_rows,
+        )

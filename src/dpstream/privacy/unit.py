@@ -84,12 +84,7 @@ class User:
     max_events: int
 
     def __post_init__(self) -> None:
-        raise UnitError(
-            "the unit 'user' needs a bound on events per user that the program enforces, "
-            "and that is not built yet",
-            where="unit",
-            allowed="event, event-replace, individual",
-        )
+        raise _user_refused()
 
 
 Unit = Event | Individual
@@ -111,11 +106,19 @@ def parse_unit(name: str) -> Unit:
         case "individual-replace":
             return Individual("replace")
         case "user":
-            return User(1)  # raises with the reason
+            raise _user_refused()
     raise ConfigError(
         f"unknown privacy unit {name!r}",
         where="unit",
         allowed="event, event-replace, individual, individual-replace",
+    )
+
+
+def _user_refused() -> UnitError:
+    return UnitError(
+        "the unit 'user' needs a bound on events per user that the program enforces, and that is not built yet",
+        where="unit",
+        allowed="event, event-replace, individual",
     )
 
 
