@@ -308,7 +308,7 @@ def test_public_sizes_by_rows_and_by_files(tmp_path: Path) -> None:
     assert (manifest["relation"], manifest["unit"]["name"]) == ("replace", "event-replace")
     plan = dpstream("plan", config).stdout
     assert "the number of records at every step being public" in plan
-    assert "Declared public: the number of records" in plan
+    assert "The number of records is declared public" in plan
     dpstream("run", tmp_path / "files/dpstream.toml")
     assert status(tmp_path / "files/dpstream.toml")["steps"] == 2
 

@@ -30,7 +30,7 @@ def command(config: str, compare_epsilon: str | None, as_json: bool) -> None:
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
     """
     from dpstream.config import Config
-    from dpstream.config.describe import describe
+    from dpstream.config.description import describe
 
     loaded = Config.load(config)
     facts = describe(loaded)
@@ -44,7 +44,7 @@ def command(config: str, compare_epsilon: str | None, as_json: bool) -> None:
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     """Other epsilons under the file's definition: pure, or with the file's delta."""
-    from dpstream.config.describe import compare_budgets
+    from dpstream.config.description import compare_budgets
     from dpstream.config.sections import round_down
     from dpstream.errors import ConfigError
     from dpstream.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
@@ -70,7 +70,7 @@ def _print(facts: dict[str, Any]) -> None:
     out.print()
     out.print(facts["guarantee"])
     for sentence in facts["declared_public"]:
-        out.print(f"Declared public: {sentence}.")
+        out.print(f"{sentence[:1].upper()}{sentence[1:]}.")
     if facts["draft"]:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()

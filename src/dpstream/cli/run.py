@@ -16,8 +16,7 @@ from dpstream.cli.shared import config_argument, json_option
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
-    from dpstream.config import Config
-    from dpstream.config.feed import Pending
+    from dpstream.config import Config, Pending
     from dpstream.streams import Release, Stream
 
 __all__ = ["command"]
@@ -84,7 +83,7 @@ def _run(
     config: Config, stream: Stream, guard: Guard, until: int | None, *, recheck: bool, as_json: bool
 ) -> int:
     from dpstream.cli.progress import progress
-    from dpstream.config.feed import expected_steps, pending_steps
+    from dpstream.config import expected_steps, pending_steps
 
     source, before = config.source(), stream.last_step
     with ExitStack() as stack:

@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from dpstream.config.config import Config
+from dpstream.config.description import describe, guarantee
+from dpstream.config.feed import Pending, expected_steps, pending_steps
 from dpstream.config.keys import KEYS, MECHANISMS, SECTIONS, Key
 from dpstream.config.reader import Used
 from dpstream.config.sections import BudgetOptions, OutputOptions
 
-__all__ = ["KEYS", "MECHANISMS", "SECTIONS", "BudgetOptions", "Config", "Key", "OutputOptions", "Used"]
+__all__ = [
+    "KEYS",
+    "MECHANISMS",
+    "SECTIONS",
+    "BudgetOptions",
+    "Config",
+    "Key",
+    "OutputOptions",
+    "Pending",
+    "Used",
+    "describe",
+    "expected_steps",
+    "guarantee",
+    "pending_steps",
+]
