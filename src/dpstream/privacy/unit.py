@@ -116,7 +116,8 @@ def parse_unit(name: str) -> Unit:
 
 def _user_refused() -> UnitError:
     return UnitError(
-        "the unit 'user' needs a bound on events per user that the program enforces, and that is not built yet",
+        "the unit 'user' needs a bound on events per user that the program enforces, "
+        "and that is not built yet",
         where="unit",
         allowed="event, event-replace, individual",
     )

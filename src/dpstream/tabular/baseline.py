@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event, Unit
+from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
 from dpstream.tabular.plans import event_unit, read_budget
@@ -77,8 +79,8 @@ class BaselinePlan(StreamPlan):
     unit: Event
     horizon: int | None
 
-    @property
-    def domain(self) -> Any:
+    @cached_property
+    def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
 
