@@ -112,11 +112,15 @@ class StreamPlan(ABC):
     A plan is frozen and may be shared; all change happens in the state.
     """
 
-    domain: Domain
     budget: Budget
     unit: Unit
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
+
+    @property
+    @abstractmethod
+    def domain(self) -> Domain:
+        """The columns: names and sizes."""
 
     @property
     @abstractmethod

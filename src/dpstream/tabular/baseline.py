@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,7 @@ class BaselinePlan(StreamPlan):
     unit: Event
     horizon: int | None
 
-    @cached_property
+    @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
