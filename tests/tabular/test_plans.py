@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpstream.errors import BudgetError, ConfigError, HorizonError, UnitError
+from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
 from dpstream.privacy import Event, Individual, Randomness
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload, count_marginals
@@ -23,7 +23,7 @@ RECIPES = {
     "dpstabs-block": DPStabs(PAIRS, k=2, counter="block", score="sum-noise"),
     "dpstabs-unbounded": DPStabs(PAIRS, k=2, counter="unbounded-block", score="mean-sampling"),
     "baseline": Baseline(PAIRS, MWEMPGM(k=3)),
-    "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=2), deletions=True),
+    "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=4), deletions=True),
 }
 BUDGETS = ({"epsilon": "1"}, {"rho": "1/2"}, {"epsilon": "1", "unit": Event("replace")})
 
@@ -115,7 +115,9 @@ def test_a_generous_budget_finds_the_truth(recipe):
     """At epsilon 1000 what is left is the model's own error; all pairs of three columns fit."""
     data = batches(25, rows=400)
     if isinstance(recipe, DPStabs):
-        recipe = DPStabs(PAIRS, k=6, past=recipe.past, counter=recipe.counter, aggregate="last", iterations=60)
+        recipe = DPStabs(
+            PAIRS, k=6, past=recipe.past, counter=recipe.counter, aggregate="last", iterations=60
+        )
     plan = recipe.calibrate(epsilon="1000", horizon=25)
     state = plan.start()
     for batch in data:
@@ -145,11 +147,11 @@ def test_the_literal_remainder_books_the_models_answer():
 
 
 def test_the_noise_of_a_step_is_what_the_plan_says():
-    plan = DPStabs(PAIRS, k=3).calibrate(epsilon="1")
+    plan = DPStabs(PAIRS, k=3, select_share="1/2").calibrate(epsilon="1")
     select, measure = plan.parts()
     assert (select.times, select.budget.epsilon) == (3, Fraction(1, 6))
     assert (measure.times, measure.budget.epsilon) == (3, Fraction(1, 6))
-    doubled = DPStabs(PAIRS, k=3).calibrate(epsilon="1", unit=Event("replace"))
+    doubled = DPStabs(PAIRS, k=3, select_share="1/2").calibrate(epsilon="1", unit=Event("replace"))
     assert doubled.counter.variance(1) > 3.9 * plan.counter.variance(1)
 
 
@@ -172,6 +174,7 @@ def test_one_column_and_a_column_of_one_value():
     [
         (lambda: DPStabs(PAIRS, k=7), ConfigError, r"k = 7 does not fit a workload of 6 marginals \(allowed: 1 to 6\)"),
         (lambda: DPStabs(PAIRS, k=0), ConfigError, "allowed: 1 to 6"),
+        (lambda: DPStabs(PAIRS, max_cells=5), LimitError, 'b x c has 12 cells, more than the model may have'),
         (lambda: DPStabs(PAIRS, past="guess"), ConfigError, "past = 'guess'.*measured, literal"),
         (lambda: DPStabs(PAIRS, aggregate="median"), ConfigError, "aggregate = 'median'"),
         (lambda: DPStabs(PAIRS, score="best"), ConfigError, "score = 'best'"),

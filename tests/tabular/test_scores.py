@@ -26,9 +26,7 @@ def scores(score: Score, codes: np.ndarray, expected: np.ndarray) -> list[Fracti
     batch = EncodedBatch(DOMAIN, codes.astype(np.int32))
     joined = score.cells.join_counts(batch.count(score.cells.cliques))
     numerators, denominators = score.evaluate(joined, expected)
-    return [
-        Fraction(int(n), int(d)) / 2**GRID_BITS for n, d in zip(numerators, denominators, strict=True)
-    ]
+    return [Fraction(int(n), int(d)) / 2**GRID_BITS for n, d in zip(numerators, denominators, strict=True)]
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -63,12 +61,8 @@ def test_scores_are_what_the_formulas_say():
     distance = Fraction(3, 4) + Fraction(1, 2)
     unit = Event()
     assert scores(Score(cells, "mean", unit), codes, expected) == [Fraction(3, 2) * distance / 6]
-    assert scores(Score(cells, "mean-cells", unit), codes, expected) == [
-        Fraction(3, 2) * distance / 6 - 6
-    ]
-    assert scores(Score(cells, "sum-noise", unit, 0.5), codes, expected) == [
-        Fraction(3, 2) * (distance - 3)
-    ]
+    assert scores(Score(cells, "mean-cells", unit), codes, expected) == [Fraction(3, 2) * distance / 6 - 6]
+    assert scores(Score(cells, "sum-noise", unit, 0.5), codes, expected) == [Fraction(3, 2) * (distance - 3)]
     sampled = float(scores(Score(cells, "mean-sampling", unit), codes, expected)[0])
     assert sampled == pytest.approx(1.5 * (1.25 - expected_deviation(expected).sum()) / 6, abs=1e-5)
 
@@ -89,6 +83,4 @@ def test_bad_scores_are_refused():
     with pytest.raises(ConfigError, match="unknown score 'median'"):
         Score(cells, "median", Event())  # type: ignore[arg-type]
     with pytest.raises(LimitError, match="too large"):
-        Score(cells, "mean", Event()).evaluate(
-            np.full(cells.total, 1 << 41), np.zeros(cells.total)
-        )
+        Score(cells, "mean", Event()).evaluate(np.full(cells.total, 1 << 41), np.zeros(cells.total))

@@ -1,9 +1,10 @@
 """Exact privacy check of whole streams on transcripts.
 
-A transcript is everything a stream reveals: which workloads were selected and what the counters said. For a
-stream and its neighbour (one record more, at one step) and one and the same transcript, the probability ratio is
-known exactly: selections through their probabilities, counters through the noise that each stream would have
-needed. The ratio must stay within the budget for every transcript; a plan that draws 2/3 of the noise must not.
+A transcript is everything a stream reveals: which workloads were selected and what the counters said. For
+a stream and its neighbour (one record more, at one step) and one and the same transcript, the probability
+ratio is known exactly: selections through their probabilities, counters through the noise that each stream
+would have needed. The ratio must stay within the budget for every transcript; a plan that draws 2/3 of the
+noise must not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -69,8 +71,8 @@ class Scripted(Selector):
 
 
 class LOG:
-    script: list | None = None
-    asked: list = []
+    script: ClassVar[list | None] = None
+    asked: ClassVar[list] = []
 
 
 def run(plan, batches, randomness):
@@ -79,11 +81,9 @@ def run(plan, batches, randomness):
 
 
 def transcript_loss(plan, codes, record, at):
-    """Log-ratio of one random transcript between a stream and its neighbour with ``record`` more at ``at``."""
+    """Log-ratio of one random transcript between a stream and one with ``record`` more at step ``at``."""
     base = [EncodedBatch(DOMAIN, c) for c in codes]
-    more = [
-        EncodedBatch(DOMAIN, np.vstack([c, record]) if t == at else c) for t, c in enumerate(codes)
-    ]
+    more = [EncodedBatch(DOMAIN, np.vstack([c, record]) if t == at else c) for t, c in enumerate(codes)]
     LOG.script, LOG.asked = None, []
     first = Taped()
     totals = run(plan, base, first)
@@ -127,7 +127,9 @@ def scripted(plan):
 @pytest.mark.parametrize("past", ["literal", "measured"])
 @pytest.mark.parametrize("score", ["mean", "mean-sampling"])
 def test_no_transcript_costs_more_than_the_budget(past, score):
-    recipe = DPStabs(Workload.all_k_way(DOMAIN, 2), k=2, past=past, score=score, iterations=5)
+    recipe = DPStabs(
+        Workload.all_k_way(DOMAIN, 2), k=2, past=past, score=score, select_share="1/2", iterations=5
+    )
     plan = scripted(recipe.calibrate(epsilon="1"))
     found = losses(plan, 60)
     assert np.abs(found.sum(axis=1)).max() <= 1.0 + 1e-9
@@ -138,7 +140,7 @@ def test_no_transcript_costs_more_than_the_budget(past, score):
 
 def test_two_thirds_of_the_noise_is_caught():
     """Negative control: counters calibrated for 3/2 of their share."""
-    recipe = DPStabs(Workload.all_k_way(DOMAIN, 2), k=2, iterations=5)
+    recipe = DPStabs(Workload.all_k_way(DOMAIN, 2), k=2, select_share="1/2", iterations=5)
     plan = recipe.calibrate(epsilon="1")
     weak = SimpleCounter().calibrate(PureDP(Fraction(1, 4) * Fraction(3, 2)), Event())
     found = losses(scripted(replace(plan, counter=weak)), 60)

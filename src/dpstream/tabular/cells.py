@@ -169,7 +169,9 @@ class Score:
         sums = np.add.reduceat(np.abs(batch), self.cells.starts).max()
         if sums > limit or float(np.abs(self.cells.float_sums(np.abs(expected))).max()) > limit:
             raise LimitError(
-                "a batch is too large for exact 64-bit scores", where="score", allowed=f"up to {limit} records"
+                "a batch is too large for exact 64-bit scores",
+                where="score",
+                allowed=f"up to {limit} records",
             )
 
 

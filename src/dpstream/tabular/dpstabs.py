@@ -14,22 +14,26 @@ from dpstream.counters import CalibratedCounter, Counter, counter_by_name
 from dpstream.errors import ConfigError
 from dpstream.graphical import Model, fit
 from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
-from dpstream.privacy.budget import Amount, Budget
+from dpstream.privacy.budget import Amount, Budget, exact_amount
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
+from dpstream.tabular import strata
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
+from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import check_horizon, event_unit, read_budget
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.state import DPStabsState, fresh_state, pack, unpack
 from dpstream.tabular.synthesis import ModelSynthesis, average_marginals
 from dpstream.tabular.targets import Targets
+from dpstream.tabular.tracker import Columns, Tracker
 
 __all__ = ["DPStabs", "DPStabsPlan"]
 
 Past = Literal["measured", "literal"]
 Aggregate = Literal["last", "average"]
+Candidates = Literal["model", "all"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class DPStabs:
         score: how selection judges a workload, see ``Score``.
         aggregate: the release is the ``last`` of the step's models or the ``average`` of all ``k``.
         past: what stands for the steps at which a workload was not measured, see ``targets``.
+        candidates: which workloads a selection may choose from, a public set: ``all``, or at most steps only
+            those in the ``model`` once it covers every column (every ``EXPLORE``-th step is open to all).
         select_share: part of the budget for selections.
         iterations: of the fit after each measurement (it starts from the previous model).
         max_cells: limit on the model's junction tree.
@@ -56,14 +62,15 @@ class DPStabs:
     """
 
     workload: Workload
-    k: int = 4
+    k: int = 2
     counter: Counter | str = "simple"
     score: ScoreName = "mean"
     aggregate: Aggregate = "last"
     past: Past = "measured"
-    select_share: Fraction = Fraction(1, 2)
+    candidates: Candidates = "model"
+    select_share: Fraction = Fraction(1, 4)
     iterations: int = 20
-    max_cells: int = 20_000
+    max_cells: int = 10_000
 
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)
@@ -77,15 +84,19 @@ class DPStabs:
             ("score", self.score, SCORES),
             ("aggregate", self.aggregate, get_args(Aggregate)),
             ("past", self.past, get_args(Past)),
+            ("candidates", self.candidates, get_args(Candidates)),
         ):
             if value not in allowed:
                 raise ConfigError(f"{name} = {value!r}", where="mechanism", allowed=", ".join(allowed))
-        if not 0 < self.select_share < 1:
+        share = exact_amount(self.select_share, where="select_share")
+        object.__setattr__(self, "select_share", share)
+        if not share < 1:
             raise ConfigError(
                 f"select_share = {self.select_share}", where="mechanism", allowed="between 0 and 1"
             )
         if self.iterations < 1 or self.max_cells < 1:
             raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
+        check_each(self.workload, self.max_cells)
 
     def calibrate(
         self,
@@ -146,6 +157,7 @@ class DPStabsPlan(StreamPlan):
             "score": self.recipe.score,
             "aggregate": self.recipe.aggregate,
             "past": self.recipe.past,
+            "candidates": self.recipe.candidates,
             "select_share": str(self.recipe.select_share),
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
@@ -162,6 +174,10 @@ class DPStabsPlan(StreamPlan):
         return Score(self.cells, self.recipe.score, self.unit, bias)
 
     @cached_property
+    def _columns(self) -> Columns:
+        return Columns(self.cells)
+
+    @cached_property
     def _targets(self) -> Targets:
         return Targets(self.cells, self.counter, self.recipe.max_cells)
 
@@ -172,13 +188,11 @@ class DPStabsPlan(StreamPlan):
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step of Algorithm 3."""
         _Step(self, state, batch, randomness).run()
+        if self.recipe.past == "literal":
+            return ModelSynthesis(state.models, state.total)
+        variances = self._targets.scaled(state, state.total).variances
         cliques = self.cells.cliques
-        variances = self._targets.scaled_variances(state, state.total)
-        errors = {
-            cliques[i]: float(np.sqrt(variances[i]))
-            for i in state.kept
-            if np.isfinite(variances[i]) and self.recipe.past == "measured"
-        }
+        errors = {cliques[i]: float(np.sqrt(variances[i])) for i in state.kept}
         return ModelSynthesis(state.models, state.total, errors)
 
     def pack_state(self, state: DPStabsState) -> Packed:
@@ -193,6 +207,12 @@ class DPStabsPlan(StreamPlan):
         """The inverse of ``ModelSynthesis.pack``."""
         return ModelSynthesis.unpack(packed)
 
+
+#: Iterations of the fit after a change of structure.
+REFIT_ITERATIONS = 200
+
+#: With ``candidates = "model"``, every so many steps a selection may choose from the whole workload.
+EXPLORE = 5
 
 #: How quickly the predicted number of records per step forgets: about this many steps.
 _RATE_MEMORY = 16
@@ -216,15 +236,23 @@ class _Step:
         self.precision = 0.0
         self.weighted = 0.0
         self.model = state.models[-1]
+        self.tracker = Tracker(plan._columns, state.levels, state.spread, state.score)
 
     def run(self) -> None:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
         state = self.state
         state.step += 1
+        self.tracker.drift()
+        shares = self.tracker.shares()
+        self.prediction = self.plan._columns.product(shares) * self.expected_arrivals
+        strata.arrive(state, self.expected_arrivals, self.prediction)
         rounds: list[Model] = []
         current = self.before
         for _ in range(self.recipe.k):
-            index = self._select(current)
+            allowed = self._allowed()
+            if not allowed:
+                break  # the model is full: what is left of this step's budget stays unspent
+            index = self._select(current, allowed)
             self._measure(index)
             self.model = self._fit()
             current = self.cells.join(self.model.marginals(self.cells.cliques))
@@ -232,15 +260,35 @@ class _Step:
         state.models = tuple(rounds) if self.recipe.aggregate == "average" else (self.model,)
         self._book(current)
 
-    def _select(self, current: NDArray[np.float64]) -> int:
+    def _select(self, current: NDArray[np.float64], allowed: list[int]) -> int:
         """Choose among the workloads not yet measured at this step, by how badly the batch is explained."""
         numerators, denominators = self.plan._score.evaluate(self.joined, self._expected(current))
-        allowed = [i for i in range(len(self.cells.cliques)) if i not in set(self.chosen)]
         index = self.plan.selector.choose(
             numerators, denominators, allowed, self.plan._score.grid_sensitivity, self.randomness
         )
         self.chosen.append(index)
         return index
+
+    def _allowed(self) -> list[int]:
+        """Workloads that may be chosen now: a function of public things only.
+
+        Literal: as long as the fit of this step's workloads stays within the model's size, which may end the
+        rounds early. Measured: see ``candidates``.
+        """
+        state, chosen = self.state, set(self.chosen)
+        everything = [i for i in range(len(self.cells.cliques)) if i not in chosen]
+        if self.recipe.past == "literal":
+            everything = within(self.recipe.workload, self.chosen, everything, self.recipe.max_cells)
+        if self.recipe.candidates == "all":
+            return everything
+        covered = {c for i in np.flatnonzero(state.ticks) for c in self.cells.cliques[i]}
+        known = [i for i in state.kept if i not in chosen]
+        explore = state.step % EXPLORE == 0 or not known or len(covered) < len(self.plan.domain)
+        candidates = everything if explore else known
+        # Those measured longest ago: scores under drift would otherwise pick the same few for ever.
+        ages = state.measured_at[candidates]
+        oldest = np.partition(ages, (len(ages) - 1) // 2)[(len(ages) - 1) // 2]
+        return [i for i, age in zip(candidates, ages, strict=True) if age <= oldest]
 
     def _expected(self, current: NDArray[np.float64]) -> NDArray[np.float64]:
         """What the current model expects of this batch.
@@ -253,19 +301,32 @@ class _Step:
         total = self.model.total
         if total <= 0.0:
             uniform = np.repeat(1.0 / self.cells.sizes, self.cells.sizes)
-            return uniform * self._predicted()
-        return current * (self._predicted() / total)
+            return uniform * self.predicted
+        return current * (self.predicted / total)
 
-    def _predicted(self) -> float:
+    @property
+    def predicted(self) -> float:
+        """Predicted arrivals of this step; negative where deletions prevail."""
         return self.state.rate if self.public_arrivals is None else self.public_arrivals
+
+    @property
+    def expected_arrivals(self) -> float:
+        """The weight of this step when measured steps stand for others: arrivals, or one where unknown."""
+        return self.predicted if self.predicted > 0.0 else 1.0
 
     def _measure(self, index: int) -> None:
         """Tick one counter, and learn something about the number of arrivals from its sum."""
         state, part = self.state, self.cells.part(index)
         estimate = self.plan.counter.step(state.counters[index], self.counts[index], self.randomness)
-        arrived = float((estimate - state.estimates[part]).sum())
+        increment = estimate - state.estimates[part]
+        arrived = float(increment.sum())
         state.estimates[part] = estimate
         state.ticks[index] += 1
+        state.measured_at[index] = state.step
+        strata.tick(state, self.cells, index, self.expected_arrivals, self.prediction)
+        self.tracker.read(
+            index, increment.astype(np.float64), self.plan.counter.variance(1), self.expected_arrivals
+        )
         precision = 1.0 / float(self.cells.sizes[index])
         self.precision += precision
         self.weighted += precision * arrived
@@ -282,11 +343,7 @@ class _Step:
         if self.recipe.past == "literal":
             targets = self.plan._targets.literal(state, self.chosen)
         else:
-            # The workloads measured at this step count as covered for the fit; booked for good in _book.
-            covered = state.covered.copy()
-            covered[self.chosen] += self.arrivals
-            view = DPStabsState(**{**state.__dict__, "covered": covered})
-            targets = self.plan._targets.measured(view, total)
+            targets = self.plan._targets.measured(state, self.plan._targets.scaled(state, total))
         return fit(
             self.plan.domain,
             targets,
@@ -296,11 +353,22 @@ class _Step:
             max_cells=self.recipe.max_cells,
         )
 
+    def _refit(self) -> Model:
+        """A long fit from nothing, after the structure has changed: the warm start belongs to the old one."""
+        scaled = self.plan._targets.scaled(self.state, self.state.total)
+        return fit(
+            self.plan.domain,
+            self.plan._targets.measured(self.state, scaled),
+            total=self.state.total,
+            iterations=REFIT_ITERATIONS,
+            max_cells=self.recipe.max_cells,
+        )
+
     def _book(self, current: NDArray[np.float64]) -> None:
         state, plan = self.state, self.plan
         state.total = self.total_before + self.arrivals
         state.rate += (self.arrivals - state.rate) / min(state.step, _RATE_MEMORY)
-        state.covered[self.chosen] += self.arrivals
+        strata.close_full(state, self.cells, self.chosen)
         if len(state.models) > 1:
             current = self.cells.join(average_marginals(state.models, self.cells.cliques))
         state.marginals = current
@@ -312,5 +380,8 @@ class _Step:
             state.kept = list(self.chosen)
         elif state.step >= state.rebuild_at:
             # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
-            state.kept = plan._targets.choose_kept(state, state.total)
+            state.kept = plan._targets.choose_kept(state, plan._targets.scaled(state, state.total))
             state.rebuild_at = state.step + max(1, state.step // 10)
+            self.model = self._refit()
+            state.models = (self.model,)
+            state.marginals = self.cells.join(self.model.marginals(self.cells.cliques))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpstream.errors import ConfigError
-from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cells
+from dpstream.graphical import Measurement, Model, estimate_total, fit
 from dpstream.mechanism import Part, PrivateBatch
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.noise import Noise, noise_for
@@ -18,6 +18,7 @@ from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.tables import Workload
 from dpstream.tabular.cells import Cells, Score, ScoreName
+from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.selection import Selector
 
 __all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan"]
@@ -69,8 +70,8 @@ class MWEMPGM(OfflineMechanism):
         measure_share: part of the budget for measuring, the rest for selecting.
         score: see ``Score``; ``sum-noise`` is the usual offline choice.
         iterations: of the fit after each measurement.
-        max_cells: limit on the junction tree; a selected marginal that would pass it is left out of the
-            candidates (a public rule).
+        max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
+            rule), and where none is left the run ends early.
 
     Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
 
@@ -102,6 +103,7 @@ class MWEMPGM(OfflineMechanism):
                 where="mechanism",
                 allowed=f"1 to {len(workload.cliques)}",
             )
+        check_each(workload, self.max_cells)
         return MWEMPGMPlan(self, workload, budget, unit, k)
 
 
@@ -166,17 +168,21 @@ class MWEMPGMPlan(OfflinePlan):
         model = Model.uniform(domain, 0.0)
         measured: list[Measurement] = []
         remaining = list(range(len(cells.cliques)))
+        taken: list[int] = []
         for round_number in range(self.k):
             if round_number == 0 or select is None:
                 chosen = int(np.argmin(cells.sizes))
             else:
                 expected = cells.join(model.marginals(cells.cliques))
                 numerators, denominators = score.evaluate(joined, expected)
-                allowed = self._fitting(remaining, measured)
+                allowed = within(self.workload, taken, remaining, self.recipe.max_cells)
+                if not allowed:
+                    break  # the model is full; the rest of the budget stays unspent
                 chosen = Selector(select).choose(
                     numerators, denominators, allowed, score.grid_sensitivity, randomness
                 )
             remaining.remove(chosen)
+            taken.append(chosen)
             noise = randomness.draw(self.noise, int(cells.sizes[chosen]))
             values = (counts[chosen] + noise).astype(np.float64)
             measured.append(Measurement(cells.cliques[chosen], values, self.noise.variance))
@@ -190,14 +196,3 @@ class MWEMPGMPlan(OfflinePlan):
                 max_cells=self.recipe.max_cells,
             )
         return model
-
-    def _fitting(self, remaining: list[int], measured: list[Measurement]) -> list[int]:
-        """Candidates whose junction tree stays within the limit (all of them if none does)."""
-        domain = self.workload.domain
-        cliques = [m.clique for m in measured]
-        fitting = [
-            i
-            for i in remaining
-            if tree_cells(domain, [*cliques, self.workload.cliques[i]]) <= self.recipe.max_cells
-        ]
-        return fitting or remaining

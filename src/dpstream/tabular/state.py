@@ -12,6 +12,7 @@ from dpstream.counters import CalibratedCounter, CounterState
 from dpstream.graphical import Model
 from dpstream.mechanism import Packed
 from dpstream.tabular.cells import Cells
+from dpstream.tabular.tracker import Columns, Tracker
 
 __all__ = ["DPStabsState", "fresh_state", "pack", "unpack"]
 
@@ -27,9 +28,16 @@ class DPStabsState:
         total: noisy number of records (N).
         rate: smoothed noisy number of records per step, the prediction for the next one.
         counters: one vector counter per workload (C_i); ``ticks`` counts their invocations.
+        measured_at: the last step at which each workload was measured (0: never).
         estimates: the counters' last outputs, all cells.
         remainder: what is booked for the steps at which a workload was not measured (r_i), all cells.
-        covered: noisy number of records in the steps at which a workload was measured, per workload.
+        settled: what closed strata say of all records, all cells (see ``strata``).
+        settled_ticks: per workload, the sum over closed strata of ticks times squared scaling.
+        sums: running sums for ``strata``, shape (3, cells).
+        marks: ``sums`` at the start of the last and of the open stratum, shape (2, 3, cells).
+        strata: shape (2, 3, workloads): for the last and the open stratum the records that arrived, those of
+            them in steps at which the workload was measured (both predicted, public), and the ticks.
+        levels, spread, score: the columns' current distributions, see ``tracker``.
         models: the models whose equal mixture is the current release (g_t).
         marginals: the release's marginals, all cells.
         kept: workloads in the model, in order of their admission.
@@ -41,9 +49,17 @@ class DPStabsState:
     rate: float
     counters: list[CounterState]
     ticks: NDArray[np.int64]
+    measured_at: NDArray[np.int64]
     estimates: NDArray[np.int64]
     remainder: NDArray[np.float64]
-    covered: NDArray[np.float64]
+    settled: NDArray[np.float64]
+    settled_ticks: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    marks: NDArray[np.float64]
+    strata: NDArray[np.float64]
+    levels: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    score: NDArray[np.float64]
     models: tuple[Model, ...]
     marginals: NDArray[np.float64]
     kept: list[int]
@@ -53,15 +69,24 @@ class DPStabsState:
 def fresh_state(cells: Cells, counter: CalibratedCounter) -> DPStabsState:
     """Before the first step: nothing counted, the uniform distribution over an unknown (zero) total."""
     count = len(cells.cliques)
+    levels, spread, score = Tracker.fresh(Columns(cells))
     return DPStabsState(
         step=0,
         total=0.0,
         rate=0.0,
         counters=[counter.init(int(size)) for size in cells.sizes],
         ticks=np.zeros(count, dtype=np.int64),
+        measured_at=np.zeros(count, dtype=np.int64),
         estimates=np.zeros(cells.total, dtype=np.int64),
         remainder=np.zeros(cells.total),
-        covered=np.zeros(count),
+        settled=np.zeros(cells.total),
+        settled_ticks=np.zeros(count),
+        sums=np.zeros((3, cells.total)),
+        marks=np.zeros((2, 3, cells.total)),
+        strata=np.zeros((2, 3, count)),
+        levels=levels,
+        spread=spread,
+        score=score,
         models=(Model.uniform(cells.workload.domain, 0.0),),
         marginals=np.zeros(cells.total),
         kept=[],
@@ -69,7 +94,21 @@ def fresh_state(cells: Cells, counter: CalibratedCounter) -> DPStabsState:
     )
 
 
-_VECTORS = ("ticks", "estimates", "remainder", "covered", "marginals")
+_VECTORS = (
+    "ticks",
+    "measured_at",
+    "estimates",
+    "remainder",
+    "settled",
+    "settled_ticks",
+    "sums",
+    "marks",
+    "strata",
+    "levels",
+    "spread",
+    "score",
+    "marginals",
+)
 
 
 def pack(state: DPStabsState) -> Packed:

@@ -5,8 +5,8 @@ Two readings of "the past of a workload that was not always measured":
 * ``literal`` (Kumar et al., Algorithm 3): ``m_i = C_i + r_i``, where ``r_i`` books the synthetic table's own
   answer for every step at which ``i`` was not measured. Only the workloads selected at this step are fitted;
   the rest of the model is carried by the warm start.
-* ``measured``: ``C_i`` scaled from the records it has seen to all records. All workloads measured so far are
-  fitted, weighted by their variances, as far as the model's size allows.
+* ``measured``: ``C_i`` scaled from the steps it has seen to all steps (see ``strata``). All workloads of the
+  model are fitted, weighted by their variances, and the columns' one-way marginals from all other measurements.
 """
 
 from __future__ import annotations
@@ -19,12 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters import CalibratedCounter
-from dpstream.graphical import Measurement, tree_cells
+from dpstream.graphical import Measurement
 from dpstream.schema.domain import Clique
+from dpstream.tabular import strata
 from dpstream.tabular.cells import Cells
+from dpstream.tabular.limits import within
 from dpstream.tabular.state import DPStabsState
 
-__all__ = ["Targets"]
+__all__ = ["Scaled", "Targets"]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Every measured workload over all records: values (all cells) and the variance of one cell of each
+    (infinite where it was never measured)."""
+
+    values: NDArray[np.float64]
+    variances: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,138 +57,108 @@ class Targets:
             for j in chosen
         ]
 
-    def measured(self, state: DPStabsState, total: float) -> list[Measurement]:
-        """Every marginal in the model scaled to all records, and the columns' own distributions."""
-        variances = self.scaled_variances(state, total)
-        factors = self._factors(state, total)
-        pairs = [
-            Measurement(
-                self.cells.cliques[i],
-                state.estimates[self.cells.part(i)] * factors[i],
-                float(variances[i]),
-            )
-            for i in state.kept
-            if np.isfinite(variances[i])
-        ]
-        return pairs + self._columns(state, factors, variances)
+    def scaled(self, state: DPStabsState, total: float) -> Scaled:
+        """All measured workloads over all records.
 
-    def scaled_variances(self, state: DPStabsState, total: float) -> NDArray[np.float64]:
-        """Variance of one cell of each scaled marginal; infinite where nothing usable was measured.
-
-        Two parts: the counter's noise, scaled; and what a random part of the records says about all of them
-        (sampling without replacement, with the average cell ``1/|q_i|``).
+        The variance has two parts: the counters' noise, scaled (exact for the simple counter, otherwise by its
+        mean variance per tick); and what a part of the records says about all of them (sampling without
+        replacement, for an average cell).
         """
-        factors = self._factors(state, total)
-        noise = np.array([self.counter.variance(int(t)) if t else np.inf for t in state.ticks])
-        unseen = max(total, 1.0) * np.maximum(factors - 1.0, 0.0) / self.cells.sizes
-        return np.where(np.isfinite(factors), noise * factors**2 + unseen, np.inf)
+        factor = strata.factors(state)
+        values = strata.scaled(state, self.cells, factor)
+        ticks = state.ticks
+        per_tick = np.array([self.counter.variance(int(t)) / t if t else np.inf for t in ticks])
+        noise = per_tick * np.where(ticks > 0, strata.effective_ticks(state, factor), 1.0)
+        unseen = max(total, 1.0) * np.maximum(factor - 1.0, 0.0) / self.cells.sizes
+        return Scaled(values, np.where(factor > 0, noise + unseen, np.inf))
 
-    def _factors(self, state: DPStabsState, total: float) -> NDArray[np.float64]:
-        """All records over the records seen, at least 1; infinite while the latter is mostly noise."""
-        # A noisy number of covered records below a few standard deviations of its own noise can be near zero
-        # or negative, and its inverse anything.
-        usable = (state.ticks > 0) & (state.covered > 0.02 * max(total, 1.0)) & (state.covered > 1.0)
-        factors = np.full(len(state.covered), np.inf)
-        np.divide(max(total, 1.0), state.covered, out=factors, where=usable)
-        return np.where(usable, np.maximum(factors, 1.0), np.inf)
+    def measured(self, state: DPStabsState, scaled: Scaled) -> list[Measurement]:
+        """Every marginal in the model, and the columns' own distributions from all others."""
+        pairs = [
+            Measurement(self.cells.cliques[i], scaled.values[self.cells.part(i)], float(scaled.variances[i]))
+            for i in state.kept
+            if np.isfinite(scaled.variances[i])
+        ]
+        usable = np.isfinite(scaled.variances)
+        usable[state.kept] = False
+        return pairs + self.columns(scaled, usable)
 
-    def _columns(
-        self, state: DPStabsState, factors: NDArray[np.float64], variances: NDArray[np.float64]
-    ) -> list[Measurement]:
-        """One-way marginals from the measured workloads that the model itself does not hold.
+    def columns(self, scaled: Scaled, usable: NDArray[np.bool_]) -> list[Measurement]:
+        """One-way marginals from some measured workloads.
 
         They come free of charge: summing a noisy histogram is post-processing. Estimates of one column from
         several workloads are averaged by inverse variance (a sum of ``n`` cells has ``n`` times the variance).
         """
-        domain = self.cells.workload.domain
-        usable = np.isfinite(variances)
-        usable[state.kept] = False
         if not usable.any():
             return []
-        spread = np.repeat(np.where(usable, factors, 0.0), self.cells.sizes)
-        values = state.estimates * spread
-        found = []
-        for column, (slots, owners, summed) in self._slots.items():
-            precision = np.where(usable[owners], 1.0 / (variances[owners] * summed), 0.0)
-            if precision.sum() <= 0.0:
+        domain, found = self.cells.workload.domain, []
+        for column, (slots, owners, cells) in self._slots.items():
+            variances = scaled.variances[owners] * self._summed[column]
+            precision = np.where(usable[owners], 1.0 / variances, 0.0)
+            whole = float(precision.sum())
+            if whole <= 0.0:
                 continue
-            weights = np.zeros(len(self.cells.cliques))
-            weights[owners] = precision / precision.sum()
-            cell_weights = np.repeat(weights, self.cells.sizes)
-            size = domain.sizes[column]
-            inside = slots >= 0
-            estimate = np.bincount(slots[inside], (values * cell_weights)[inside], minlength=size)
-            found.append(Measurement((column,), estimate, float(1.0 / precision.sum())))
+            weights = np.repeat(precision / whole, self.cells.sizes[owners])
+            estimate = np.bincount(slots, scaled.values[cells] * weights, minlength=domain.sizes[column])
+            found.append(Measurement((column,), estimate.astype(np.float64), 1.0 / whole))
         return found
 
     @cached_property
-    def _slots(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
-        """Per column: the value of every cell (-1 where its workload lacks the column), the workloads that
-        have it, and how many cells of each are summed for one value."""
+    def _slots(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Per column: the value in each cell of the workloads that have it, those workloads, their cells."""
         domain = self.cells.workload.domain
         result = {}
         for column in range(len(domain)):
-            slots = np.full(self.cells.total, -1, dtype=np.int64)
-            owners, summed = [], []
-            for i, clique in enumerate(self.cells.cliques):
-                if column not in clique:
-                    continue
-                shape = domain.shape(clique)
-                grid = np.indices(shape)[clique.index(column)]
-                slots[self.cells.part(i)] = grid.ravel()
-                owners.append(i)
-                summed.append(self.cells.sizes[i] / domain.sizes[column])
-            if owners:
-                result[column] = (slots, np.array(owners), np.array(summed, dtype=np.float64))
+            owners = [i for i, clique in enumerate(self.cells.cliques) if column in clique]
+            if not owners:
+                continue
+            slots, cells = [], []
+            for i in owners:
+                clique, part = self.cells.cliques[i], self.cells.part(i)
+                slots.append(np.indices(domain.shape(clique))[clique.index(column)].ravel())
+                cells.append(np.arange(part.start, part.stop))
+            result[column] = (np.concatenate(slots), np.array(owners), np.concatenate(cells))
         return result
 
-    def choose_kept(self, state: DPStabsState, total: float) -> list[int]:
+    @cached_property
+    def _summed(self) -> dict[int, NDArray[np.float64]]:
+        """Per column: how many cells of each of its workloads are summed for one value."""
+        domain = self.cells.workload.domain
+        return {c: self.cells.sizes[owners] / domain.sizes[c] for c, (_, owners, _) in self._slots.items()}
+
+    def choose_kept(self, state: DPStabsState, scaled: Scaled) -> list[int]:
         """The workloads that the model should hold: greedily by gain, while the tree stays small enough.
 
-        The gain of a pair is how far its measurement is from what the current model says of it, less what
-        noise alone would make of it (both per cell, as the error is judged): a pair whose noise is larger
-        than its news would only add noise to the model.
+        The gain is how far a measurement is from what the model would say without it, less what noise alone
+        would make of it (both per cell, as the error is judged): a marginal whose noise is larger than its news
+        would only add noise. Without it means independence for those in the model, and the model for the rest.
         """
-        variances = self.scaled_variances(state, total)
-        factors = self._factors(state, total)
+        kept = set(state.kept)
+        singles = self._independent(state, scaled)
         gains: list[tuple[float, int]] = []
-        singles = self._independent(state, factors, variances)
         for i, clique in enumerate(self.cells.cliques):
-            if not np.isfinite(variances[i]):
+            if not np.isfinite(scaled.variances[i]):
                 continue
             part = self.cells.part(i)
-            measured = state.estimates[part] * factors[i]
-            reference = self._product(clique, singles, total)
-            distance = float(np.abs(measured - reference).sum())
-            noise = float(np.sqrt(2.0 * variances[i] / np.pi)) * int(self.cells.sizes[i])
-            gain = (distance - noise) / int(self.cells.sizes[i]) * float(self.cells.workload.weights[i])
+            without = self._product(clique, singles, state.total) if i in kept else state.marginals[part]
+            distance = float(np.abs(scaled.values[part] - without).mean())
+            noise = float(np.sqrt(2.0 * scaled.variances[i] / np.pi))
+            gain = (distance - noise) * float(self.cells.workload.weights[i])
             if gain > 0.0:
                 gains.append((gain, i))
-        return self._greedy([i for _, i in sorted(gains, reverse=True)])
+        chosen: list[int] = []
+        for _, i in sorted(gains, reverse=True):
+            # Each further one takes measurements away from the rest: about a tree's worth is enough.
+            if len(chosen) < len(singles) and within(self.cells.workload, chosen, [i], self.max_cells):
+                chosen.append(i)
+        return chosen
 
-    def _greedy(self, order: Sequence[int]) -> list[int]:
-        domain = self.cells.workload.domain
-        kept: list[int] = []
-        for i in order:
-            if self.fits(kept, i):
-                kept.append(i)
-        del domain
-        return kept
-
-    def fits(self, kept: Sequence[int], candidate: int) -> bool:
-        """Whether the model with one more workload stays within its size."""
-        cliques = [self.cells.cliques[i] for i in (*kept, candidate)]
-        return tree_cells(self.cells.workload.domain, cliques) <= self.max_cells
-
-    def _independent(
-        self, state: DPStabsState, factors: NDArray[np.float64], variances: NDArray[np.float64]
-    ) -> list[NDArray[np.float64]]:
-        """One probability vector per column: all measurements of it, clipped at 0 and normalised."""
-        domain = self.cells.workload.domain
-        everything = DPStabsState(**{**state.__dict__, "kept": []})
-        measured = {m.clique[0]: m.values for m in self._columns(everything, factors, variances)}
+    def _independent(self, state: DPStabsState, scaled: Scaled) -> list[NDArray[np.float64]]:
+        """One probability vector per column from all measurements of it, clipped at 0 and normalised."""
+        usable = np.isfinite(scaled.variances)
+        measured = {m.clique[0]: m.values for m in self.columns(scaled, usable)}
         singles = []
-        for column, size in enumerate(domain.sizes):
+        for column, size in enumerate(self.cells.workload.domain.sizes):
             values = np.maximum(measured.get(column, np.ones(size)), 0.0)
             whole = values.sum()
             singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
