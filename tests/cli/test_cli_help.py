@@ -198,7 +198,7 @@ def test_a_killed_and_an_interrupted_process_leave_a_clean_state(tmp_path: Path)
         if number == signal.SIGINT:
             assert "steps/s" in said
             assert "the state is clean" in said
-    assert codes == [5, -signal.SIGKILL]
+    assert codes == [5, -signal.SIGKILL], said
     until = steps_there(tmp_path) + 2
     assert until < 400
     done = CliRunner().invoke(main, ["run", str(config), "--until", str(until)])

@@ -388,6 +388,24 @@ def test_a_full_disk_stops_cleanly(tmp_path: Path, full_disk: Callable[[bool], N
     assert status(config)["steps"] == 3
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EDQUOT, errno.EIO])
+def test_a_missing_right_or_a_broken_disk_is_one_line(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make(tmp_path, 1)
+    dpstream("run", config)
+
+    def fail(path: Path, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(durable, "replace_file", fail)
+    out = tmp_path / "s.csv"
+    assert (
+        f"{out}: {os.strerror(number)}"
+        in dpstream("sample", config, "--step", 1, "--out", out, code=4).stderr
+    )
+
+
 def test_an_interrupt_inside_a_step_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

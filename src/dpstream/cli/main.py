@@ -21,8 +21,8 @@ __all__ = ["INTERRUPTED", "main"]
 #: Exit codes beside those of the exceptions.
 INTERRUPTED = 5
 _STORE = 4
-#: The surroundings fail, and trying again later may work.
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+#: The surroundings fail: a full or broken disk, a missing right. Trying again later may work.
+_SURROUNDINGS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
 
 
 class Verbs(click.Group):
@@ -81,7 +81,7 @@ class Verbs(click.Group):
                 raise
             return 0
         except OSError as error:
-            if error.errno not in _DISK:
+            if error.errno not in _SURROUNDINGS:
                 raise
             place = f"{error.filename}: " if error.filename else ""
             say_error(f"{place}{error.strerror}; what is committed is kept, and the same command can go on")
