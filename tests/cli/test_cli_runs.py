@@ -91,7 +91,7 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     assert facts["compared"][0]["deviation"] == pytest.approx(2 * one, rel=0.01)
     text = dpstream("plan", config).stdout
     assert "one record inserted or deleted at one step" in text
-    assert "(default: the published split" in text
+    assert "[mechanism] aggregate = last (default: " in text
     assert status(config)["started"] is False
     dry = dpstream("run", config, "--dry-run").stdout
     assert "5 steps can be read" in dry

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
 
-__all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "default_of", "keys_of"]
+from dpstream.counters import COUNTER_NAMES
+from dpstream.tabular import MWEMPGM, DPStabs
+
+__all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
 
 #: Mechanisms that can be run.
 MECHANISMS = ("dpstabs", "baseline")
 #: Names that are taken by families that are not built yet.
 FAMILIES_TO_COME = ("pooled", "panel-window", "panel-cumulative", "points")
+
+
+def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
+    """Field name -> default of a recipe, so that files, this table and Python have the same ones."""
+    fields = dataclasses.fields(kind)
+    return {item.name: item.default for item in fields if item.default is not dataclasses.MISSING}
+
+
+def _default(name: str) -> str:
+    """The default of a mechanism's option, as the table shows it."""
+    values = [str(own[name]) for own in map(recipe_defaults, (DPStabs, MWEMPGM)) if name in own]
+    return values[0] if len(set(values)) == 1 else f"{values[0]} (baseline: {values[1]})"
+
+
+def _choices(name: str) -> str:
+    """The words that an option of DP-STabS takes."""
+    return ", ".join(get_args(get_type_hints(DPStabs)[name]))
 
 
 @dataclass(frozen=True)
@@ -175,7 +197,7 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "k",
         "1 to the number of marginals",
-        "4, or all marginals where there are fewer (baseline: the number of columns)",
+        f"{recipe_defaults(DPStabs)['k']}, or all marginals if fewer (baseline: the number of columns)",
         "few with little noise beat many with much noise (baseline: a tree over all columns needs as many)",
         "Marginals measured at every step.",
         _BOTH,
@@ -183,8 +205,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "counter",
-        "simple, block, unbounded-block, unbounded-block-closed, tree, hybrid",
-        "simple",
+        ", ".join(COUNTER_NAMES),
+        _default("counter"),
         "a marginal is measured at few steps, and at about ten ticks the simple counter is hard to beat",
         "How noisy running sums are kept. `block` and `tree` need a horizon.",
         _DPSTABS,
@@ -192,8 +214,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "score",
-        "mean, mean-cells, mean-sampling, sum-noise",
-        "mean",
+        _choices("score"),
+        _default("score"),
         "an error per cell does not favour tables with many cells",
         "How a selection judges what a marginal would gain.",
         _BOTH,
@@ -201,8 +223,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "aggregate",
-        "last, average",
-        "last",
+        _choices("aggregate"),
+        _default("aggregate"),
         "the last model of a step knows all measurements of the step",
         "Which of a step's models is released: the last, or the average of all k.",
         _DPSTABS,
@@ -210,8 +232,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "past",
-        "measured, literal",
-        "measured",
+        _choices("past"),
+        _default("past"),
         "earlier measurements stay in the fit, weighted by their noise",
         "What stands for the steps at which a marginal was not measured; `literal` is as published.",
         _DPSTABS,
@@ -219,8 +241,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "candidates",
-        "model, all",
-        "model",
+        _choices("candidates"),
+        _default("candidates"),
         "measuring again what the model holds sharpens it; every few steps all marginals compete",
         "Which marginals a selection may choose from, by public rules: `all`, or mostly those in the model.",
         _DPSTABS,
@@ -229,8 +251,8 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "select_share",
         "an exact number between 0 and 1",
-        "1/2",
-        "the published split: half for choosing, half for measuring",
+        _default("select_share"),
+        "a choice can bear more noise than a measurement; the published split is 1/2",
         "Share of the budget for selections.",
         _DPSTABS,
     ),
@@ -238,7 +260,7 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "measure_share",
         "an exact number between 0 and 1",
-        "1/2",
+        _default("measure_share"),
         "the published split: half for choosing, half for measuring",
         "Share of the budget for measurements.",
         _BASELINE,
@@ -247,7 +269,7 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "iterations",
         "1 or more",
-        "20 (baseline: 50)",
+        _default("iterations"),
         "a fit that starts from the last model needs no more (baseline: each of its fits starts anew)",
         "Iterations of each fit; public post-processing, costs time only.",
         _BOTH,
@@ -256,9 +278,9 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "max_cells",
         "1 or more",
-        "20000",
+        _default("max_cells"),
         "fits stay in milliseconds; larger trees cost time and memory in proportion",
-        "Limit on the cells of the model's junction tree.",
+        "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
         _BOTH,
     ),
     Key(
@@ -335,8 +357,3 @@ def keys_of(section: str) -> dict[str, Key]:
     ['delta', 'epsilon', 'horizon', 'rho']
     """
     return {key.name: key for key in KEYS if key.section == section}
-
-
-def default_of(section: str, name: str) -> Key:
-    """The table's row for one key."""
-    return keys_of(section)[name]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from fractions import Fraction
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from dpstream.config.keys import recipe_defaults
 from dpstream.config.reader import Section, shown
 from dpstream.config.sections import located, mechanism_name
 from dpstream.counters import COUNTER_NAMES
@@ -13,15 +13,9 @@ from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 
-__all__ = ["Recipe", "read_recipe", "recipe_defaults"]
+__all__ = ["Recipe", "read_recipe"]
 
 Recipe = DPStabs | Baseline
-
-
-def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
-    """Field name -> default of a recipe, so that files and Python have the same ones."""
-    fields = dataclasses.fields(kind)
-    return {item.name: item.default for item in fields if item.default is not dataclasses.MISSING}
 
 
 def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
