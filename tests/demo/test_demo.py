@@ -1,0 +1,132 @@
+"""The demo leaves releases, one picture, and other people's files alone."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpstream.config import Config
+from dpstream.demo import Line, compare
+from dpstream.demo.__main__ import main
+from dpstream.demo.folder import MARKER, fresh_folder
+from dpstream.errors import ConfigError
+from dpstream.sinks import read, read_catalogue, read_manifest
+
+
+def demo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """The demo as ``make demo`` calls it."""
+    command = [sys.executable, "-m", "dpstream.demo", "--out", folder.name, *more]
+    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A demo of a few steps, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo") / "demo"
+    result = demo(folder, "--steps", "4")
+    assert result.returncode == 0, result.stderr
+    return folder, result.stdout
+
+
+def test_demo_leaves_releases_and_a_picture(made: tuple[Path, str]) -> None:
+    folder, said = made
+    assert [entry["step"] for entry in read_catalogue(folder / "releases")["steps"]] == [1, 2, 3, 4]
+    assert read_manifest(folder / "releases", 4)["made_with_test_seed"] is False
+    header = (folder / "demo.png").read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", header[16:])
+    assert width > 1500 and height > 900  # noqa: PT018
+    for word in ("demo.png", "releases", "secret", "status", "sample"):
+        assert word in said
+
+
+def test_demo_prints_commands_that_work(made: tuple[Path, str]) -> None:
+    folder, said = made
+    commands = [
+        line.split() for line in said.splitlines() if line.startswith("  ") and "dpstream.toml" in line
+    ]
+    assert [words[words.index("demo/dpstream.toml") - 1] for words in commands] == [
+        "status",
+        "plan",
+        "sample",
+    ]
+    for words in commands:
+        result = subprocess.run(words, cwd=folder.parent, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+    assert (folder / "sample.csv").is_file()
+
+
+def test_series_are_counted_in_data_and_released_tables(made: tuple[Path, str]) -> None:
+    """Against a plain count over the frames, written without questions, masks and codes."""
+    folder, _ = made
+    config = Config.load(folder / "dpstream.toml")
+    lines = (Line("all"), Line("rent", "rent >= 2000", "district = '4'"))
+    number, share = compare(config, folder / "releases", lines, 4)
+    rows: list[dict[str, object]] = []
+    for step, entry in enumerate(config.source().steps(1)):
+        rows += entry.inserts.to_pylist()
+        for gone in entry.deletes.to_pylist():
+            rows.remove(gone)
+        expected = [row["rent"] is not None and row["rent"] >= 2000 for row in rows if row["district"] == "4"]
+        assert number.truth[step] == len(rows)
+        assert share.truth[step] == pytest.approx(np.mean(expected))
+        table = read(folder / "releases", step + 1).to_pylist()
+        released = [
+            row["rent"] is not None and row["rent"] >= 2000 for row in table if row["district"] == "4"
+        ]
+        assert number.synthetic[step] == len(table)
+        if released:
+            assert share.synthetic[step] == pytest.approx(np.mean(released))
+    assert number.gap == pytest.approx(np.abs(number.truth - number.synthetic).mean())
+
+
+def test_demo_is_made_anew_and_keeps_other_files(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    assert demo(folder, "--steps", "3").returncode == 0
+    before = read_catalogue(folder / "releases")["stream_id"]
+    (folder / "mine.txt").write_text("mine")
+    again = demo(folder, "--steps", "2", "--seed", "1")
+    assert again.returncode == 0, again.stderr
+    catalogue = read_catalogue(folder / "releases")
+    assert catalogue["stream_id"] != before
+    assert len(catalogue["steps"]) == 2
+    assert (folder / "mine.txt").read_text() == "mine"
+    assert not list(tmp_path.glob(".dpstream-demo-*"))
+
+
+def test_folders_of_others_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert main(["--out", str(tmp_path), "--steps", "2"]) == 2
+    assert "no demo made it" in capsys.readouterr().err
+    assert main(["--out", str(tmp_path / "thesis.tex"), "--steps", "2"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_stop_before_the_folder_is_filled_leaves_nothing(tmp_path: Path) -> None:
+    def broken(fresh: Path) -> None:
+        fresh.mkdir()
+        (fresh / "data").mkdir()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fresh_folder(tmp_path / "demo", broken)
+    assert list(tmp_path.iterdir()) == []
+    fresh_folder(tmp_path / "demo", Path.mkdir)
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == [MARKER]
+
+
+def test_numbers_that_make_no_picture_are_refused(tmp_path: Path) -> None:
+    assert main(["--out", str(tmp_path / "demo"), "--steps", "1"]) == 2
+    assert main(["--out", str(tmp_path / "demo"), "--steps", "100000"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_questions_that_cut_a_bin_are_refused(made: tuple[Path, str]) -> None:
+    folder, _ = made
+    with pytest.raises(ConfigError, match="bin"):
+        compare(Config.load(folder / "dpstream.toml"), folder / "releases", (Line("x", "rent < 700"),), 4)
