@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from dpstream.mechanism import CellEstimate, Packed, Part, PrivateBatch, StreamP
 from dpstream.privacy import Event, PureDP, Randomness, noise_for
 from dpstream.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.schema.domain import Clique
-from dpstream.streams import Batch
+from dpstream.sinks import Publisher
+from dpstream.streams import Batch, Stream, open_stream
 
 SCHEMA = Schema(
     [
@@ -123,3 +125,14 @@ def batch(step: int) -> Batch:
     }
     gone = {name: values[:3] for name, values in frame.items()}
     return Batch(frame, gone if step % 2 == 0 else None)
+
+
+def start(tmp_path: Path, *, plan: ToyPlan | None = None, publish: bool = True, **options: object) -> Stream:
+    sink = Publisher(tmp_path / "releases") if publish else None
+    return open_stream(plan or ToyPlan(), SCHEMA, tmp_path / "state", publish_to=sink, **options)
+
+
+def run(tmp_path: Path, steps: int, **options: object) -> None:
+    with start(tmp_path, **options) as stream:
+        for step in range(1, steps + 1):
+            stream.step(batch(step), f"b{step}", period=f"2026-W{step:02d}")

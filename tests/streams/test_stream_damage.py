@@ -1,0 +1,191 @@
+"""Damage: places, rolled-back and edited stores, foreign releases, other formats."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_stream import SCHEMA, ToyPlan, batch, run, start
+
+from dpstream.errors import (
+    ConfigError,
+    StoreDamagedError,
+    StoreError,
+    StoreFormatError,
+)
+from dpstream.sinks import Publisher, read
+from dpstream.streams import database, open_stream
+
+
+def test_places(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="is not a directory"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("x")
+    with pytest.raises(ConfigError, match=r"thesis\.tex"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "full")
+    for state, public in (("a", "a"), ("a/state", "a"), ("b", "b/releases")):
+        with pytest.raises(ConfigError, match="inside each other"):
+            open_stream(ToyPlan(), SCHEMA, tmp_path / state, publish_to=Publisher(tmp_path / public))
+
+
+def test_a_rolled_back_state_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 2)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    with start(tmp_path) as stream:
+        stream.step(batch(3), "b3")
+    newest = tmp_path / "newest"
+    (tmp_path / "state").rename(newest)
+    # The whole directory: only the published releases tell.
+    shutil.copytree(tmp_path / "backup", tmp_path / "state")
+    with pytest.raises(StoreDamagedError, match="step 3 is published, but the ledger ends at step 2"):
+        start(tmp_path)
+    # Even when the catalogue is gone.
+    (tmp_path / "releases" / "catalogue.json").unlink()
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        start(tmp_path)
+    # The database alone: the head file tells, with or without releases.
+    shutil.copy(newest / "head.json", tmp_path / "state" / "head.json")
+    with pytest.raises(StoreDamagedError, match="the head file knows step 3"):
+        start(tmp_path, publish=False)
+    # A new stream must not take over the old one's releases.
+    (tmp_path / "releases" / "catalogue.json").unlink(missing_ok=True)
+    with pytest.raises(StoreDamagedError):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "fresh", publish_to=Publisher(tmp_path / "releases"))
+    shutil.rmtree(tmp_path / "state")
+    newest.rename(tmp_path / "state")
+    with start(tmp_path) as stream:
+        assert stream.last_step == 3
+
+
+def test_a_log_that_was_lost_after_a_crash_is_noticed(tmp_path: Path) -> None:
+    """SQLite drops a damaged log silently and falls back to older content: the head file tells."""
+    with start(tmp_path, publish=False) as stream:
+        stream.step(batch(1), "a")
+        stream.step(batch(2), "b")
+        shutil.copytree(tmp_path / "state", tmp_path / "crashed")
+    log = tmp_path / "crashed" / "stream.sqlite-wal"
+    good = log.read_bytes()
+    for broken in (b"", good[: len(good) // 2], good[:-1], b"\0" * len(good)):
+        log.write_bytes(broken)
+        (tmp_path / "crashed" / "stream.sqlite-shm").unlink(missing_ok=True)
+        shutil.copytree(tmp_path / "crashed", tmp_path / "state", dirs_exist_ok=True)
+        with pytest.raises(StoreDamagedError, match="the head file knows step 2"):
+            start(tmp_path, publish=False)
+    log.write_bytes(good)
+    shutil.copytree(tmp_path / "crashed", tmp_path / "state", dirs_exist_ok=True)
+    with start(tmp_path, publish=False) as stream:
+        assert stream.last_step == 2
+
+
+def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, 1)
+    with pytest.raises(StoreDamagedError, match="another stream"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "b", publish_to=Publisher(tmp_path / "releases"))
+    manifest = tmp_path / "releases" / "step-000001" / "manifest.json"
+    good = manifest.read_bytes()
+    manifest.write_bytes(good.replace(b'"step": 1', b'"step": 9'))
+    with pytest.raises(StoreDamagedError, match="manifest is not the catalogued one"):
+        start(tmp_path)
+    with pytest.raises(StoreDamagedError, match="published hash"):
+        read(tmp_path / "releases", 1)
+    manifest.write_bytes(good)
+    (tmp_path / "releases" / "catalogue.json").write_text("{")
+    with pytest.raises(StoreDamagedError, match="catalogue cannot be read"):
+        start(tmp_path)
+
+
+def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A flipped byte of the store either stops the stream or touches nothing that it reads."""
+    run(tmp_path, 3, publish=False)
+    old_mask = os.umask(0o077)
+    request.addfinalizer(lambda: os.umask(old_mask))
+    state = tmp_path / "state"
+    good = (state / "stream.sqlite").read_bytes()
+
+    def content() -> object:
+        with start(tmp_path, publish=False) as stream:
+            kept = [stream.release(step) for step in (1, 2, 3)]
+            return (
+                stream._state.true.tolist(),
+                stream._state.noise.tolist(),
+                list(stream.ledger()),
+                [(r.manifest, r.batch_id, r.sample().to_pydict()) for r in kept],
+            )
+
+    expected = content()
+    generator = np.random.default_rng(3)
+    found = 0
+    for position in generator.integers(0, len(good), 150).tolist():
+        broken = bytearray(good)
+        broken[position] ^= 1 << int(generator.integers(8))
+        for leftover in state.glob("stream.sqlite-*"):
+            leftover.unlink()
+        (state / "stream.sqlite").write_bytes(broken)
+        try:
+            assert content() == expected, position
+        except (StoreError, ConfigError):
+            found += 1
+    assert found > 20, "the flips hit something"
+    for length in (0, 100, len(good) // 2, len(good) - 4096):
+        (state / "stream.sqlite").write_bytes(good[:length])
+        with pytest.raises(StoreDamagedError):
+            start(tmp_path, publish=False)
+    (state / "stream.sqlite").unlink()
+    with pytest.raises(StoreDamagedError, match=r"the store is gone"):
+        start(tmp_path, publish=False)
+    (state / "stream.sqlite").write_bytes(good)
+    (state / "head.json").write_text("{}")
+    with pytest.raises(StoreDamagedError, match="head file"):
+        start(tmp_path, publish=False)
+    (state / "head.json").unlink()
+    with pytest.raises(StoreDamagedError, match="head file is missing"):
+        start(tmp_path, publish=False)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM ledger WHERE step = 2",
+        "DELETE FROM steps WHERE step = 3",
+        "UPDATE ledger SET spent = '1/2' WHERE step = 1",
+        "UPDATE steps SET batch_id = 'x' WHERE step = 2",
+        "UPDATE steps SET test_seed = 1 WHERE step = 2",
+        "UPDATE steps SET manifest = x'7b7d' WHERE step = 1",
+        "UPDATE state SET step = 2",
+        "UPDATE state SET packed = substr(packed, 2)",
+        "UPDATE meta SET value = x'00' WHERE key = 'stream_id'",
+        "DELETE FROM meta WHERE key = 'key'",
+        "INSERT INTO reservation VALUES (1, 9, 'x', x'00')",
+        "PRAGMA user_version = 0",
+    ],
+)
+def test_edited_stores_are_refused(tmp_path: Path, statement: str) -> None:
+    run(tmp_path, 3, publish=False)
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    db.execute(statement)
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDamagedError), start(tmp_path, publish=False) as stream:
+        stream.step(batch(4), "b4")
+
+
+def test_formats_and_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, 1, publish=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "FORMAT", 3)
+        with pytest.raises(StoreFormatError, match="too old"):
+            start(tmp_path, publish=False)
+        steps = []
+        for version in (1, 2):
+            patch.setitem(database.MIGRATIONS, version, lambda db, v=version: steps.append(v))
+        start(tmp_path, publish=False).close()
+        start(tmp_path, publish=False).close()
+        assert steps == [1, 2], "each migration runs once, in order"
+    with pytest.raises(StoreFormatError, match="newer version"):
+        start(tmp_path, publish=False)
