@@ -44,6 +44,11 @@ class PrivateBatch(Protocol):
         """
         ...
 
+    @property
+    def declares_deletes(self) -> bool:
+        """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
+        ...
+
 
 @dataclass(frozen=True)
 class Packed:

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpstream.counters import TreeCounter
 from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
 from dpstream.privacy import Event, Individual, Randomness
 from dpstream.schema.domain import Domain
@@ -23,12 +24,12 @@ RECIPES = {
     "dpstabs-block": DPStabs(PAIRS, k=2, counter="block", score="sum-noise"),
     "dpstabs-unbounded": DPStabs(PAIRS, k=2, counter="unbounded-block", score="mean-sampling"),
     "baseline": Baseline(PAIRS, MWEMPGM(k=3)),
-    "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=4), deletions=True),
+    "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=4), deletions=True, prior="uniform"),
 }
 BUDGETS = ({"epsilon": "1"}, {"rho": "1/2"}, {"epsilon": "1", "unit": Event("replace")})
 
 
-def batches(steps, rows=30, seed=0):
+def batches(steps, rows=30, seed=0, deletes=True):
     generator = np.random.default_rng(seed)
 
     def draw(n):
@@ -37,7 +38,12 @@ def batches(steps, rows=30, seed=0):
         c = generator.integers(0, 4, size=n)
         return np.column_stack([a, b, c, np.zeros(n)]).astype(np.int32)
 
-    return [EncodedBatch(DOMAIN, draw(rows), draw(3)) for _ in range(steps)]
+    return [EncodedBatch(DOMAIN, draw(rows), draw(3) if deletes else None) for _ in range(steps)]
+
+
+def reads(recipe):
+    """Whether a stream may delete: DP-STabS always, the baseline where it says so."""
+    return getattr(recipe, "deletions", True)
 
 
 @pytest.fixture(params=list(RECIPES))
@@ -56,7 +62,7 @@ class TestEveryPlan:
         plan = recipe.calibrate(**budget, horizon=20)
         randomness, again = Randomness.seeded(1), Randomness.seeded(1)
         straight, broken = plan.start(), plan.start()
-        for batch in batches(5):
+        for batch in batches(5, deletes=reads(recipe)):
             one = plan.step(straight, batch, randomness)
             packed = plan.pack_state(broken)
             json.dumps(packed.meta)
@@ -69,7 +75,7 @@ class TestEveryPlan:
 
     def test_a_packed_synthesis_is_the_same(self, recipe, budget):
         plan = recipe.calibrate(**budget, horizon=20)
-        synthesis = plan.step(plan.start(), batches(1)[0], Randomness.seeded(2))
+        synthesis = plan.step(plan.start(), batches(1, deletes=reads(recipe))[0], Randomness.seeded(2))
         packed = synthesis.pack()
         json.dumps(packed.meta)
         back = plan.unpack_synthesis(packed)
@@ -81,7 +87,7 @@ class TestEveryPlan:
     def test_releases_are_tables_of_the_domain(self, recipe, budget):
         plan = recipe.calibrate(**budget, horizon=20)
         state = plan.start()
-        for batch in batches(3):
+        for batch in batches(3, deletes=reads(recipe)):
             synthesis = plan.step(state, batch, Randomness.system())
         rows = synthesis.sample(50, 1)
         assert rows.shape == (50, 4)
@@ -95,7 +101,8 @@ class TestEveryPlan:
         state = plan.start()
         nothing = np.empty((0, 4), dtype=np.int32)
         never = np.zeros((20, 4), dtype=np.int32)
-        for batch in (EncodedBatch(DOMAIN, nothing), EncodedBatch(DOMAIN, nothing, never)):
+        for deletes in (None, never) if reads(recipe) else (None,):
+            batch = EncodedBatch(DOMAIN, nothing, deletes)
             synthesis = plan.step(state, batch, Randomness.system())
             assert np.isfinite(np.concatenate(synthesis.marginals(PAIRS.cliques))).all()
             assert len(synthesis.sample(10, 0)) == 10
@@ -113,7 +120,7 @@ class TestEveryPlan:
 
 def test_a_generous_budget_finds_the_truth(recipe):
     """At epsilon 1000 what is left is the model's own error; all pairs of three columns fit."""
-    data = batches(25, rows=400)
+    data = batches(25, rows=400, deletes=reads(recipe))
     if isinstance(recipe, DPStabs):
         recipe = DPStabs(
             PAIRS, k=6, past=recipe.past, counter=recipe.counter, aggregate="last", iterations=60
@@ -122,8 +129,7 @@ def test_a_generous_budget_finds_the_truth(recipe):
     state = plan.start()
     for batch in data:
         synthesis = plan.step(state, batch, Randomness.system())
-    part = "inserts" if isinstance(recipe, Baseline) and not recipe.deletions else "net"
-    truth = [sum(b.count([q], part)[0] for b in data) for q in PAIRS.cliques]
+    truth = [sum(b.count([q])[0] for b in data) for q in PAIRS.cliques]
     records = truth[0].sum()
     assert synthesis.total == pytest.approx(records, rel=0.01)
     for real, made in zip(truth, synthesis.marginals(PAIRS.cliques), strict=True):
@@ -135,12 +141,12 @@ def test_the_literal_remainder_books_the_models_answer():
     plan = DPStabs(PAIRS, k=2, past="literal").calibrate(epsilon="2")
     state = plan.start()
     for batch in batches(4):
-        before = state.remainder.copy()
+        before, ticks = state.remainder.copy(), state.ticks.copy()
         synthesis = plan.step(state, batch, Randomness.system())
         answers = np.concatenate(synthesis.marginals(PAIRS.cliques))
         for i in range(len(PAIRS.cliques)):
             part = plan.cells.part(i)
-            if i in state.kept:
+            if state.ticks[i] > ticks[i]:
                 np.testing.assert_array_equal(state.remainder[part], before[part])
             else:
                 np.testing.assert_allclose(state.estimates[part] + state.remainder[part], answers[part])
@@ -169,18 +175,45 @@ def test_one_column_and_a_column_of_one_value():
             assert synthesis.total == pytest.approx(540, abs=60)
 
 
+def test_deletes_are_never_ignored_silently():
+    state = (plan := Baseline(PAIRS).calibrate(epsilon=1)).start()
+    nothing = np.empty((0, 4), dtype=np.int32)
+    with pytest.raises(ConfigError, match=r"comes with deletes.*deletions = true"):
+        plan.step(state, EncodedBatch(DOMAIN, nothing, nothing), Randomness.system())
+
+
+def test_a_full_model_ends_the_rounds_early():
+    """Three columns of 6, 7 and 8 values: two pairs of them make a tree of 98 cells, three one of 336."""
+    domain = Domain(("a", "b", "c"), (6, 7, 8))
+    workload = Workload.all_k_way(domain, 2)
+    codes = np.random.default_rng(1).integers(0, 6, size=(200, 3)).astype(np.int32)
+    for past in ("predicted", "literal"):
+        plan = DPStabs(workload, k=3, past=past, max_cells=110).calibrate(epsilon="1")
+        state = plan.start()
+        for _ in range(4):
+            plan.step(state, EncodedBatch(domain, codes), Randomness.system())
+        assert state.ticks.sum() == 8
+    offline = MWEMPGM(k=3, max_cells=110).calibrate(workload, plan.budget, Event())
+    model = offline.run(EncodedBatch(domain, codes), "net", Randomness.system())
+    assert len(model.cliques) == 2
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: DPStabs(PAIRS, k=7), ConfigError, r"k = 7 does not fit a workload of 6 marginals \(allowed: 1 to 6\)"),
         (lambda: DPStabs(PAIRS, k=0), ConfigError, "allowed: 1 to 6"),
         (lambda: DPStabs(PAIRS, max_cells=5), LimitError, 'b x c has 12 cells, more than the model may have'),
-        (lambda: DPStabs(PAIRS, past="guess"), ConfigError, "past = 'guess'.*measured, literal"),
+        (lambda: DPStabs(PAIRS, past="guess"), ConfigError, "past = 'guess'.*predicted, literal"),
         (lambda: DPStabs(PAIRS, aggregate="median"), ConfigError, "aggregate = 'median'"),
         (lambda: DPStabs(PAIRS, score="best"), ConfigError, "score = 'best'"),
         (lambda: DPStabs(PAIRS, select_share=Fraction(1)), ConfigError, "between 0 and 1"),
         (lambda: DPStabs(PAIRS, counter="magic").calibrate(epsilon=1), ConfigError, "magic"),
         (lambda: DPStabs(PAIRS, counter="block").calibrate(epsilon=1), ConfigError, "horizon"),
+        (lambda: DPStabs(PAIRS, counter=TreeCounter(2)).calibrate(epsilon=1), HorizonError, "2 ticks.*unknown number"),
+        (lambda: DPStabs(PAIRS, counter=TreeCounter(2)).calibrate(epsilon=1, horizon=3), HorizonError, "for 3 steps"),
+        (lambda: Baseline(PAIRS, prior="best"), ConfigError, "prior = 'best'.*previous, uniform"),
+        (lambda: DPStabs(PAIRS, prior_weight=-1), ConfigError, "prior_weight = -1"),
         (lambda: Baseline(PAIRS, MWEMPGM(k=9)).calibrate(epsilon=1), ConfigError, "k = 9 is more than"),
         (lambda: DPStabs(PAIRS).calibrate(), BudgetError, "exactly one"),
         (lambda: DPStabs(PAIRS).calibrate(epsilon=1, rho=1), BudgetError, "exactly one"),

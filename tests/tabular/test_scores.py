@@ -82,5 +82,26 @@ def test_bad_scores_are_refused():
     cells = Cells(WORKLOADS[0])
     with pytest.raises(ConfigError, match="unknown score 'median'"):
         Score(cells, "median", Event())  # type: ignore[arg-type]
-    with pytest.raises(LimitError, match="too large"):
-        Score(cells, "mean", Event()).evaluate(np.full(cells.total, 1 << 41), np.zeros(cells.total))
+    with pytest.raises(LimitError, match="too many events"):
+        Score(cells, "mean", Event()).evaluate(np.full(cells.total, 1 << 37), np.zeros(cells.total))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_extreme_weights_and_large_domains_do_not_wrap_around(name):
+    """One record more moves a score by its sensitivity at most, wherever 64-bit products would have overflowed."""
+    domain = Domain(("a", "b"), (55, 55))
+    for weight in (Fraction("123.000001"), Fraction("999999.999999"), Fraction(1, 10**6)):
+        cells = Cells(Workload(domain, ((0, 1), (0,)), (weight, Fraction(1))))
+        score = Score(cells, name, Event(), 500.0)
+        expected = np.zeros(cells.total)
+        for records in (2882, 10**6, 2**35):
+            values = []
+            for count in (records, records + 1):
+                batch = np.zeros(cells.total, dtype=np.int64)
+                batch[[0, 55 * 55]] = count
+                numerators, denominators = score.evaluate(batch, expected)
+                values.append(
+                    [Fraction(int(n), int(d)) for n, d in zip(numerators, denominators, strict=True)]
+                )
+            for before, after in zip(*values, strict=True):
+                assert 0 < abs(after - before) <= score.grid_sensitivity

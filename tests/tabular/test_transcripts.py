@@ -124,7 +124,7 @@ def scripted(plan):
     return replace(plan, selector=Scripted(plan.selector.budget))
 
 
-@pytest.mark.parametrize("past", ["literal", "measured"])
+@pytest.mark.parametrize("past", ["literal", "predicted"])
 @pytest.mark.parametrize("score", ["mean", "mean-sampling"])
 def test_no_transcript_costs_more_than_the_budget(past, score):
     recipe = DPStabs(

@@ -85,6 +85,11 @@ class EncodedBatch:
             add_counts(plan, self._deletes, 1 if part == "deletes" else -1, out, self._backend)
         return split(plan, out)
 
+    @property
+    def declares_deletes(self) -> bool:
+        """Whether ``deletes`` was given, an empty table included: a public fact of the source, not of the data."""
+        return self._deletes is not None
+
     def __repr__(self) -> str:
         return f"EncodedBatch(columns={self._domain.names!r}, records hidden)"
 

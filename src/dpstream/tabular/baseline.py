@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.errors import ConfigError
+from dpstream.graphical import Model
 from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.randomness import Randomness
@@ -15,8 +17,14 @@ from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
-from dpstream.tabular.plans import event_unit, read_budget
-from dpstream.tabular.synthesis import TableSynthesis
+from dpstream.tabular.plans import check_horizon, event_unit, read_budget
+from dpstream.tabular.synthesis import TableSynthesis, pack_models, unpack_models
+
+Prior = Literal["previous", "uniform"]
+BatchPart = Literal["inserts", "deletes"]
+
+#: Rows drawn (or taken away) at one step at most; the rest is owed. Only absurd noise gets here.
+_MOST_ROWS = 1_000_000
 
 __all__ = ["Baseline", "BaselinePlan", "BaselineState"]
 
@@ -34,6 +42,8 @@ class Baseline:
         workload: the marginals to preserve.
         offline: the mechanism ``A``.
         deletions: a public statement that the stream may delete records.
+        prior: each run starts from the ``previous`` run's model (a released thing, so free of charge), or from the
+            ``uniform`` distribution.
 
     Cost: one or two offline runs a step; the state is the synthetic table, so it grows with its size.
 
@@ -43,6 +53,11 @@ class Baseline:
     workload: Workload
     offline: OfflineMechanism = field(default_factory=MWEMPGM)
     deletions: bool = False
+    prior: Prior = "previous"
+
+    def __post_init__(self) -> None:
+        if self.prior not in get_args(Prior):
+            raise ConfigError(f"prior = {self.prior!r}", where="mechanism", allowed="previous, uniform")
 
     def calibrate(
         self, *, epsilon: Any = None, rho: Any = None, unit: Unit | None = None, horizon: int | None = None
@@ -50,7 +65,7 @@ class Baseline:
         """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
         budget, event = read_budget(epsilon, rho), event_unit(unit)
         plan = self.offline.calibrate(self.workload, budget, event)
-        return BaselinePlan(self, plan, budget, event, horizon)
+        return BaselinePlan(self, plan, budget, event, check_horizon(horizon))
 
 
 @dataclass
@@ -66,6 +81,7 @@ class BaselineState:
     total: float
     owed_inserts: float
     owed_deletes: float
+    models: dict[BatchPart, Model]
 
 
 @dataclass(frozen=True)
@@ -96,44 +112,65 @@ class BaselinePlan(StreamPlan):
         """All options, JSON-able."""
         return {
             "deletions": self.recipe.deletions,
+            "prior": self.recipe.prior,
             "workload": self.recipe.workload.as_spec(),
             **self.offline.options(),
         }
 
     def start(self) -> BaselineState:
         """An empty table."""
-        return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0)
+        return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0, {})
 
     def step(self, state: BaselineState, batch: PrivateBatch, randomness: Randomness) -> TableSynthesis:
         """Run the offline mechanism on the batch, add what it says, take away what it says was deleted."""
+        if batch.declares_deletes and not self.recipe.deletions:
+            raise ConfigError(
+                "the batch comes with deletes, which this baseline does not read",
+                where="mechanism",
+                allowed="deletions = true, or batches without deletes",
+            )
         # Seeds for drawing records from public models: any unpredictable number does.
         seeds = [int(word >> np.uint64(1)) for word in randomness.words(2)]
-        inserted = self.offline.run(batch, "inserts", randomness)
+        inserted = self._run(state, batch, "inserts", randomness)
         state.total += inserted.total
         state.owed_inserts += inserted.total
-        rows = max(0, round(state.owed_inserts))
+        rows = min(max(0, round(state.owed_inserts)), _MOST_ROWS)
         state.owed_inserts -= rows
         state.codes = np.concatenate([state.codes, inserted.sample(rows, seeds[0])])
         if self.recipe.deletions:
-            deleted = self.offline.run(batch, "deletes", randomness)
+            deleted = self._run(state, batch, "deletes", randomness)
             state.total -= deleted.total
             state.owed_deletes += deleted.total
-            gone = min(max(0, round(state.owed_deletes)), len(state.codes))
+            gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MOST_ROWS)
             state.owed_deletes -= gone
             state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
         state.step += 1
         return TableSynthesis(self.domain, state.codes, state.total)
 
+    def _run(
+        self, state: BaselineState, batch: PrivateBatch, part: BatchPart, randomness: Randomness
+    ) -> Model:
+        """One offline run, from the same part's previous model where that is asked for."""
+        prior = state.models.get(part) if self.recipe.prior == "previous" else None
+        state.models[part] = self.offline.run(batch, part, randomness, prior)
+        return state.models[part]
+
     def pack_state(self, state: BaselineState) -> Packed:
-        """The table and two numbers."""
+        """The table, what is owed, and the last models."""
         packed = TableSynthesis(self.domain, state.codes, state.total).pack()
-        meta = {"step": state.step, "owed": [state.owed_inserts, state.owed_deletes]}
-        return Packed({**packed.meta, **meta}, packed.arrays)
+        meta: dict[str, Any] = {"step": state.step, "owed": [state.owed_inserts, state.owed_deletes]}
+        metas, arrays = pack_models(list(state.models.values()))
+        meta["models"] = dict(zip(state.models, metas, strict=True))
+        return Packed({**packed.meta, **meta}, {**packed.arrays, **arrays})
 
     def unpack_state(self, packed: Packed) -> BaselineState:
         """The inverse of ``pack_state``."""
         table = TableSynthesis.unpack(packed)
-        return BaselineState(packed.meta["step"], table.codes, table.records, *packed.meta["owed"])
+        meta = packed.meta
+        models = unpack_models(list(meta["models"].values()), packed.arrays)
+        named = dict(zip(meta["models"], models, strict=True))
+        inserts, deletes = meta["owed"]
+        return BaselineState(meta["step"], table.codes, table.records, inserts, deletes, named)
 
     def unpack_synthesis(self, packed: Packed) -> TableSynthesis:
         """The inverse of ``TableSynthesis.pack``."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,12 @@ __all__ = ["GRID_BITS", "SCORES", "Cells", "Score", "ScoreName", "expected_devia
 #: Grid of model marginals in scores: about a millionth of a record.
 GRID_BITS = 20
 
-#: Counts beyond this could overflow 64-bit scores on the grid; refused before it can happen.
-MAX_RECORDS = 1 << 40
+#: Declared bound on the events of one batch. It is the same for every plan and far above what fits into memory,
+#: so that refusing a larger batch says nothing about a private size that could occur.
+MAX_RECORDS = 1 << 36
 
-ScoreName = Literal["mean", "mean-cells", "mean-sampling", "sum-noise"]
-SCORES: tuple[ScoreName, ...] = ("mean", "mean-cells", "mean-sampling", "sum-noise")
+ScoreName = Literal["mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise"]
+SCORES: tuple[ScoreName, ...] = ("mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class Cells:
         """One vector from per-clique marginals."""
         return np.concatenate(marginals)
 
+    def mask(self, indices: Sequence[int]) -> NDArray[np.bool_]:
+        """Which cells belong to some cliques."""
+        chosen = np.zeros(len(self.cliques), dtype=bool)
+        chosen[list(indices)] = True
+        return np.repeat(chosen, self.sizes)
+
     def sums(self, vector: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sum per clique of an integer vector over all cells."""
         return np.add.reduceat(vector, self.starts)
@@ -89,14 +96,15 @@ class Score:
     With ``S_i`` the L1 distance between the batch's marginal and what the model expects of it
     (records), ``w_i`` the weight and ``|q_i|`` the cells of workload ``i``:
 
-    ===============  =============================  ====================================  ==================
-    name             score                          correction                            sensitivity
-    ===============  =============================  ====================================  ==================
-    mean             w_i S_i / \\|q_i\\|              none                                  max w_i/\\|q_i\\|
-    mean-cells       w_i S_i / \\|q_i\\| - \\|q_i\\|    as printed by Kumar et al., 7.2 (3)   max w_i/\\|q_i\\|
-    mean-sampling    w_i (S_i - E_i) / \\|q_i\\|      E_i: expected L1 of a sample from h   max w_i/\\|q_i\\|
-    sum-noise        w_i (S_i - b \\|q_i\\|)          b: expected absolute noise of a cell  max w_i
-    ===============  =============================  ====================================  ==================
+    ===============  ===============================  ======================================  ================
+    name             score                            correction                              sensitivity
+    ===============  ===============================  ======================================  ================
+    mean             w_i S_i / \\|q_i\\|                none                                    max w_i/\\|q_i\\|
+    mean-cells       w_i S_i / \\|q_i\\| - \\|q_i\\|      as printed by Kumar et al., 7.2 (3)     max w_i/\\|q_i\\|
+    mean-sampling    w_i (S_i - E_i) / \\|q_i\\|        E_i: expected L1 of a sample from h     max w_i/\\|q_i\\|
+    sum-cells        w_i (S_i - \\|q_i\\|)              one record a cell, usual with MWEM+PGM  max w_i
+    sum-noise        w_i (S_i - b \\|q_i\\|)            b: expected absolute noise of a cell    max w_i
+    ===============  ===============================  ======================================  ================
 
     Sensitivity: one inserted or deleted record moves one cell of each ``S_i`` by 1 (two cells under
     replacement, which doubles it). Corrections depend on public numbers only.
@@ -115,20 +123,11 @@ class Score:
     def sensitivity(self) -> Fraction:
         """The largest change of any score under one neighbouring change."""
         weights = self.cells.workload.weights
-        if self.name == "sum-noise":
+        if self.name.startswith("sum-"):
             largest = max(weights)
         else:
             largest = max(w / int(n) for w, n in zip(weights, self.cells.sizes, strict=True))
         return largest * self.unit.changed_cells
-
-    @cached_property
-    def _weight_numerators(self) -> NDArray[np.int64]:
-        return np.array([w.numerator for w in self.cells.workload.weights], dtype=np.int64)
-
-    @cached_property
-    def _denominators(self) -> NDArray[np.int64]:
-        denominators = np.array([w.denominator for w in self.cells.workload.weights], dtype=np.int64)
-        return denominators if self.name == "sum-noise" else denominators * self.cells.sizes
 
     @property
     def grid_sensitivity(self) -> Fraction:
@@ -137,42 +136,61 @@ class Score:
 
     def evaluate(
         self, batch: NDArray[np.int64], expected: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores as (numerators, denominators), in units of ``2**-GRID_BITS`` records.
 
         Args:
             batch: the private counts of one batch, all cells.
             expected: what the model expects of the batch, all cells (public).
         """
-        self._check_range(batch, expected)
+        events = np.add.reduceat(np.abs(batch), self.cells.starts).max()
+        if events > MAX_RECORDS:
+            raise LimitError("too many events in one batch", where="score", allowed=f"up to {MAX_RECORDS}")
+        # Public, so it may be clipped; with the bound above no distance passes 2^58.
+        expected = np.clip(expected, -MAX_RECORDS / self.cells.total, MAX_RECORDS / self.cells.total)
         grid = np.rint(np.ldexp(expected, GRID_BITS)).astype(np.int64)
         distance = self.cells.sums(np.abs((batch << GRID_BITS) - grid))
-        sizes, weights = self.cells.sizes, self._weight_numerators
-        match self.name:
-            case "mean":
-                numerators = weights * distance
-            case "mean-cells":
-                numerators = weights * distance - self._denominators * (sizes << GRID_BITS)
-            case "mean-sampling":
-                correction = self.cells.float_sums(expected_deviation(expected))
-                numerators = weights * (distance - np.rint(np.ldexp(correction, GRID_BITS)).astype(np.int64))
-            case "sum-noise":
-                bias = round(self.noise_bias * (1 << GRID_BITS))
-                numerators = weights * (distance - bias * sizes)
+        numerators = self._weights * (distance.astype(self._weights.dtype) - self._correction(expected))
+        if self.name == "mean-cells":
+            numerators = numerators - self._denominators * self._sizes * (1 << GRID_BITS)
         return numerators, self._denominators
 
-    def _check_range(self, batch: NDArray[np.int64], expected: NDArray[np.float64]) -> None:
-        # The bound is public and astronomically above any batch, so refusing reveals nothing useful;
-        # it only makes wrap-around impossible.
-        largest_weight = int(self._weight_numerators.max())
-        limit = MAX_RECORDS // largest_weight
-        sums = np.add.reduceat(np.abs(batch), self.cells.starts).max()
-        if sums > limit or float(np.abs(self.cells.float_sums(np.abs(expected))).max()) > limit:
-            raise LimitError(
-                "a batch is too large for exact 64-bit scores",
-                where="score",
-                allowed=f"up to {limit} records",
-            )
+    def _correction(self, expected: NDArray[np.float64]) -> NDArray[Any]:
+        """What is taken off the distances, on the grid."""
+        unit = 1 << GRID_BITS
+        match self.name:
+            case "mean-sampling":
+                deviation = self.cells.float_sums(expected_deviation(expected))
+                return np.rint(np.ldexp(deviation, GRID_BITS)).astype(np.int64).astype(self._weights.dtype)
+            case "sum-cells":
+                return self._sizes * unit
+            case "sum-noise":
+                return self._sizes * round(self.noise_bias * unit)
+        return np.zeros_like(self._sizes)
+
+    @cached_property
+    def _exact(self) -> Any:
+        """int64 where no score can pass 2^62, else Python integers: slower, and never wraps around."""
+        bias = max(1, round(self.noise_bias) + 1)
+        worst = 0
+        for weight, size in zip(self.cells.workload.weights, self.cells.sizes.tolist(), strict=True):
+            largest = (4 * MAX_RECORDS + size * bias) << GRID_BITS
+            score = weight.numerator * largest + weight.denominator * size * (size << GRID_BITS)
+            worst = max(worst, score, weight.denominator * size)
+        return np.int64 if worst < 1 << 62 else object
+
+    @cached_property
+    def _weights(self) -> NDArray[Any]:
+        return np.array([w.numerator for w in self.cells.workload.weights], dtype=self._exact)
+
+    @cached_property
+    def _sizes(self) -> NDArray[Any]:
+        return np.array(self.cells.sizes.tolist(), dtype=self._exact)
+
+    @cached_property
+    def _denominators(self) -> NDArray[Any]:
+        own = np.array([w.denominator for w in self.cells.workload.weights], dtype=self._exact)
+        return own if self.name.startswith("sum-") else own * self._sizes
 
 
 def expected_deviation(mean: NDArray[np.float64]) -> NDArray[np.float64]:

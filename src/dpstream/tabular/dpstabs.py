@@ -11,29 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters import CalibratedCounter, Counter, counter_by_name
-from dpstream.errors import ConfigError
-from dpstream.graphical import Model, fit
+from dpstream.errors import ConfigError, HorizonError
+from dpstream.graphical import Measurement, Model, estimate_total, fit
 from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Amount, Budget, exact_amount
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
-from dpstream.tabular import strata
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
-from dpstream.tabular.plans import check_horizon, event_unit, read_budget
+from dpstream.tabular.plans import check_horizon, check_prior_weight, event_unit, read_budget
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.state import DPStabsState, fresh_state, pack, unpack
 from dpstream.tabular.synthesis import ModelSynthesis, average_marginals
 from dpstream.tabular.targets import Targets
-from dpstream.tabular.tracker import Columns, Tracker
 
 __all__ = ["DPStabs", "DPStabsPlan"]
 
-Past = Literal["measured", "literal"]
+Past = Literal["predicted", "literal"]
 Aggregate = Literal["last", "average"]
-Candidates = Literal["model", "all"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,10 @@ class DPStabs:
         counter: a recipe or the name of one.
         score: how selection judges a workload, see ``Score``.
         aggregate: the release is the ``last`` of the step's models or the ``average`` of all ``k``.
-        past: what stands for the steps at which a workload was not measured, see ``targets``.
-        candidates: which workloads a selection may choose from, a public set: ``all``, or at most steps only
-            those in the ``model`` once it covers every column (every ``EXPLORE``-th step is open to all).
+        past: what is booked (``r_i``) for a step at which a workload was not measured: ``predicted``, the answer of
+            a model of the current batches; or ``literal``, the growth of the released table's own answer.
+        prior_weight: how much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn
+            from them); ``predicted`` only.
         select_share: part of the budget for selections.
         iterations: of the fit after each measurement (it starts from the previous model).
         max_cells: limit on the model's junction tree.
@@ -62,15 +60,15 @@ class DPStabs:
     """
 
     workload: Workload
-    k: int = 2
+    k: int = 4
     counter: Counter | str = "simple"
-    score: ScoreName = "mean"
+    score: ScoreName = "sum-cells"
     aggregate: Aggregate = "last"
-    past: Past = "measured"
-    candidates: Candidates = "model"
+    past: Past = "predicted"
+    prior_weight: float = 0.1
     select_share: Fraction = Fraction(1, 4)
     iterations: int = 20
-    max_cells: int = 10_000
+    max_cells: int = 5_000
 
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)
@@ -84,7 +82,6 @@ class DPStabs:
             ("score", self.score, SCORES),
             ("aggregate", self.aggregate, get_args(Aggregate)),
             ("past", self.past, get_args(Past)),
-            ("candidates", self.candidates, get_args(Candidates)),
         ):
             if value not in allowed:
                 raise ConfigError(f"{name} = {value!r}", where="mechanism", allowed=", ".join(allowed))
@@ -94,6 +91,7 @@ class DPStabs:
             raise ConfigError(
                 f"select_share = {self.select_share}", where="mechanism", allowed="between 0 and 1"
             )
+        check_prior_weight(self.prior_weight)
         if self.iterations < 1 or self.max_cells < 1:
             raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
         check_each(self.workload, self.max_cells)
@@ -114,6 +112,15 @@ class DPStabs:
         recipe = self.counter
         if isinstance(recipe, str):
             recipe = counter_by_name(recipe, horizon=steps)
+        # A counter that ends before the stream would fail at the step at which a private selection picks it.
+        ticks = recipe.tick_limit
+        if ticks is not None and (steps is None or ticks < steps):
+            raise HorizonError(
+                f"the counter {recipe.name!r} is built for {ticks} ticks, the stream for "
+                + ("an unknown number of steps" if steps is None else f"{steps} steps"),
+                where="mechanism",
+                allowed="a counter for at least as many ticks as the horizon has steps",
+            )
         measure = budget.scaled((1 - self.select_share) / self.k)
         select = budget.scaled(self.select_share / self.k)
         return DPStabsPlan(self, budget, event, steps, recipe.calibrate(measure, event), Selector(select))
@@ -157,7 +164,7 @@ class DPStabsPlan(StreamPlan):
             "score": self.recipe.score,
             "aggregate": self.recipe.aggregate,
             "past": self.recipe.past,
-            "candidates": self.recipe.candidates,
+            "prior_weight": self.recipe.prior_weight,
             "select_share": str(self.recipe.select_share),
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
@@ -174,12 +181,12 @@ class DPStabsPlan(StreamPlan):
         return Score(self.cells, self.recipe.score, self.unit, bias)
 
     @cached_property
-    def _columns(self) -> Columns:
-        return Columns(self.cells)
-
-    @cached_property
     def _targets(self) -> Targets:
         return Targets(self.cells, self.counter, self.recipe.max_cells)
+
+    def marginals(self, *models: Model) -> NDArray[np.float64]:
+        """All cells of the workload from the equal mixture of some models."""
+        return self.cells.join(average_marginals(models, self.cells.cliques))
 
     def start(self) -> DPStabsState:
         """Nothing counted; the uniform distribution."""
@@ -190,10 +197,7 @@ class DPStabsPlan(StreamPlan):
         _Step(self, state, batch, randomness).run()
         if self.recipe.past == "literal":
             return ModelSynthesis(state.models, state.total)
-        variances = self._targets.scaled(state, state.total).variances
-        cliques = self.cells.cliques
-        errors = {cliques[i]: float(np.sqrt(variances[i])) for i in state.kept}
-        return ModelSynthesis(state.models, state.total, errors)
+        return ModelSynthesis(state.models, state.total)
 
     def pack_state(self, state: DPStabsState) -> Packed:
         """The whole state; it holds private sums."""
@@ -208,11 +212,8 @@ class DPStabsPlan(StreamPlan):
         return ModelSynthesis.unpack(packed)
 
 
-#: Iterations of the fit after a change of structure.
+#: Iterations of the fit of the table's model after its structure has changed.
 REFIT_ITERATIONS = 200
-
-#: With ``candidates = "model"``, every so many steps a selection may choose from the whole workload.
-EXPLORE = 5
 
 #: How quickly the predicted number of records per step forgets: about this many steps.
 _RATE_MEMORY = 16
@@ -228,81 +229,51 @@ class _Step:
         self.cells, self.recipe = plan.cells, plan.recipe
         self.counts = batch.count(self.cells.cliques, "net")
         self.joined = self.cells.join_counts(self.counts)
-        self.before = state.marginals
-        self.total_before = state.total
         # Batch sizes may be read only where the owner declared them public ("replace").
         self.public_arrivals = float(self.counts[0].sum()) if plan.unit.relation == "replace" else None
         self.chosen: list[int] = []
-        self.precision = 0.0
-        self.weighted = 0.0
-        self.model = state.models[-1]
-        self.tracker = Tracker(plan._columns, state.levels, state.spread, state.score)
+        self.increments: list[Measurement] = []
 
     def run(self) -> None:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
         state = self.state
         state.step += 1
-        self.tracker.drift()
-        shares = self.tracker.shares()
-        self.prediction = self.plan._columns.product(shares) * self.expected_arrivals
-        strata.arrive(state, self.expected_arrivals, self.prediction)
-        rounds: list[Model] = []
-        current = self.before
+        reading = _Literal(self) if self.recipe.past == "literal" else _Predicted(self)
         for _ in range(self.recipe.k):
-            allowed = self._allowed()
+            # Public: what was measured at this step must fit into one model.
+            allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
             if not allowed:
                 break  # the model is full: what is left of this step's budget stays unspent
-            index = self._select(current, allowed)
-            self._measure(index)
-            self.model = self._fit()
-            current = self.cells.join(self.model.marginals(self.cells.cliques))
-            rounds.append(self.model)
-        state.models = tuple(rounds) if self.recipe.aggregate == "average" else (self.model,)
-        self._book(current)
+            self._measure(self._select(reading.expected(), allowed))
+            reading.fit()
+        total = state.total + self.arrivals
+        # The memory is a mean at first and then forgets.
+        state.rate += (self.arrivals - state.rate) / min(state.step, _RATE_MEMORY)
+        reading.book(total)
+        state.total = total
 
-    def _select(self, current: NDArray[np.float64], allowed: list[int]) -> int:
-        """Choose among the workloads not yet measured at this step, by how badly the batch is explained."""
-        numerators, denominators = self.plan._score.evaluate(self.joined, self._expected(current))
-        index = self.plan.selector.choose(
+    @property
+    def remaining(self) -> list[int]:
+        """Workloads not yet measured at this step."""
+        return [i for i in range(len(self.cells.cliques)) if i not in self.chosen]
+
+    def _select(self, expected: NDArray[np.float64], allowed: list[int]) -> int:
+        """Choose a workload by how badly the batch is explained."""
+        numerators, denominators = self.plan._score.evaluate(self.joined, expected)
+        return self.plan.selector.choose(
             numerators, denominators, allowed, self.plan._score.grid_sensitivity, self.randomness
         )
+
+    def _measure(self, index: int) -> None:
+        """Tick one counter; what it gained is a noisy measurement of this batch."""
+        state, part = self.state, self.cells.part(index)
+        estimate = self.plan.counter.step(state.counters[index], self.counts[index], self.randomness)
+        gained = (estimate - state.estimates[part]).astype(np.float64)
+        state.estimates[part] = estimate
+        state.ticks[index] += 1
         self.chosen.append(index)
-        return index
-
-    def _allowed(self) -> list[int]:
-        """Workloads that may be chosen now: a function of public things only.
-
-        Literal: as long as the fit of this step's workloads stays within the model's size, which may end the
-        rounds early. Measured: see ``candidates``.
-        """
-        state, chosen = self.state, set(self.chosen)
-        everything = [i for i in range(len(self.cells.cliques)) if i not in chosen]
-        if self.recipe.past == "literal":
-            everything = within(self.recipe.workload, self.chosen, everything, self.recipe.max_cells)
-        if self.recipe.candidates == "all":
-            return everything
-        covered = {c for i in np.flatnonzero(state.ticks) for c in self.cells.cliques[i]}
-        known = [i for i in state.kept if i not in chosen]
-        explore = state.step % EXPLORE == 0 or not known or len(covered) < len(self.plan.domain)
-        candidates = everything if explore else known
-        # Those measured longest ago: scores under drift would otherwise pick the same few for ever.
-        ages = state.measured_at[candidates]
-        oldest = np.partition(ages, (len(ages) - 1) // 2)[(len(ages) - 1) // 2]
-        return [i for i, age in zip(candidates, ages, strict=True) if age <= oldest]
-
-    def _expected(self, current: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the current model expects of this batch.
-
-        Literal: what the model has gained since the last release, so nothing in the first round. Measured: its
-        distribution times the predicted number of arrivals.
-        """
-        if self.recipe.past == "literal":
-            return current - self.before
-        total = self.model.total
-        if total <= 0.0:
-            uniform = np.repeat(1.0 / self.cells.sizes, self.cells.sizes)
-            return uniform * self.predicted
-        return current * (self.predicted / total)
+        variance = self.plan._targets.gain_variance(int(state.ticks[index]))
+        self.increments.append(Measurement(self.cells.cliques[index], gained, variance))
 
     @property
     def predicted(self) -> float:
@@ -310,78 +281,92 @@ class _Step:
         return self.state.rate if self.public_arrivals is None else self.public_arrivals
 
     @property
-    def expected_arrivals(self) -> float:
-        """The weight of this step when measured steps stand for others: arrivals, or one where unknown."""
-        return self.predicted if self.predicted > 0.0 else 1.0
-
-    def _measure(self, index: int) -> None:
-        """Tick one counter, and learn something about the number of arrivals from its sum."""
-        state, part = self.state, self.cells.part(index)
-        estimate = self.plan.counter.step(state.counters[index], self.counts[index], self.randomness)
-        increment = estimate - state.estimates[part]
-        arrived = float(increment.sum())
-        state.estimates[part] = estimate
-        state.ticks[index] += 1
-        state.measured_at[index] = state.step
-        strata.tick(state, self.cells, index, self.expected_arrivals, self.prediction)
-        self.tracker.read(
-            index, increment.astype(np.float64), self.plan.counter.variance(1), self.expected_arrivals
-        )
-        precision = 1.0 / float(self.cells.sizes[index])
-        self.precision += precision
-        self.weighted += precision * arrived
-
-    @property
     def arrivals(self) -> float:
         """Noisy number of arrivals of this step (inverse-variance mean over the measured workloads)."""
-        if self.public_arrivals is not None:
-            return self.public_arrivals
-        return self.weighted / self.precision
+        return estimate_total(self.increments)[0] if self.public_arrivals is None else self.public_arrivals
 
-    def _fit(self) -> Model:
-        state, total = self.state, self.total_before + self.arrivals
-        if self.recipe.past == "literal":
-            targets = self.plan._targets.literal(state, self.chosen)
-        else:
-            targets = self.plan._targets.measured(state, self.plan._targets.scaled(state, total))
-        return fit(
+
+class _Literal:
+    """The listing: fit the step's workloads to ``C_j + r_j``, starting from the last release."""
+
+    def __init__(self, step: _Step) -> None:
+        self.step, self.state, self.plan = step, step.state, step.plan
+        self.before = self.current = step.state.marginals
+        self.model = step.state.models[-1]
+        self.rounds: list[Model] = []
+
+    def expected(self) -> NDArray[np.float64]:
+        """What the model has gained since the last release: nothing in the first round."""
+        return self.current - self.before
+
+    def fit(self) -> None:
+        self.model = fit(
             self.plan.domain,
-            targets,
-            total=total,
+            self.plan._targets.booked(self.state, self.step.chosen),
+            total=self.state.total + self.step.arrivals,
             warm=self.model,
-            iterations=self.recipe.iterations,
-            max_cells=self.recipe.max_cells,
+            iterations=self.plan.recipe.iterations,
+            max_cells=self.plan.recipe.max_cells,
         )
+        self.current = self.plan.marginals(self.model)
+        self.rounds.append(self.model)
 
-    def _refit(self) -> Model:
-        """A long fit from nothing, after the structure has changed: the warm start belongs to the old one."""
-        scaled = self.plan._targets.scaled(self.state, self.state.total)
-        return fit(
+    def book(self, total: float) -> None:
+        """``r_i`` makes up the difference between counter and release where nothing was measured."""
+        state, average = self.state, self.plan.recipe.aggregate == "average"
+        state.models = tuple(self.rounds) if average else (self.model,)
+        state.marginals = self.plan.marginals(*state.models)
+        mask = self.plan.cells.mask(self.step.remaining)
+        state.remainder[mask] = state.marginals[mask] - state.estimates[mask]
+
+
+class _Predicted:
+    """Two models: one of the current batches, which predicts what was not measured, and one of the table."""
+
+    def __init__(self, step: _Step) -> None:
+        self.step, self.state, self.plan = step, step.state, step.plan
+        self.prior = self.batch = step.state.batch
+        self.current = self._of_one(self.batch)
+
+    def _of_one(self, model: Model) -> NDArray[np.float64]:
+        return self.plan.marginals(model.with_total(1.0))
+
+    def expected(self) -> NDArray[np.float64]:
+        """The batch model's distribution times the predicted arrivals."""
+        return self.current * self.step.predicted
+
+    def fit(self) -> None:
+        """The batch as measured so far, as if drawn from what recent batches looked like."""
+        self.batch = fit(
             self.plan.domain,
-            self.plan._targets.measured(self.state, scaled),
-            total=self.state.total,
-            iterations=REFIT_ITERATIONS,
-            max_cells=self.recipe.max_cells,
+            self.step.increments,
+            total=max(self.step.arrivals, 1.0),
+            warm=self.prior,
+            iterations=self.plan.recipe.iterations,
+            max_cells=self.plan.recipe.max_cells,
+            regularisation=self.plan.recipe.prior_weight,
         )
+        self.current = self._of_one(self.batch)
 
-    def _book(self, current: NDArray[np.float64]) -> None:
-        state, plan = self.state, self.plan
-        state.total = self.total_before + self.arrivals
-        state.rate += (self.arrivals - state.rate) / min(state.step, _RATE_MEMORY)
-        strata.close_full(state, self.cells, self.chosen)
-        if len(state.models) > 1:
-            current = self.cells.join(average_marginals(state.models, self.cells.cliques))
-        state.marginals = current
-        unmeasured = np.ones(len(self.cells.cliques), dtype=bool)
-        unmeasured[self.chosen] = False
-        mask = np.repeat(unmeasured, self.cells.sizes)
-        state.remainder[mask] = current[mask] - state.estimates[mask]
-        if self.recipe.past == "literal":
-            state.kept = list(self.chosen)
-        elif state.step >= state.rebuild_at:
+    def book(self, total: float) -> None:
+        """``r_i`` grows by what the batch model says of this step, where nothing was measured."""
+        state, targets = self.state, self.plan._targets
+        mask = self.plan.cells.mask(self.step.remaining)
+        state.remainder[mask] += self.current[mask] * self.step.arrivals
+        state.batch = self.batch
+        warm: Model | None = state.models[-1]
+        iterations = self.plan.recipe.iterations
+        if state.step >= state.rebuild_at:
             # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
-            state.kept = plan._targets.choose_kept(state, plan._targets.scaled(state, state.total))
+            state.kept = targets.choose_kept(state, total)
             state.rebuild_at = state.step + max(1, state.step // 10)
-            self.model = self._refit()
-            state.models = (self.model,)
-            state.marginals = self.cells.join(self.model.marginals(self.cells.cliques))
+            warm, iterations = None, REFIT_ITERATIONS
+        model = fit(
+            self.plan.domain,
+            targets.booked(state, state.kept),
+            total=total,
+            warm=warm,
+            iterations=iterations,
+            max_cells=self.plan.recipe.max_cells,
+        )
+        state.models = (model,)

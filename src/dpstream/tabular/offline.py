@@ -12,13 +12,14 @@ import numpy as np
 from dpstream.errors import ConfigError
 from dpstream.graphical import Measurement, Model, estimate_total, fit
 from dpstream.mechanism import Part, PrivateBatch
-from dpstream.privacy.budget import Budget
+from dpstream.privacy.budget import Budget, exact_amount
 from dpstream.privacy.noise import Noise, noise_for
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.tables import Workload
 from dpstream.tabular.cells import Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
+from dpstream.tabular.plans import check_prior_weight
 from dpstream.tabular.selection import Selector
 
 __all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan"]
@@ -44,9 +45,16 @@ class OfflinePlan(ABC):
 
     @abstractmethod
     def run(
-        self, batch: PrivateBatch, part: Literal["net", "inserts", "deletes"], randomness: Randomness
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
     ) -> Model:
-        """Spend the budget once on one part of a batch; ``model.total`` is the noisy number of records."""
+        """Spend the budget once on one part of a batch; ``model.total`` is the noisy number of records.
+
+        ``prior``: a public model of what such batches look like, to start from; None: the uniform distribution.
+        """
 
 
 class OfflineMechanism(ABC):
@@ -68,8 +76,10 @@ class MWEMPGM(OfflineMechanism):
     Args:
         k: marginals measured; at most the workload's size. None takes the number of columns.
         measure_share: part of the budget for measuring, the rest for selecting.
-        score: see ``Score``; ``sum-noise`` is the usual offline choice.
+        score: see ``Score``.
         iterations: of the fit after each measurement.
+        prior_weight: how much the table is taken to look like the prior, where one is given (0: not at all; 1: as
+            if drawn from it).
         max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
             rule), and where none is left the run ends early.
 
@@ -80,19 +90,22 @@ class MWEMPGM(OfflineMechanism):
 
     k: int | None = None
     measure_share: Fraction = Fraction(1, 2)
-    score: ScoreName = "mean"
+    score: ScoreName = "sum-cells"
     iterations: int = 50
-    max_cells: int = 20_000
+    max_cells: int = 10_000
+    prior_weight: float = 0.1
 
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:
             raise ConfigError(f"k = {self.k}", where="mechanism", allowed="1 or more")
-        if not 0 < self.measure_share < 1:
+        object.__setattr__(self, "measure_share", exact_amount(self.measure_share, where="measure_share"))
+        if not self.measure_share < 1:
             raise ConfigError(
                 f"measure_share = {self.measure_share}", where="mechanism", allowed="between 0 and 1"
             )
-        if self.iterations < 1:
-            raise ConfigError(f"iterations = {self.iterations}", where="mechanism", allowed="1 or more")
+        check_prior_weight(self.prior_weight)
+        if self.iterations < 1 or self.max_cells < 1:
+            raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
 
     def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
         """Fix every noise scale; refuses a ``k`` above the number of marginals."""
@@ -151,10 +164,15 @@ class MWEMPGMPlan(OfflinePlan):
             "score": self.recipe.score,
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
+            "prior_weight": self.recipe.prior_weight,
         }
 
     def run(
-        self, batch: PrivateBatch, part: Literal["net", "inserts", "deletes"], randomness: Randomness
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
     ) -> Model:
         """One run on one part of a batch."""
         domain = self.workload.domain
@@ -165,7 +183,7 @@ class MWEMPGMPlan(OfflinePlan):
         joined = cells.join_counts(counts)
         # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
         public_total = float(counts[0].sum()) if self.unit.relation == "replace" else None
-        model = Model.uniform(domain, 0.0)
+        model = Model.uniform(domain, 0.0) if prior is None else prior
         measured: list[Measurement] = []
         remaining = list(range(len(cells.cliques)))
         taken: list[int] = []
@@ -191,8 +209,10 @@ class MWEMPGMPlan(OfflinePlan):
                 domain,
                 measured,
                 total=total,
-                warm=model,
+                # With a prior, every round starts from it again: it is what the fit is held to.
+                warm=model if prior is None else prior,
                 iterations=self.recipe.iterations,
                 max_cells=self.recipe.max_cells,
+                regularisation=0.0 if prior is None else self.recipe.prior_weight,
             )
         return model

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dpstream.errors import BudgetError, HorizonError, UnitError
+from dpstream.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.privacy.budget import ZCDP, Amount, Budget, PureDP
 from dpstream.privacy.unit import Event, Unit
 
-__all__ = ["check_horizon", "event_unit", "read_budget"]
+__all__ = ["check_horizon", "check_prior_weight", "event_unit", "read_budget"]
 
 
 def read_budget(epsilon: Amount | None, rho: Amount | None) -> Budget:
@@ -37,3 +37,9 @@ def check_horizon(horizon: int | None) -> int | None:
     if horizon is not None and (isinstance(horizon, bool) or horizon < 1):
         raise HorizonError(f"horizon = {horizon}", where="budget", allowed="none, or 1 or more steps")
     return horizon
+
+
+def check_prior_weight(weight: float) -> None:
+    """A number between nothing and a hundred times what the data say."""
+    if not 0.0 <= weight <= 100.0:
+        raise ConfigError(f"prior_weight = {weight}", where="mechanism", allowed="0 to 100")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,8 @@ class Selector:
 
     def choose(
         self,
-        numerators: NDArray[np.int64],
-        denominators: NDArray[np.int64],
+        numerators: NDArray[Any],
+        denominators: NDArray[Any],
         allowed: Sequence[int],
         sensitivity: Fraction,
         randomness: Randomness,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,33 @@ from dpstream.mechanism import CellEstimate, Packed
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables import count_marginals
 
-__all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals"]
+__all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models", "unpack_models"]
 
 
 def average_marginals(models: Sequence[Model], cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
     """Marginals of the equal mixture of some models."""
     parts = [model.marginals(cliques) for model in models]
     return [np.mean(columns, axis=0) for columns in zip(*parts, strict=True)]
+
+
+def pack_models(models: Sequence[Model]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
+    """Several models' JSON, and their arrays side by side in one container."""
+    metas, arrays = [], {}
+    for i, model in enumerate(models):
+        packed = model.pack()
+        metas.append(packed.meta)
+        arrays.update({f"model/{i}/{key}": value for key, value in packed.arrays.items()})
+    return metas, arrays
+
+
+def unpack_models(metas: Sequence[dict[str, Any]], arrays: Mapping[str, NDArray[Any]]) -> list[Model]:
+    """The inverse of ``pack_models``; other arrays in the container are left alone."""
+    models = []
+    for i, meta in enumerate(metas):
+        prefix = f"model/{i}/"
+        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+        models.append(Model.unpack(Packed(meta, own)))
+    return models
 
 
 @dataclass(frozen=True)
@@ -70,23 +91,14 @@ class ModelSynthesis:
 
     def pack(self) -> Packed:
         """Models side by side in one container."""
-        arrays: dict[str, NDArray[np.generic]] = {}
-        metas = []
-        for i, model in enumerate(self.models):
-            packed = model.pack()
-            metas.append(packed.meta)
-            arrays.update({f"model/{i}/{key}": value for key, value in packed.arrays.items()})
+        metas, arrays = pack_models(self.models)
         errors = [[list(clique), error] for clique, error in self.errors.items()]
         return Packed({"models": metas, "records": self.records, "errors": errors}, arrays)
 
     @classmethod
     def unpack(cls, packed: Packed) -> ModelSynthesis:
         """The inverse of ``pack``."""
-        models = []
-        for i, meta in enumerate(packed.meta["models"]):
-            prefix = f"model/{i}/"
-            own = {k.removeprefix(prefix): v for k, v in packed.arrays.items() if k.startswith(prefix)}
-            models.append(Model.unpack(Packed(meta, own)))
+        models = unpack_models(packed.meta["models"], packed.arrays)
         errors = {tuple(clique): error for clique, error in packed.meta["errors"]}
         return cls(tuple(models), packed.meta["records"], errors)
 
