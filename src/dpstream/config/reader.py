@@ -130,10 +130,6 @@ class Section:
         self.note(key, value, default=key not in self.table)
         return value
 
-    def optional_text(self, key: str) -> str | None:
-        """A text, or None where the file does not say it."""
-        return self.text(key) if key in self.table else None
-
     def count(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
         """A whole number, or ``default``."""
         if key not in self.table:

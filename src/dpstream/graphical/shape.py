@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.graphical.summing import spread_marginal
-from dpstream.graphical.tree import JunctionTree
+from dpstream.graphical.tree import JunctionTree, offsets
 from dpstream.schema.domain import Clique
 
 __all__ = ["Shape"]
@@ -123,9 +123,9 @@ class _QueryPlan:
         self._plan_pairs(tree, [cliques[k] for k in self.paired], wanted)
         inside = [cliques[k] for k in self.inside]
         self.homes = np.array([homes[k] for k in self.inside], dtype=np.int64)
-        self.target_off = _offsets([len(c) for c in inside])
+        self.target_off = offsets([len(c) for c in inside])
         self.targets = np.array([i for c in inside for i in c], dtype=np.int64)
-        self.inside_off = _offsets([tree.domain.cells(c) for c in inside])
+        self.inside_off = offsets([tree.domain.cells(c) for c in inside])
 
     def _plan_pairs(self, tree: JunctionTree, pairs: list[Clique], wanted: list[int]) -> None:
         sizes = tree.domain.sizes
@@ -140,17 +140,11 @@ class _QueryPlan:
                     self.row_of[i] = rows
                     rows += sizes[i]
         self.start[-1] = rows
-        self.pair_off = _offsets([tree.domain.cells(c) for c in pairs])
+        self.pair_off = offsets([tree.domain.cells(c) for c in pairs])
         ends = [(c[0], c[-1], sizes[c[1]] if len(c) == 2 else 0) for c in pairs]
         self.pair_rows = np.array(
             [(self.row_of[i], sizes[i], self.row_of[j], size) for i, j, size in ends], dtype=np.int64
         ).reshape(-1, 4)
-
-
-def _offsets(lengths: list[int]) -> NDArray[np.int64]:
-    out = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=out[1:])
-    return out
 
 
 @lru_cache(maxsize=64)

@@ -76,14 +76,20 @@ class JunctionTree:
 
 def check_clique(domain: Domain, clique: Sequence[int]) -> Clique:
     """The clique as a sorted tuple of ints; InputError if it is not one of this domain."""
+    return _checked(len(domain), tuple(clique))
+
+
+@lru_cache(maxsize=16384)
+def _checked(attributes: int, clique: tuple[int, ...]) -> Clique:
+    # Remembered: a stream asks about the same few hundred cliques thousands of times a second.
     checked = tuple(int(i) for i in clique)
     if any(a >= b for a, b in pairwise(checked)):
         raise InputError(f"{checked} is not sorted or repeats an attribute", where="clique")
-    if checked and not 0 <= checked[0] <= checked[-1] < len(domain):
+    if checked and not 0 <= checked[0] <= checked[-1] < attributes:
         raise InputError(
             f"{checked} names an attribute that does not exist",
             where="clique",
-            allowed=f"0 to {len(domain) - 1}",
+            allowed=f"0 to {attributes - 1}",
         )
     return checked
 
@@ -219,11 +225,11 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     sep = np.array([domain.cells(s) for s, _, _ in listing], dtype=np.int64)
     res = np.array([domain.cells(r) for _, r, _ in listing], dtype=np.int64)
     parents = np.array([parent for _, _, parent in listing], dtype=np.int64)
-    cell_off = _offsets(sep * res)
+    cell_off = offsets(sep * res)
 
     def maps_to(sources: Ints, targets: Sequence[Clique]) -> tuple[Ints, NDArray[np.int32]]:
         lengths = np.where(sources >= 0, (sep * res)[sources], 0)
-        map_off = _offsets(lengths)
+        map_off = offsets(lengths)
         maps = np.empty(int(map_off[-1]), dtype=np.int32)
         target_off, flat = _ragged(targets)
         index_maps(axis_off, axes, sizes, sources, target_off, flat, map_off, maps)
@@ -231,7 +237,7 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
 
     map_off, maps = maps_to(parents, [s for s, _, _ in listing])
     arrays = TreeArrays(
-        parents, np.array(ends, dtype=np.int64), sep, res, cell_off, _offsets(sep),
+        parents, np.array(ends, dtype=np.int64), sep, res, cell_off, offsets(sep),
         axis_off, axes, np.array([len(s) for s, _, _ in listing], dtype=np.int64), map_off, maps, sizes,
     )  # fmt: skip
     owners: tuple[Clique, ...] = tuple((i,) for i in range(len(domain))) + cliques
@@ -243,7 +249,7 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
 
     holders = np.array([holder(owner) for owner in owners], dtype=np.int64)
     factor_map_off, factor_maps = maps_to(holders, owners)
-    table_off = _offsets(np.array([domain.cells(f) for f in owners], dtype=np.int64))
+    table_off = offsets(np.array([domain.cells(f) for f in owners], dtype=np.int64))
     starts, members = _ragged(owners)
     return JunctionTree(
         domain,
@@ -257,7 +263,8 @@ def _build(domain: Domain, cliques: tuple[Clique, ...]) -> JunctionTree:
     )
 
 
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def offsets(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of several blocks begins, one after the other, and where the last one ends."""
     out = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=out[1:])
     return out

@@ -175,3 +175,8 @@ def gaussian_magnitude(sigma_squared: Fraction, *, step: int = 1, folded: bool =
         yield (sums[-1][0] << bits) // whole_high, end
 
     return bounds
+
+
+def capped_float(value: Fraction) -> float:
+    """The nearest float; a rate beyond all floats counts as the largest."""
+    return float(min(value, Fraction(10**300)))

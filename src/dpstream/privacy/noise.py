@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, LimitError
+from dpstream.privacy._exact import capped_float
 from dpstream.privacy._inversion import Words
 from dpstream.privacy._samplers import CHUNK, sampler_of_gaussian, sampler_of_laplace
 from dpstream.privacy.budget import Budget, PureDP
@@ -43,12 +44,12 @@ class DiscreteLaplace:
     @property
     def variance(self) -> float:
         """``2 q / (1 - q)^2``."""
-        rate = _float(1 / self.scale)
+        rate = capped_float(1 / self.scale)
         return 2.0 * math.exp(-rate) / math.expm1(-rate) ** 2
 
     def pmf(self, k: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
         """Probability of ``k`` (a number, or an array of them), to floating-point accuracy."""
-        rate = _float(1 / self.scale)
+        rate = capped_float(1 / self.scale)
         value = math.tanh(rate / 2) * np.exp(-rate * np.abs(np.asarray(k, dtype=np.float64)))
         return float(value) if np.ndim(value) == 0 else value
 
@@ -155,11 +156,6 @@ def _parameter(value: object, name: str, maximum: int) -> Fraction:
             "the noise would be too large for 64-bit counts", where=name, allowed=f"up to {maximum:.0e}"
         )
     return Fraction(value)
-
-
-def _float(value: Fraction) -> float:
-    """The nearest float; a rate beyond all floats counts as the largest."""
-    return float(min(value, Fraction(10**300)))
 
 
 def _squares() -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpstream.errors import BudgetError, ConfigError
 from dpstream.privacy._coins import coins
-from dpstream.privacy._exact import exp_bounds
+from dpstream.privacy._exact import capped_float, exp_bounds
 from dpstream.privacy._inversion import WORD_BITS, Level, Words
 from dpstream.privacy.randomness import Randomness
 
@@ -227,7 +227,7 @@ def _small(top: NDArray[np.int64], bottom: NDArray[np.int64], factor: Fraction) 
     scale = int(bottom[best])
     # Five roundings. Where a tiny factor leaves the normal floats, exp(-x) is 1 to within any margin.
     with np.errstate(over="ignore"):
-        near = (gaps / bottom) * _float(factor / scale)
+        near = (gaps / bottom) * capped_float(factor / scale)
 
     def exact(i: int) -> Fraction:
         return Fraction(int(gaps[i]), int(bottom[i]) * scale) * factor
@@ -241,10 +241,6 @@ def _large(top: list[int], bottom: list[int], factor: Fraction) -> _Scores:
     exponents = [(best - score) * factor for score in scores]
     near = np.array([float(min(x, Fraction(_FAR))) for x in exponents])
     return _Scores(near, exponents.__getitem__)
-
-
-def _float(value: Fraction) -> float:
-    return float(min(value, Fraction(10**300)))
 
 
 def _integers(values: Integers) -> NDArray[np.int64] | NDArray[np.object_]:
