@@ -39,15 +39,18 @@ PUBLISHED = {
     ("Adult-ordered-bs-200", "dpstabs"): (0.0043, 0.0232),
     ("Adult-ordered-bs-200", "baseline"): (0.0060, 0.0302),
 }
-METHODS = ("dpstabs", "dpstabs-literal", "baseline")
+METHODS = ("dpstabs", "dpstabs-block", "dpstabs-literal", "baseline", "baseline-uniform")
 
 
 def recipe(method: str, workload: Workload, options: dict[str, Any]) -> DPStabs | Baseline:
     """A method by name, with options that override its defaults."""
-    if method == "baseline":
-        return Baseline(workload, MWEMPGM(**options))
+    if method.startswith("baseline"):
+        offline = MWEMPGM(**options) if options else None
+        return Baseline(workload, offline, prior="uniform" if method.endswith("-uniform") else "previous")
     if method == "dpstabs-literal":
-        options = {"past": "literal", "aggregate": "average", **options}
+        options = {"past": "literal", "aggregate": "average", "score": "mean", **options}
+    if method == "dpstabs-block":
+        options = {"counter": "block", **options}
     return DPStabs(workload, **options)
 
 
@@ -113,7 +116,7 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|",
     ]
     for (stream, method), results in groups.items():
-        paper = PUBLISHED.get((stream, method.removesuffix("-literal")), (float("nan"), float("nan")))
+        paper = PUBLISHED.get((stream, method.split("-")[0]), (float("nan"), float("nan")))
         cells = [stream, method]
         for key, published in zip(("AvgWE", "MaxWE"), paper, strict=True):
             values = [r[key] for r in results]

@@ -93,7 +93,7 @@ def transcript_loss(plan, codes, record, at):
     for number, (choice, _) in enumerate(asked):
         clique = plan.recipe.workload.cliques[choice]
         shift = np.zeros(DOMAIN.cells(clique), dtype=np.int64)
-        if number // plan.recipe.k == at:
+        if number // plan.recipe.rounds == at:
             shift[np.ravel_multi_index(record[list(clique)], DOMAIN.shape(clique))] = 1
         shifts.append(shift)
     LOG.script, LOG.asked = asked, []

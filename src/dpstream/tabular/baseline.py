@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -40,7 +40,8 @@ class Baseline:
 
     Args:
         workload: the marginals to preserve.
-        offline: the mechanism ``A``.
+        offline: the mechanism ``A``; None takes MWEM+PGM with four marginals (a batch is small), or fewer where there
+            are fewer.
         deletions: a public statement that the stream may delete records.
         prior: each run starts from the ``previous`` run's model (a released thing, so free of charge), or from the
             ``uniform`` distribution.
@@ -51,7 +52,7 @@ class Baseline:
     """
 
     workload: Workload
-    offline: OfflineMechanism = field(default_factory=MWEMPGM)
+    offline: OfflineMechanism | None = None
     deletions: bool = False
     prior: Prior = "previous"
 
@@ -64,7 +65,8 @@ class Baseline:
     ) -> BaselinePlan:
         """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
         budget, event = read_budget(epsilon, rho), event_unit(unit)
-        plan = self.offline.calibrate(self.workload, budget, event)
+        offline = self.offline or MWEMPGM(k=min(4, len(self.workload.cliques)))
+        plan = offline.calibrate(self.workload, budget, event)
         return BaselinePlan(self, plan, budget, event, check_horizon(horizon))
 
 

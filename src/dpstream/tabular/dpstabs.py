@@ -29,6 +29,9 @@ from dpstream.tabular.targets import Targets
 
 __all__ = ["DPStabs", "DPStabsPlan"]
 
+#: Workloads measured at a step where nothing else is said.
+DEFAULT_ROUNDS = 4
+
 Past = Literal["predicted", "literal"]
 Aggregate = Literal["last", "average"]
 
@@ -43,7 +46,8 @@ class DPStabs:
 
     Args:
         workload: the marginals to preserve.
-        k: workloads measured at every step, all different.
+        k: workloads measured at every step, all different. None takes four, or all where there are fewer: each
+            further one takes its share of the noise budget from the others.
         counter: a recipe or the name of one.
         score: how selection judges a workload, see ``Score``.
         aggregate: the release is the ``last`` of the step's models or the ``average`` of all ``k``.
@@ -60,7 +64,7 @@ class DPStabs:
     """
 
     workload: Workload
-    k: int = 4
+    k: int | None = None
     counter: Counter | str = "simple"
     score: ScoreName = "sum-cells"
     aggregate: Aggregate = "last"
@@ -72,7 +76,7 @@ class DPStabs:
 
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)
-        if isinstance(self.k, bool) or not 1 <= self.k <= count:
+        if self.k is not None and (isinstance(self.k, bool) or not 1 <= self.k <= count):
             raise ConfigError(
                 f"k = {self.k} does not fit a workload of {count} marginals",
                 where="mechanism",
@@ -95,6 +99,11 @@ class DPStabs:
         if self.iterations < 1 or self.max_cells < 1:
             raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
         check_each(self.workload, self.max_cells)
+
+    @property
+    def rounds(self) -> int:
+        """``k``, or its default for this workload."""
+        return min(DEFAULT_ROUNDS, len(self.workload.cliques)) if self.k is None else self.k
 
     def calibrate(
         self,
@@ -121,8 +130,8 @@ class DPStabs:
                 where="mechanism",
                 allowed="a counter for at least as many ticks as the horizon has steps",
             )
-        measure = budget.scaled((1 - self.select_share) / self.k)
-        select = budget.scaled(self.select_share / self.k)
+        measure = budget.scaled((1 - self.select_share) / self.rounds)
+        select = budget.scaled(self.select_share / self.rounds)
         return DPStabsPlan(self, budget, event, steps, recipe.calibrate(measure, event), Selector(select))
 
 
@@ -149,7 +158,7 @@ class DPStabsPlan(StreamPlan):
 
     def parts(self) -> tuple[Part, ...]:
         """What one event's batch costs: ``k`` selections and ``k`` counters."""
-        k = self.recipe.k
+        k = self.recipe.rounds
         return (
             Part("select", k, self.selector.budget, f"{self.selector.describe()}, score {self.recipe.score}"),
             Part("measure", k, self.counter.budget, self.counter.describe()),
@@ -159,7 +168,7 @@ class DPStabsPlan(StreamPlan):
         """All options, JSON-able."""
         return {
             "workload": self.recipe.workload.as_spec(),
-            "k": self.recipe.k,
+            "k": self.recipe.rounds,
             "counter": self.counter.describe(),
             "score": self.recipe.score,
             "aggregate": self.recipe.aggregate,
@@ -239,7 +248,7 @@ class _Step:
         state = self.state
         state.step += 1
         reading = _Literal(self) if self.recipe.past == "literal" else _Predicted(self)
-        for _ in range(self.recipe.k):
+        for _ in range(self.recipe.rounds):
             # Public: what was measured at this step must fit into one model.
             allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
             if not allowed:

@@ -19,6 +19,8 @@ __all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models
 
 def average_marginals(models: Sequence[Model], cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
     """Marginals of the equal mixture of some models."""
+    if len(models) == 1:
+        return models[0].marginals(cliques)
     parts = [model.marginals(cliques) for model in models]
     return [np.mean(columns, axis=0) for columns in zip(*parts, strict=True)]
 
