@@ -89,11 +89,11 @@ def faulty(at: int | None, fault: Fault) -> Iterator[list[str]]:
 class PublishFirst(Stream):
     """The wrong order, as a negative control: the world sees a release before it is committed."""
 
-    def _commit_and_publish(self, prepared: Prepared) -> None:
+    def _commit_and_publish(self, prepared: Prepared, state: object) -> None:
         assert self._sink is not None
         step = prepared.reservation.step
         self._sink.publish(step, {**prepared.files, "manifest.json": prepared.manifest})
-        super()._commit_and_publish(prepared)
+        super()._commit_and_publish(prepared, state)
 
 
 def run_stream(home: Path, *, seeded: bool, keep: int | str = "all", wrong_order: bool = False) -> None:

@@ -299,7 +299,12 @@ class Store:
         digest = hashlib.sha256(prepared.manifest).hexdigest()
         columns = (step, held.batch_id, held.content, prepared.manifest, digest, flag)
         seal = self._seal(self._last_seal, *columns, prepared.definition, prepared.spent, parts)
-        with self._transaction() as db:
+
+        def remember() -> None:
+            self.last_step, self._last_seal = step, seal
+            self.used_test_seed |= prepared.test_seed
+
+        with self._transaction(remember) as db:
             db.execute(
                 "INSERT INTO ledger VALUES (?, ?, ?, ?)", (step, prepared.definition, prepared.spent, parts)
             )
@@ -319,8 +324,6 @@ class Store:
             db.execute("DELETE FROM reservation")
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
-        self.last_step, self._last_seal = step, seal
-        self.used_test_seed |= prepared.test_seed
 
     def _expire(self, db: sqlite3.Connection, through: int) -> None:
         db.execute(
@@ -365,20 +368,24 @@ class Store:
             yield self._db
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, then: Callable[[], None] | None = None) -> Iterator[sqlite3.Connection]:
+        """One transaction; ``then`` (what memory knows of it) belongs to the commit: interrupted in
+        between, the object refuses further use."""
         with sqlite_errors(self._directory.database):
             db = self._db
-            db.execute("BEGIN IMMEDIATE")
             try:
+                db.execute("BEGIN IMMEDIATE")
                 yield db
+                self._broken = "a commit was interrupted; whether it took effect is unknown"
+                durable.commit(db)
+                if then is not None:
+                    then()
+                self._broken = None
             except BaseException:
-                # Nothing was committed: SQLite may have rolled back by itself (a full disk).
-                if db.in_transaction:
+                # Before the commit nothing took effect: SQLite may have rolled back by itself (a full disk).
+                if self._broken is None and db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
-            self._broken = "a commit was interrupted; whether it took effect is unknown"
-            durable.commit(db)
-            self._broken = None
 
     def _genesis_seal(self) -> bytes:
         pinned = {key: value.hex() for key, value in self.meta.items()}

@@ -148,6 +148,7 @@ class Stream:
         self._sink = sink
         self._policy = policy
         self._process = os.getpid()
+        #: The committed state; None while a step is under way, and after one that failed.
         self._state: Any = None
         self._facts = plan_facts(plan, schema, name)
         self._plan_hash = plan_hash(self._facts)
@@ -155,7 +156,7 @@ class Stream:
         self._store = Store(path, self._facts, self._genesis)
         try:
             self._stream_id = self._store.meta["stream_id"].hex()
-            self._load_state()
+            self._state = self._stored_state()
             self._check_sink()
             self._publish_pending()
         except BaseException:
@@ -236,7 +237,12 @@ class Stream:
         if known is not None:
             return self._repeated(known, content)
         reservation = self._reserve(batch_id, content)
-        self._commit_and_publish(self._compute(reservation, encoded, period))
+        # The state is in the object only while it is the committed one: whatever stops the step, at whatever
+        # point, the next one reads the store again.
+        state, self._state = self._state, None
+        if state is None:
+            state = self._stored_state()
+        self._commit_and_publish(self._compute(reservation, state, encoded, period), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -285,22 +291,23 @@ class Stream:
             )
         return wanted
 
-    def _compute(self, reservation: Reservation, encoded: EncodedBatch, period: str | None) -> Prepared:
-        """The whole result in memory; on failure the stream stands where it stood before."""
+    def _compute(
+        self, reservation: Reservation, state: Any, encoded: EncodedBatch, period: str | None
+    ) -> Prepared:
+        """The whole result in memory; ``state`` is advanced."""
         done = False
         try:
-            if self._state is None:
-                self._load_state()
-            synthesis = self._plan.step(self._state, encoded, self._randomness)
-            prepared = self._prepare(reservation, synthesis, period)
+            synthesis = self._plan.step(state, encoded, self._randomness)
+            prepared = self._prepare(reservation, state, synthesis, period)
             done = True
             return prepared
         finally:
             if not done:
-                self._state = None
                 self._store.release_reservation()
 
-    def _prepare(self, reservation: Reservation, synthesis: Synthesis, period: str | None) -> Prepared:
+    def _prepare(
+        self, reservation: Reservation, state: Any, synthesis: Synthesis, period: str | None
+    ) -> Prepared:
         seed = int(self._randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
         rows = min(max(0, round(synthesis.total)), self._policy.max_rows)
         files: dict[str, bytes] = {}
@@ -313,7 +320,7 @@ class Stream:
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(spent_per_step(self._plan)),
             parts=canonical_json(self._facts["parts"]),
-            state=container.dump(self._plan.pack_state(self._state)),
+            state=container.dump(self._plan.pack_state(state)),
             synthesis=container.dump(synthesis.pack()),
             manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
             files=files,
@@ -322,9 +329,10 @@ class Stream:
             keep=self._policy.keep,
         )
 
-    def _commit_and_publish(self, prepared: Prepared) -> None:
+    def _commit_and_publish(self, prepared: Prepared, state: Any) -> None:
         """The order that the guarantee rests on: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
+        self._state = state
         self._store.write_head()
         _log.info("step %d: committed", prepared.reservation.step)
         self._publish_pending()
@@ -394,9 +402,9 @@ class Stream:
         stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
         return stream_id, container.dump(self._plan.pack_state(self._plan.start()))
 
-    def _load_state(self) -> None:
+    def _stored_state(self) -> Any:
         packed = container.load(self._store.state(), where=f"{self.path} (state)")
-        self._state = self._plan.unpack_state(packed)
+        return self._plan.unpack_state(packed)
 
     def _repeated(self, known: Step, content: bytes) -> Release:
         if known.content != content:
