@@ -154,6 +154,20 @@ def test_the_literal_remainder_books_the_models_answer():
                 )
 
 
+def test_what_is_measured_at_every_step_carries_its_error():
+    plan = DPStabs(PAIRS, k=6).calibrate(epsilon="1")
+    state = plan.start()
+    for batch in batches(3):
+        synthesis = plan.step(state, batch, Randomness.system())
+    assert synthesis.marginal((0, 1)).standard_error == pytest.approx(plan.counter.variance(3) ** 0.5)
+    some = DPStabs(PAIRS, k=1).calibrate(epsilon="1")
+    state = some.start()
+    for batch in batches(8):
+        synthesis = some.step(state, batch, Randomness.system())
+    blank = [q for q in PAIRS.cliques if synthesis.marginal(q).standard_error is None]
+    assert len(blank) >= 5
+
+
 def test_the_noise_of_a_step_is_what_the_plan_says():
     plan = DPStabs(PAIRS, k=3, select_share="1/2").calibrate(epsilon="1")
     select, measure = plan.parts()

@@ -204,9 +204,10 @@ class DPStabsPlan(StreamPlan):
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step of Algorithm 3."""
         _Step(self, state, batch, randomness).run()
-        if self.recipe.past == "literal":
-            return ModelSynthesis(state.models, state.total)
-        return ModelSynthesis(state.models, state.total)
+        # Only what was measured at every step has an error that public noise scales tell.
+        always = np.flatnonzero(state.ticks == state.step)
+        errors = {self.cells.cliques[i]: self._targets.variance(state.step) ** 0.5 for i in always}
+        return ModelSynthesis(state.models, state.total, errors)
 
     def pack_state(self, state: DPStabsState) -> Packed:
         """The whole state; it holds private sums."""
