@@ -157,15 +157,16 @@ def test_frames_of_every_kind_are_the_same_batch(tmp_path: Path) -> None:
             assert stream.step(Batch(other), "a").step == 1
 
 
-def test_a_failing_mechanism_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_mechanism_that_fails_before_it_draws_leaves_everything_as_it_was(tmp_path: Path) -> None:
     class Failing(ToyPlan):
         fail = False
 
         def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
-            synthesis = super().step(state, batch, randomness)
+            state.true += 1
             if Failing.fail:
                 raise LimitError("a sum would pass 64 bits", where="counter")
-            return synthesis
+            state.true -= 1
+            return super().step(state, batch, randomness)
 
     with start(tmp_path, plan=Failing()) as stream:
         stream.step(batch(1), "a")
@@ -174,13 +175,51 @@ def test_a_failing_mechanism_leaves_everything_as_it_was(tmp_path: Path) -> None
             stream.step(batch(2), "b")
         Failing.fail = False
         assert stream.last_step == 1
+        assert read_status(tmp_path / "state").reserved is None
         release = stream.step(batch(3), "b")  # other records: nothing was kept of the failure
-        db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-        assert db.execute("SELECT count(*) FROM reservation").fetchone() == (0,)
-        db.close()
-        counted = stream._state.true.sum()
-        assert counted == 80, "the half-done step was not counted twice"
+        assert stream._state.true.sum() == 80, "the half-done step was not counted twice"
         assert release.step == 2
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_mechanism_that_fails_after_it_drew_waits_for_a_decision(tmp_path: Path, reopen: bool) -> None:
+    """Silent repetition until the draw is right would be selection on private draws."""
+    draws = 0
+
+    class Picky(ToyPlan):
+        fail = False
+
+        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
+            nonlocal draws
+            draws += 1
+            synthesis = super().step(state, batch, randomness)
+            if Picky.fail:
+                raise ArithmeticError("the counts are 17, 4 and 99")
+            return synthesis
+
+    stream = start(tmp_path, plan=Picky())
+    stream.step(batch(1), "a")
+    Picky.fail = True
+    with pytest.raises(ArithmeticError):
+        stream.step(batch(2), "b")
+    Picky.fail = False
+    if reopen:
+        stream.close()
+        stream = start(tmp_path, plan=Picky())
+    for records, name in ((batch(2), "b"), (batch(3), "b"), (batch(3), "c")):
+        with pytest.raises(StepError, match="stopped with ArithmeticError after noise was drawn") as caught:
+            stream.step(records, name)
+        assert "discard-reserved" in str(caught.value)
+    assert draws == 2, "nothing was drawn again"
+    status = read_status(tmp_path / "state")
+    assert (status.reserved, status.failed) == (2, "ArithmeticError")
+    assert b"counts are" not in (tmp_path / "state" / "stream.sqlite").read_bytes()
+    assert stream.step(batch(1), "a").step == 1, "a repetition is still answered"
+    stream.discard_reservation()
+    assert read_status(tmp_path / "state").failed is None
+    assert stream.step(batch(2), "b").step == 2
+    assert (stream._state.step, stream._state.true.sum()) == (2, 77)
+    stream.close()
 
 
 def test_horizon_is_enforced_before_anything_is_reserved(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ __all__ = ["command"]
     help="Do not compare released steps with the data; begin after the last one.",
 )
 @click.option(
-    "--discard-reserved", is_flag=True, help="Give up a step that was begun before a crash on other records."
+    "--discard-reserved",
+    is_flag=True,
+    help="Give up a step that was begun before a crash on other records, or that failed after drawing noise.",
 )
 @click.option(
     "--test-seed",

@@ -57,6 +57,7 @@ def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]
         "horizon": plan.horizon,
         "steps_left": plan.horizon,
         "begun": None,
+        "failed": None,
         "unpublished": [],
         "made_with_test_seed": False,
         "same_plan": True,
@@ -70,6 +71,7 @@ def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]
             "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
             "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
             "begun": stored.reserved,
+            "failed": stored.failed,
             "unpublished": list(stored.unpublished),
             "made_with_test_seed": stored.made_with_test_seed,
             "same_plan": _same_plan(config, stored.plan),
@@ -103,7 +105,12 @@ def _print(facts: dict[str, Any]) -> None:
     click.echo(f"protected: {facts['protects']}")
     if facts["steps_left"] is not None:
         click.echo(f"steps left: {facts['steps_left']}")
-    if facts["begun"] is not None:
+    if facts["failed"] is not None:
+        click.echo(
+            f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: find the cause, "
+            "then run --discard-reserved"
+        )
+    elif facts["begun"] is not None:
         click.echo(f"step {facts['begun']} was begun: a run is at it, or the next run takes it")
     if facts["unpublished"]:
         click.echo("committed steps wait to be published: the next run does it")

@@ -26,11 +26,8 @@ __all__ = [
     "verify_structure",
 ]
 
-#: 1: first format (0.1).
-FORMAT = 1
-
-#: ``MIGRATIONS[n]`` turns format n into n + 1, inside one transaction.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+#: 1: first format. 2: failed attempts, and how far the source was read.
+FORMAT = 2
 
 _APPLICATION_ID = 0x64707374  # "dpst"
 _FULL = 2
@@ -58,6 +55,26 @@ CREATE TABLE state (
   id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, packed BLOB NOT NULL
 ) STRICT;
 """
+# ``decided``: the owner has said that the step may be tried again.
+_TABLES_2 = """
+CREATE TABLE failures (
+  id INTEGER PRIMARY KEY, step INTEGER NOT NULL, batch_id TEXT NOT NULL, kind TEXT NOT NULL,
+  decided INTEGER NOT NULL
+) STRICT;
+CREATE TABLE position (
+  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, source TEXT NOT NULL
+) STRICT;
+"""
+
+
+def _run(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+#: ``MIGRATIONS[n]`` turns format n into n + 1, inside one transaction.
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: lambda db: _run(db, _TABLES_2)}
 
 
 @contextmanager
@@ -124,9 +141,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """All tables of the current format, inside the caller's transaction."""
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
-    for statement in _TABLES.split(";"):
-        if statement.strip():
-            connection.execute(statement)
+    _run(connection, _TABLES + _TABLES_2)
 
 
 def verify_structure(connection: sqlite3.Connection, path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +18,7 @@ __all__ = ["StreamStatus", "read_status"]
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """Where a stream stands. Everything but ``reserved`` is public.
+    """Where a stream stands. Everything but ``reserved`` and ``failed`` is public.
 
     Attributes:
         plan: the facts that the stream is pinned to (mechanism, options, budget, unit, schema).
@@ -25,6 +26,8 @@ class StreamStatus:
         spent: the largest step's cost, exact: what all releases together cost one unit.
         unpublished: committed steps whose files are not in place yet.
         reserved: a step that was begun and not committed (running now, or stopped).
+        failed: the exception that stopped the reserved step after it had drawn noise; it waits for the
+            owner's decision (``Stream.discard_reservation``).
         made_with_test_seed: some step used predictable noise.
     """
 
@@ -33,6 +36,7 @@ class StreamStatus:
     spent: Fraction
     unpublished: tuple[int, ...]
     reserved: int | None
+    failed: str | None
     made_with_test_seed: bool
 
 
@@ -56,6 +60,7 @@ def read_status(path: str | Path) -> StreamStatus:
             pending = connection.execute("SELECT step FROM steps WHERE publication = 'pending' ORDER BY step")
             unpublished = tuple(step for (step,) in pending)
             reserved = connection.execute("SELECT step FROM reservation").fetchone()
+            failed = _failed(connection)
             (seeded,) = connection.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
             facts = json.loads(plan[0])
     except (ValueError, TypeError):
@@ -68,5 +73,13 @@ def read_status(path: str | Path) -> StreamStatus:
         spent=max(spent, default=Fraction(0)),
         unpublished=unpublished,
         reserved=None if reserved is None else reserved[0],
+        failed=failed,
         made_with_test_seed=bool(seeded),
     )
+
+
+def _failed(connection: sqlite3.Connection) -> str | None:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'failures'").fetchone():
+        return None  # written in the first format, and not opened since
+    row = connection.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
+    return None if row is None else str(row[0])

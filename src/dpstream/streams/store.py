@@ -219,6 +219,12 @@ class Store:
             row = db.execute("SELECT step, batch_id, content FROM reservation").fetchone()
         return None if row is None else Reservation(*row)
 
+    def undecided_failure(self) -> str | None:
+        """What kind of exception stopped the reserved step after noise was drawn, until that is decided."""
+        with self._reading() as db:
+            row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
+        return None if row is None else str(row[0])
+
     def find(self, *, step: int | None = None, batch_id: str | None = None) -> Step | None:
         """One committed step."""
         with self._reading() as db:
@@ -286,9 +292,18 @@ class Store:
             )
 
     def release_reservation(self) -> None:
-        """Forget an intent whose result never left the process."""
+        """Forget an intent whose result never left the process; failed attempts at it count as decided."""
         with self._transaction() as db:
+            db.execute("UPDATE failures SET decided = 1")
             db.execute("DELETE FROM reservation")
+
+    def record_failure(self, reservation: Reservation, kind: str) -> None:
+        """Note that an attempt failed after noise was drawn; the intent stays until somebody decides."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO failures (step, batch_id, kind, decided) VALUES (?, ?, ?, 0)",
+                (reservation.step, reservation.batch_id, kind),
+            )
 
     def commit_step(self, prepared: Prepared) -> None:
         """Spend, state, batch id and release in one transaction."""

@@ -23,6 +23,7 @@ from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spe
 from dpstream.streams.manifest import Facts, build_manifest, catalogue_bytes, pretty_json
 from dpstream.streams.release import Release, draw_table
 from dpstream.streams.store import Prepared, Reservation, Step, Store
+from dpstream.streams.watched import WatchedRandomness
 
 if TYPE_CHECKING:
     from dpstream.privacy.budget import Budget
@@ -148,6 +149,8 @@ class Stream:
         self._sink = sink
         self._policy = policy
         self._process = os.getpid()
+        #: The exception of a failed attempt at the next step, until its owner decides.
+        self._undecided: str | None = None
         #: The committed state; None while a step is under way, and after one that failed.
         self._state: Any = None
         self._facts = plan_facts(plan, schema, name)
@@ -157,6 +160,7 @@ class Stream:
         try:
             self._stream_id = self._store.meta["stream_id"].hex()
             self._state = self._stored_state()
+            self._undecided = self._store.undecided_failure()
             self._check_sink()
             self._publish_pending()
         except BaseException:
@@ -220,7 +224,7 @@ class Stream:
         Errors:
             DataError, SchemaError: the records do not fit; nothing was spent.
             StepError: the id was used for other records; or a step was reserved before a crash for another
-                batch (see ``discard_reservation``).
+                batch, or failed after it had drawn noise (see ``discard_reservation``).
             HorizonError: the plan pays for no further step.
             StoreError: the disk failed. If the step was committed, it is published on the next call or open.
 
@@ -254,9 +258,14 @@ class Stream:
         Nothing of it left the process (releases leave only after the commit), so nothing was spent. It is
         not done silently, because a batch that reads differently after a crash is usually a source that
         is not stable, and that is the owner's to decide.
+
+        The same call allows another attempt at a step whose mechanism failed after it had drawn noise. That
+        it failed may depend on the noise and the records: who saw it has seen an output that no
+        guarantee accounts for (docs/guide/durability.md).
         """
         self._check_process()
         self._store.release_reservation()
+        self._undecided = None
 
     def close(self) -> None:
         """Give up the state directory. Leaves nothing half done."""
@@ -276,6 +285,14 @@ class Stream:
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
             raise HorizonError(f"the plan pays for {horizon} steps and all are done", where=f"step {step}")
+        if self._undecided is not None:
+            raise StepError(
+                f"step {step} stopped with {self._undecided} after noise was drawn for it; whether it stops "
+                "may depend on that noise, so it is not drawn again before you decide",
+                where=f"batch {batch_id!r}",
+                allowed="discard_reservation() or run --discard-reserved, once the cause is found; each "
+                "repetition shows readers that the one before stopped",
+            )
         wanted = Reservation(step, batch_id, content)
         held = self._store.reservation()
         if held is None:
@@ -295,25 +312,34 @@ class Stream:
         self, reservation: Reservation, state: Any, encoded: EncodedBatch, period: str | None
     ) -> Prepared:
         """The whole result in memory; ``state`` is advanced."""
-        done = False
+        randomness = WatchedRandomness(self._randomness)
         try:
-            synthesis = self._plan.step(state, encoded, self._randomness)
-            prepared = self._prepare(reservation, state, synthesis, period)
-            done = True
-            return prepared
-        finally:
-            if not done:
+            synthesis = self._plan.step(state, encoded, randomness)
+            return self._prepare(reservation, state, synthesis, period, randomness)
+        except BaseException as error:
+            if not randomness.used:
                 self._store.release_reservation()
+            elif isinstance(error, Exception):
+                # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
+                # second one. An interrupt comes from outside, like a crash.
+                self._undecided = type(error).__name__
+                self._store.record_failure(reservation, self._undecided)
+            raise
 
     def _prepare(
-        self, reservation: Reservation, state: Any, synthesis: Synthesis, period: str | None
+        self,
+        reservation: Reservation,
+        state: Any,
+        synthesis: Synthesis,
+        period: str | None,
+        randomness: Randomness,
     ) -> Prepared:
-        seed = int(self._randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
+        seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
         rows = min(max(0, round(synthesis.total)), self._policy.max_rows)
         files: dict[str, bytes] = {}
         if self._sink is not None:
             files = self._sink.render(draw_table(synthesis, self._schema, rows, seed))
-        test_seed = not self._randomness.secure or self._store.used_test_seed
+        test_seed = not randomness.secure or self._store.used_test_seed
         facts = Facts(reservation.step, period, synthesis.total, rows, seed, files, test_seed)
         return Prepared(
             reservation=reservation,
