@@ -28,7 +28,8 @@ def test_defaults_and_their_reasons(tmp_path: Path) -> None:
     config = load(tmp_path)
     plan = config.plan()
     assert isinstance(plan, DPStabsPlan)
-    assert plan.recipe == DPStabs(plan.recipe.workload)
+    assert plan.recipe == DPStabs(plan.recipe.workload, k=3)
+    assert plan.recipe.rounds == DPStabs(plan.recipe.workload).rounds
     assert (config.unit, config.budget.budget, config.budget.horizon) == (Event(), PureDP.of(1), None)
     assert (config.output.dir, config.state_dir) == (tmp_path / "releases", tmp_path / "state")
     noted = {(used.section, used.key): used for used in config.used}
@@ -46,7 +47,8 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     mechanism = keys_of("mechanism")
     for name, kind in (("dpstabs", DPStabs), ("baseline", MWEMPGM)):
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
-        assert fields == {item.name for item in dataclasses.fields(kind)} | {"workload"}
+        own = {"prior"} if kind is MWEMPGM else set()
+        assert fields == {item.name for item in dataclasses.fields(kind)} | {"workload"} | own
         used = {
             u.key: u for u in load(tmp_path, mechanism=f'name = "{name}"').used if u.section == "mechanism"
         }
@@ -72,6 +74,7 @@ counter = "tree"
 score = "sum-noise"
 aggregate = "average"
 past = "literal"
+prior_weight = 2
 select_share = 0.1
 iterations = 7
 max_cells = 99
@@ -82,6 +85,7 @@ max_cells = 99
     assert isinstance(plan, DPStabsPlan)
     recipe = plan.recipe
     assert (recipe.k, recipe.score, recipe.aggregate, recipe.past) == (2, "sum-noise", "average", "literal")
+    assert recipe.prior_weight == 2.0
     assert (recipe.select_share, recipe.iterations, recipe.max_cells) == (Fraction(1, 10), 7, 99)
     assert recipe.workload.weights == (Fraction(1), Fraction(1, 2))
     assert (plan.budget, plan.horizon, plan.counter.horizon) == (ZCDP(Fraction(1, 3)), 12, 12)
@@ -90,13 +94,18 @@ max_cells = 99
 @pytest.mark.parametrize("op", [False, True])
 def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, op: bool) -> None:
     source = DEFAULTS["source"] + ('\nop_column = "op"' if op else "")
-    config = load(tmp_path, source=source, mechanism='name = "baseline"\nmeasure_share = "2/3"')
+    config = load(
+        tmp_path, source=source, mechanism='name = "baseline"\nmeasure_share = "2/3"\nprior = "uniform"'
+    )
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
     assert iterations.reason == "each of its fits starts anew"
     assert plan.recipe == Baseline(
-        plan.recipe.workload, offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)), deletions=op
+        plan.recipe.workload,
+        offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)),
+        deletions=op,
+        prior="uniform",
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 from dpstream.counters import COUNTER_NAMES
-from dpstream.tabular import MWEMPGM, DPStabs
+from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular.dpstabs import DEFAULT_ROUNDS
 
 __all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
 
@@ -29,9 +30,9 @@ def _default(name: str) -> str:
     return values[0] if len(set(values)) == 1 else f"{values[0]} (baseline: {values[1]})"
 
 
-def _choices(name: str) -> str:
-    """The words that an option of DP-STabS takes."""
-    return ", ".join(get_args(get_type_hints(DPStabs)[name]))
+def _choices(name: str, kind: type[Any] = DPStabs) -> str:
+    """The words that an option of a mechanism takes."""
+    return ", ".join(get_args(get_type_hints(kind)[name]))
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,8 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "k",
         "1 to the number of marginals",
-        f"{recipe_defaults(DPStabs)['k']}, or all marginals if fewer (baseline: the number of columns)",
-        "few with little noise beat many with much noise (baseline: a tree over all columns needs as many)",
+        f"{DEFAULT_ROUNDS}, or all marginals if fewer",
+        "each further one takes its share of the noise budget from the others",
         "Marginals measured at every step.",
         _BOTH,
     ),
@@ -216,7 +217,7 @@ KEYS: tuple[Key, ...] = (
         "score",
         _choices("score"),
         _default("score"),
-        "an error per cell does not favour tables with many cells",
+        "errors are summed over a marginal's cells, less what noise alone would make of them",
         "How a selection judges what a marginal would gain.",
         _BOTH,
     ),
@@ -234,18 +235,27 @@ KEYS: tuple[Key, ...] = (
         "past",
         _choices("past"),
         _default("past"),
-        "earlier measurements stay in the fit, weighted by their noise",
-        "What stands for the steps at which a marginal was not measured; `literal` is as published.",
+        "a model of the current batches knows more about this step than the whole table does",
+        "What is booked for a marginal at a step that did not measure it; `literal` is as published.",
         _DPSTABS,
     ),
     Key(
         "mechanism",
-        "candidates",
-        _choices("candidates"),
-        _default("candidates"),
-        "measuring again what the model holds sharpens it; every few steps all marginals compete",
-        "Which marginals a selection may choose from, by public rules: `all`, or mostly those in the model.",
-        _DPSTABS,
+        "prior",
+        _choices("prior", Baseline),
+        str(recipe_defaults(Baseline)["prior"]),
+        "a batch looks about like the batch before it, and its model is released already",
+        "Where each run starts: from the previous run's model, or from the uniform distribution.",
+        _BASELINE,
+    ),
+    Key(
+        "mechanism",
+        "prior_weight",
+        "a number from 0 to 100",
+        _default("prior_weight"),
+        "a little: enough to steady a small batch, too little to hide that the stream changes",
+        "How much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn from them).",
+        _BOTH,
     ),
     Key(
         "mechanism",

@@ -162,6 +162,18 @@ class Section:
         self.note(key, str(number), default=False)
         return number
 
+    def number(self, key: str, default: float) -> float:
+        """A decimal number from 0; its upper end is for the part that takes it."""
+        if key not in self.table:
+            self.note(key, str(default), default=True)
+            return default
+        value = self.table[key]
+        number = _exact(value)
+        if number is None or number > 10**6:
+            raise self.wrong(key, f"{shown(value)} cannot be used")
+        self.note(key, str(value), default=False)
+        return float(number)
+
     def amount(self, key: str, read: Callable[[Any], Any]) -> Any:
         """A privacy amount, read by ``read``, whose errors are told where in the file they are."""
         from dpstream.errors import DpstreamError

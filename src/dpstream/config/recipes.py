@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from dpstream.config.keys import recipe_defaults
 from dpstream.config.reader import Section, shown
@@ -12,6 +12,8 @@ from dpstream.counters import COUNTER_NAMES
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular.baseline import Prior
+from dpstream.tabular.dpstabs import DEFAULT_ROUNDS
 
 __all__ = ["Recipe", "read_recipe"]
 
@@ -49,23 +51,23 @@ def _workload(section: Section, domain: Domain) -> Workload:
 
 
 def _dpstabs(section: Section, workload: Workload) -> DPStabs:
-    default = min(int(recipe_defaults(DPStabs)["k"]), len(workload))
-    options = {"k": _k(section, workload, default), **_options(section, DPStabs)}
+    options = {"k": _k(section, workload), **_options(section, DPStabs)}
     with located(section.place()):
         return DPStabs(workload, **options)
 
 
 def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline:
-    default = min(len(workload.domain), len(workload))
-    options = {"k": _k(section, workload, default), **_options(section, MWEMPGM)}
+    options = {"k": _k(section, workload), **_options(section, MWEMPGM)}
+    default = recipe_defaults(Baseline)["prior"]
+    prior = cast(Prior, section.choice("prior", get_args(Prior), default))
     with located(section.place()):
-        return Baseline(workload, offline=MWEMPGM(**options), deletions=deletions)
+        return Baseline(workload, offline=MWEMPGM(**options), deletions=deletions, prior=prior)
 
 
-def _k(section: Section, workload: Workload, default: int) -> int:
+def _k(section: Section, workload: Workload) -> int:
     """``k``, whose default depends on the workload."""
     most = len(workload)
-    value = section.raw("k") if section.has("k") else default
+    value = section.raw("k") if section.has("k") else min(DEFAULT_ROUNDS, most)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         what = f"{shown(value)} does not fit a workload of {most} marginals"
         raise section.wrong("k", what, f"1 to {most}")
@@ -90,4 +92,6 @@ def _option(section: Section, name: str, hint: Any, default: Any) -> Any:
         return section.choice(name, get_args(hint), default)
     if hint is Fraction:
         return section.share(name, default)
+    if hint is float:
+        return section.number(name, default)
     return section.count(name, default)

@@ -56,7 +56,9 @@ def encode_batch(batch: Batch, schema: Schema) -> tuple[EncodedBatch, Codes, Cod
         raise DataError(f"a {type(batch).__name__} is not a batch", where="step", allowed="dpstream.Batch")
     inserts = _codes(batch.inserts, schema, "inserts")
     deletes = _codes(batch.deletes, schema, "deletes")
-    return EncodedBatch(schema.domain, inserts, deletes), inserts, deletes
+    # "None" and "no rows" differ: a source without deletions declares none, whatever the step holds.
+    declared = None if batch.deletes is None else deletes
+    return EncodedBatch(schema.domain, inserts, declared), inserts, deletes
 
 
 def _codes(frame: Any, schema: Schema, where: str) -> Codes:
