@@ -136,6 +136,31 @@ def test_a_generous_budget_finds_the_truth(recipe):
         assert np.abs(real - made).sum() / records < 0.1
 
 
+@pytest.mark.parametrize(
+    "recipe", [DPStabs(PAIRS, k=1), DPStabs(PAIRS, k=1, past="literal"), Baseline(PAIRS, MWEMPGM(k=1))]
+)
+def test_the_largest_budget_has_noise_too_small_to_weigh(recipe):
+    plan = recipe.calibrate(epsilon=1000)
+    state = plan.start()
+    for batch in batches(3, deletes=False):
+        assert plan.step(state, batch, Randomness.system()).total == pytest.approx(30 * state.step, abs=1)
+
+
+def test_a_stream_that_shrinks():
+    """Half of the records leave again, those with a = 1: the released table forgets them."""
+    plan = DPStabs(PAIRS, k=6).calibrate(epsilon="200")
+    state, generator = plan.start(), np.random.default_rng(4)
+    codes = np.column_stack([generator.integers(0, s, size=2000) for s in DOMAIN.sizes]).astype(np.int32)
+    nothing = codes[:0]
+    for part in np.array_split(codes, 5):
+        plan.step(state, EncodedBatch(DOMAIN, part), Randomness.system())
+    for part in np.array_split(codes[codes[:, 0] == 1], 4):
+        synthesis = plan.step(state, EncodedBatch(DOMAIN, nothing, part), Randomness.system())
+    staying = (codes[:, 0] == 0).sum()
+    assert synthesis.total == pytest.approx(staying, abs=30)
+    assert synthesis.marginals([(0,)])[0] == pytest.approx([staying, 0], abs=60)
+
+
 def test_the_literal_remainder_books_the_models_answer():
     """Where a workload was not measured, C_i + r_i is the release's own answer; where it was, r_i stays."""
     plan = DPStabs(PAIRS, k=2, past="literal").calibrate(epsilon="2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -346,11 +346,15 @@ class _Predicted:
         return self.current * self.step.predicted
 
     def fit(self) -> None:
-        """The batch as measured so far, as if drawn from what recent batches looked like."""
+        """The batch as measured so far, as if drawn from what recent batches looked like.
+
+        Where deletes prevail, it is the leaving records that have a distribution.
+        """
+        sign = 1.0 if self.step.arrivals >= 0.0 else -1.0
         self.batch = fit(
             self.plan.domain,
-            self.step.increments,
-            total=max(self.step.arrivals, 1.0),
+            [replace(gain, values=sign * gain.values) for gain in self.step.increments],
+            total=max(abs(self.step.arrivals), 1.0),
             warm=self.prior,
             iterations=self.plan.recipe.iterations,
             max_cells=self.plan.recipe.max_cells,

@@ -21,6 +21,7 @@ from dpstream.tabular.cells import Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import check_prior_weight
 from dpstream.tabular.selection import Selector
+from dpstream.tabular.targets import LEAST_VARIANCE
 
 __all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan"]
 
@@ -203,7 +204,8 @@ class MWEMPGMPlan(OfflinePlan):
             taken.append(chosen)
             noise = randomness.draw(self.noise, int(cells.sizes[chosen]))
             values = (counts[chosen] + noise).astype(np.float64)
-            measured.append(Measurement(cells.cliques[chosen], values, self.noise.variance))
+            variance = max(self.noise.variance, LEAST_VARIANCE)
+            measured.append(Measurement(cells.cliques[chosen], values, variance))
             total = estimate_total(measured)[0] if public_total is None else public_total
             model = fit(
                 domain,

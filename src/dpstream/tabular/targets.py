@@ -15,7 +15,10 @@ from dpstream.tabular.cells import Cells
 from dpstream.tabular.limits import within
 from dpstream.tabular.state import DPStabsState
 
-__all__ = ["Targets"]
+__all__ = ["LEAST_VARIANCE", "Targets"]
+
+#: At huge budgets the noise's variance is below what floating point can weigh; as good as exact.
+LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Targets:
         """
         now = self.variance(ticks)
         before = self.variance(ticks - 1) if ticks > 1 else 0.0
-        return now - before if self.counter.name == "simple" else now + before
+        return max(now - before, LEAST_VARIANCE) if self.counter.name == "simple" else now + before
 
     def variance(self, ticks: int) -> float:
         """The counter's variance after some ticks, remembered: every fit asks for many."""
@@ -42,7 +45,7 @@ class Targets:
         if known is None:
             if len(self._variances) > 10_000:
                 self._variances.clear()
-            known = self._variances[ticks] = self.counter.variance(ticks)
+            known = self._variances[ticks] = max(self.counter.variance(ticks), LEAST_VARIANCE)
         return known
 
     @cached_property
