@@ -39,6 +39,7 @@ PUBLISHED = {
     ("Adult-ordered-bs-200", "dpstabs"): (0.0043, 0.0232),
     ("Adult-ordered-bs-200", "baseline"): (0.0060, 0.0302),
 }
+LONG = "about 40 minutes"
 METHODS = ("dpstabs", "dpstabs-block", "dpstabs-literal", "baseline", "baseline-uniform")
 
 
