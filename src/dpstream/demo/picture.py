@@ -134,7 +134,7 @@ def _labels(axes: Axes, own: Sequence[Series], days: Days, top: float) -> None:
     near = slice(place - steps // 7, place + steps // 7 + 1)
     for rank, one in enumerate(sorted(own, key=lambda one: float(one.truth[place]), reverse=True)):
         above = rank == 0 or float(np.nanmin(one.truth[near])) < 0.16 * top
-        edge = float(np.nanmax(one.truth[near]) if above else np.nanmin(one.truth[near]))
+        edge = _edge(one, near, above, top)
         axes.annotate(
             one.line.label,
             (days[place], edge),
@@ -147,6 +147,14 @@ def _labels(axes: Axes, own: Sequence[Series], days: Days, top: float) -> None:
             zorder=4,
             path_effects=[withStroke(linewidth=3, foreground="white")],
         )
+
+
+def _edge(one: Series, near: slice, above: bool, top: float) -> float:
+    """The height from which a label keeps clear of its true curve, and of its synthetic one if that is close."""
+    pick = np.nanmax if above else np.nanmin
+    truth, synthetic = float(pick(one.truth[near])), float(pick(one.synthetic[near]))
+    beyond = synthetic - truth if above else truth - synthetic
+    return synthetic if 0 < beyond < 0.15 * top else truth
 
 
 def _gap(panel: Panel, own: Sequence[Series], shares: bool) -> str:
