@@ -22,7 +22,9 @@ RECIPES = {
     "dpstabs": DPStabs(PAIRS, k=3),
     "dpstabs-literal": DPStabs(PAIRS, k=2, past="literal", aggregate="average", score="mean-cells"),
     "dpstabs-block": DPStabs(PAIRS, k=2, counter="block", score="sum-noise"),
-    "dpstabs-unbounded": DPStabs(PAIRS, k=2, counter="unbounded-block", score="mean-sampling"),
+    "dpstabs-unbounded": DPStabs(
+        PAIRS, k=2, counter="unbounded-block", score="mean-sampling", aggregate="average"
+    ),
     "baseline": Baseline(PAIRS, MWEMPGM(k=3)),
     "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=4), deletions=True, prior="uniform"),
 }

@@ -50,7 +50,8 @@ class DPStabs:
             further one takes its share of the noise budget from the others.
         counter: a recipe or the name of one.
         score: how selection judges a workload, see ``Score``.
-        aggregate: the release is the ``last`` of the step's models or the ``average`` of all ``k``.
+        aggregate: what the ``k`` rounds of a step leave behind: the ``last`` model or the ``average`` of all; of the
+            released table (``literal``), or of the batch (``predicted``).
         past: what is booked (``r_i``) for a step at which a workload was not measured: ``predicted``, the answer of
             a model of the current batches; or ``literal``, the growth of the released table's own answer.
         prior_weight: how much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn
@@ -337,6 +338,7 @@ class _Predicted:
         self.step, self.state, self.plan = step, step.state, step.plan
         self.prior = self.batch = step.state.batch
         self.current = self._of_one(self.batch)
+        self.rounds: list[NDArray[np.float64]] = []
 
     def _of_one(self, model: Model) -> NDArray[np.float64]:
         return self.plan.marginals(model.with_total(1.0))
@@ -361,12 +363,15 @@ class _Predicted:
             regularisation=self.plan.recipe.prior_weight,
         )
         self.current = self._of_one(self.batch)
+        self.rounds.append(self.current)
 
     def book(self, total: float) -> None:
         """``r_i`` grows by what the batch model says of this step, where nothing was measured."""
         state, targets = self.state, self.plan._targets
         mask = self.plan.cells.mask(self.step.remaining)
-        state.remainder[mask] += self.current[mask] * self.step.arrivals
+        average = self.plan.recipe.aggregate == "average"
+        answers = np.mean(self.rounds, axis=0) if average else self.current
+        state.remainder[mask] += answers[mask] * self.step.arrivals
         state.batch = self.batch
         warm: Model | None = state.models[-1]
         iterations = self.plan.recipe.iterations
