@@ -54,7 +54,7 @@ def test_more_steps_continue_the_stream(name: str, tmp_path: Path) -> None:
     simulate(name, 15, tmp_path, rows_per_step=20)
     short = read(tmp_path)
     config = tmp_path / "dpstream.toml"
-    config.write_text(config.read_text(encoding="utf-8").replace("k = 8", "k = 3"), encoding="utf-8")
+    config.write_text(config.read_text(encoding="utf-8").replace("k = 4", "k = 3"), encoding="utf-8")
     simulate(name, 60, tmp_path, rows_per_step=20)
     long = read(tmp_path)
     assert long.slice(0, len(short)) == short
@@ -62,7 +62,7 @@ def test_more_steps_continue_the_stream(name: str, tmp_path: Path) -> None:
     text = config.read_text(encoding="utf-8")
     assert "k = 3" in text
     fresh = simulate(name, 60, tmp_path / "fresh", rows_per_step=20)
-    assert text == fresh.read_text(encoding="utf-8").replace("k = 8", "k = 3")
+    assert text == fresh.read_text(encoding="utf-8").replace("k = 4", "k = 3")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -153,6 +153,6 @@ CENSUS = Example(
     most_steps=None,
     schema=_SCHEMA,
     nullable={"age": "int64", "occupation": "string", "hours": "int64"},
-    k=8,
+    k=4,
     steps=_steps,
 )

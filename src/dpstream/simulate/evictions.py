@@ -192,6 +192,6 @@ EVICTIONS = Example(
     most_steps=1200,
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},
-    k=8,
+    k=4,
     steps=_steps,
 )
