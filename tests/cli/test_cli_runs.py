@@ -187,9 +187,9 @@ def test_late_rows_follow_the_declared_rule(
     real = Stream.step
     taken: list[tuple[str, int]] = []
 
-    def rows(self: Stream, batch: Any, batch_id: str, *args: Any) -> Any:
+    def rows(self: Stream, batch: Any, batch_id: str, *args: Any, **named: Any) -> Any:
         taken.append((batch_id, batch.inserts.num_rows))
-        return real(self, batch, batch_id, *args)
+        return real(self, batch, batch_id, *args, **named)
 
     monkeypatch.setattr(Stream, "step", rows)
     if late == "error":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,29 @@ def test_bad_options(changes: dict[str, Any], message: str) -> None:
 
 def test_what_is_declared_public_is_said() -> None:
     assert "newest record" in SourceOptions.parse(OPTIONS).declared_public()[0]
-    assert not SourceOptions.parse({**OPTIONS, "end": 9}).declared_public()
+    for late in ("error", "next-step", "drop-and-count-nothing"):
+        (sentence,) = SourceOptions.parse({**OPTIONS, "end": 9, "late": late}).declared_public()
+        assert f'late = "{late}"' in sentence
     assert not SourceOptions.parse(OPTIONS).needs_public_sizes
     rows = SourceOptions.parse({"path": "*", "rows": 50})
     assert rows.needs_public_sizes
     assert "number of records is declared public" in rows.declared_public()[0]
     assert "which files exist" in SourceOptions.parse({"path": "*", "every": "files"}).declared_public()[0]
+
+
+def test_a_public_end_may_move_and_one_read_off_the_data_may_not_begin() -> None:
+    calendar = {"path": "*", "time_column": "when", "every": "week", "start": "2026-01-05"}
+
+    def pinned(**changes: object) -> dict[str, object]:
+        return SourceOptions.parse({**calendar, "end": "2026-12-31", **changes}).pinned()
+
+    assert pinned() == pinned(end="2027-12-31") == pinned(end="today") == pinned(path="elsewhere/*")
+    for change in (
+        {"end": "data"},
+        {"every": "2 weeks"},
+        {"start": "2026-01-06"},
+        {"late": "next-step"},
+        {"op_column": "op"},
+    ):
+        assert pinned(**change) != pinned(), change
+    json.dumps(pinned())

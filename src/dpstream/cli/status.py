@@ -80,10 +80,9 @@ def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]
 
 
 def _same_plan(config: Config, pinned: dict[str, Any]) -> bool:
-    from dpstream.streams.identity import canonical_json, plan_facts
+    from dpstream.streams.identity import canonical_json
 
-    given = plan_facts(config.plan(), config.schema(), config.name)
-    return canonical_json(given) == canonical_json(pinned)
+    return canonical_json(config.facts()) == canonical_json(pinned)
 
 
 def _last_period(releases: Path) -> str | None:

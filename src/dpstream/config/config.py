@@ -112,6 +112,13 @@ class Config:
                 )
             return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
 
+    def facts(self) -> dict[str, Any]:
+        """The public facts that the stream is pinned to."""
+        from dpstream.streams.identity import plan_facts
+
+        options = self.source_options
+        return plan_facts(self.plan(), self._schema, self.name, options.pinned(), options.declared_public())
+
     def source(self) -> FileSource:
         """The files that hold the private rows, cut into steps."""
         from dpstream.sources import FileSource
@@ -156,6 +163,8 @@ class Config:
             randomness=randomness,
             publish_to=publisher if publish else None,
             keep="all" if self.output.keep is None else self.output.keep,
+            source=self.source_options.pinned(),
+            declared_public=self.source_options.declared_public(),
         )
 
 

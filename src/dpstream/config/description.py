@@ -72,7 +72,7 @@ def describe(config: Config) -> dict[str, Any]:
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
             "state_grows": _growth(plan),
         },
-        "declared_public": list(config.source_options.declared_public()),
+        "declared_public": config.facts()["declared_public"],
         "draft": not config.schema().confirmed,
         "options": plan.options(),
         "values": [

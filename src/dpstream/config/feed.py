@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpstream.config.position import Positions
 from dpstream.errors import DataError, SchemaError, StepError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ class Pending:
     released: bool
     _stream: Stream
     _input: StepInput
-    _positions: Positions
     _position: dict[str, int]
 
     def __repr__(self) -> str:
@@ -48,11 +46,9 @@ class Pending:
         """
         from dpstream.streams import Batch
 
-        if not self.released:
-            self._positions.save(self.step, self._position)
         batch = Batch(self._input.inserts, self._input.deletes)
         with named_step(self.step, self.batch_id):
-            return self._stream.step(batch, self.batch_id, period_text(self._input))
+            return self._stream.step(batch, self.batch_id, period_text(self._input), position=self._position)
 
 
 def pending_steps(
@@ -68,17 +64,16 @@ def pending_steps(
         DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
         steps that the source no longer has.
     """
-    positions = Positions(stream.path)
     compare = recheck and config.source_options.late == "error"
     first = 1 if compare else stream.last_step + 1
-    seen = None if compare else positions.at(stream.last_step)
+    seen = None if compare else stream.position
     last = first - 1
-    for entry in source.steps(first, seen=seen):
+    for entry in source.steps(first, seen=seen, key=stream.source_key):
         if until is not None and entry.step > until:
             return
         last = entry.step
         released = entry.step <= stream.last_step
-        yield Pending(entry.step, entry.batch_id, released, stream, entry, positions, dict(source.position))
+        yield Pending(entry.step, entry.batch_id, released, stream, entry, dict(source.position))
     if compare and last < stream.last_step and (until is None or last < until):
         raise StepError(
             f"the source ends at step {last}, and step {stream.last_step} is released",
@@ -110,11 +105,12 @@ def period_text(entry: StepInput) -> str | None:
 @contextmanager
 def named_step(step: int, batch_id: str) -> Iterator[None]:
     """Say in an error about records at which step they are."""
+    stream_says = f"step {batch_id!r}"
     try:
         yield
     except (DataError, SchemaError, StepError) as error:
-        inner = error.where or ""
+        inner = (error.where or "").removeprefix(stream_says).removeprefix(", ")
         known = ("batch", "step")
-        detail = "" if inner.startswith(known) else f", {inner}"
+        detail = "" if not inner or inner.startswith(known) else f", {inner}"
         where = f"step {step} ({batch_id}){detail}"
         raise type(error)(error.what, where=where, allowed=error.allowed) from None

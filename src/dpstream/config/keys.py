@@ -254,7 +254,8 @@ KEYS: tuple[Key, ...] = (
         "a number from 0 to 100",
         _default("prior_weight"),
         "a little: enough to steady a small batch, too little to hide that the stream changes",
-        "How much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn from them).",
+        "How much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn from "
+        "them).",
         _BOTH,
     ),
     Key(

@@ -86,6 +86,7 @@ class FileSource:
         self._keep_time = keep_time
         self._today = today or datetime.datetime.now(datetime.UTC).date()
         self._position: dict[str, int] = {}
+        self._key = b""
 
     @property
     def position(self) -> dict[str, int]:
@@ -115,7 +116,9 @@ class FileSource:
     def _name(self, path: Path) -> str:
         return path.relative_to(self._base).as_posix() if path.is_relative_to(self._base) else path.as_posix()
 
-    def steps(self, start_step: int = 1, *, seen: Position | None = None) -> Iterator[StepInput]:
+    def steps(
+        self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
         """The steps from ``start_step`` on; the content of a step is the same at every reading.
 
         Args:
@@ -123,11 +126,14 @@ class FileSource:
             seen: ``position`` as saved with the last released step. Records beyond it that belong to
                 earlier steps are late, and ``options.late`` says what happens. Without it, records of earlier
                 steps count as released.
+            key: secret key (up to 64 bytes, ``Stream.source_key``) for the fingerprints of files in
+                ``position``; the same at every reading. Without one, a fingerprint could be compared with
+                that of a guessed file.
         """
         if start_step < 1:
             raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
         grid = self.options.grid
-        self._position = {}
+        self._position, self._key = {}, key
         if grid is not None:
             return self._timed_steps(grid, start_step, seen)
         if self.options.rows is not None:
@@ -164,16 +170,23 @@ class FileSource:
             if ":" in name and name.split(":")[0] in (_BYTES, _DIGEST):
                 continue
             expected = [(seen or {}).get(f"{key}:{name}") for key in (_BYTES, _DIGEST)]
-            if name not in here or None in expected or expected != list(fingerprint(here[name], expected[0])):
+            if (
+                name not in here
+                or None in expected
+                or expected != list(self._fingerprint(here[name], expected[0]))
+            ):
                 raise StepError(
                     "the file is gone, or what was read of it before changed, and its records could be "
                     "counted twice",
                     where=name,
                     allowed='with late = "next-step": files that stay, and only grow at their end',
                 )
-        prints = {name: fingerprint(path) for name, path in here.items()}
+        prints = {name: self._fingerprint(path) for name, path in here.items()}
         lengths = {f"{_BYTES}:{name}": length for name, (length, _) in prints.items()}
         return lengths | {f"{_DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
+
+    def _fingerprint(self, path: Path, limit: int | None = None) -> tuple[int, int]:
+        return fingerprint(path, limit, key=self._key)
 
     def _scan(self, path: Path, place: _Place) -> _File:
         """Pass 1: times and operations of one file."""

@@ -108,12 +108,12 @@ def blocks(
     return _json_blocks(path, names, wanted, types)
 
 
-def fingerprint(path: Path, limit: int | None = None) -> tuple[int, int]:
+def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tuple[int, int]:
     """Length and BLAKE2b-128 digest (as an integer) of a file's first ``limit`` bytes, after decompression.
 
-    Private: equal files have equal digests.
+    Private: equal files have equal digests, for everybody who knows ``key``.
     """
-    digest, length = hashlib.blake2b(digest_size=16), 0
+    digest, length = hashlib.blake2b(digest_size=16, key=key), 0
     with readable(path), _binary(path) as stream:
         while limit is None or length < limit:
             data = stream.read(_BLOCK_BYTES if limit is None else min(_BLOCK_BYTES, limit - length))

@@ -18,6 +18,16 @@ _KEYS = ("path", "time_column", "every", "rows", "start", "end", "op_column", "l
 _WHERE = "[source]"
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
+#: What each rule for late records leaves open to whoever watches the stream.
+_LATE_PUBLIC: dict[str, str] = {
+    "error": "a late record stops the stream, and that it stopped is visible, so whether there is one is not "
+    'protected (late = "error")',
+    "next-step": "when the program runs is declared public: a late record is counted at the first step of "
+    'the run that finds it (late = "next-step")',
+    "drop-and-count-nothing": "when the program runs is declared public: a record that comes after its step "
+    'is in no release (late = "drop-and-count-nothing")',
+}
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -203,7 +213,28 @@ class SourceOptions:
                 f"the number of records is declared public (steps of {self.rows} records; how many of them "
                 "are deletes is public too)"
             )
+        if self.time_column is not None:
+            facts.append(_LATE_PUBLIC[self.late])
         return tuple(facts)
+
+    def pinned(self) -> dict[str, Any]:
+        """What may not change while a stream lives, JSON-able: how a record finds its step.
+
+        ``end`` is pinned as ``"public"`` (a day, a step number, ``"today"``) or ``"data"``: the owner may
+        move a public end, for it is no fact about the data; a stream that did not read its end off the data
+        cannot begin to. Where the files are is free.
+        """
+        start = self.start.isoformat() if isinstance(self.start, datetime.date) else self.start
+        end = self.end if self.end in (None, "data") else "public"
+        return {
+            "time_column": self.time_column,
+            "every": self.every,
+            "rows": self.rows,
+            "start": start,
+            "end": end,
+            "op_column": self.op_column,
+            "late": None if self.time_column is None else self.late,
+        }
 
 
 def _day(value: object, key: str) -> datetime.date | None:

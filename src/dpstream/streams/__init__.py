@@ -5,8 +5,9 @@ from __future__ import annotations
 from dpstream.streams.batch import Batch
 from dpstream.streams.lock import StatePermissionWarning
 from dpstream.streams.release import MAX_CELLS, Answer, Marginal, Release
+from dpstream.streams.sink import Sink
 from dpstream.streams.status import StreamStatus, read_status
-from dpstream.streams.stream import LedgerEntry, Sink, Stream, open_stream
+from dpstream.streams.stream import LedgerEntry, Stream, open_stream
 
 __all__ = [
     "MAX_CELLS",

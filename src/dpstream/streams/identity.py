@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.errors import BudgetError, ConfigError
 from dpstream.mechanism import StreamPlan
+from dpstream.streams.declared import declared_public
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema
@@ -23,8 +25,18 @@ def canonical_json(value: Any) -> bytes:
     ).encode()
 
 
-def plan_facts(plan: StreamPlan, schema: Schema, name: str) -> dict[str, Any]:
+def plan_facts(
+    plan: StreamPlan,
+    schema: Schema,
+    name: str,
+    source: Mapping[str, Any] | None = None,
+    given: Sequence[str] = (),
+) -> dict[str, Any]:
     """Everything public that the guarantee rests on, JSON-able and exact.
+
+    Args:
+        source: how records are cut into steps; None where the caller cuts them.
+        given: what that cut declares public, in sentences.
 
     Errors:
         BudgetError: the plan's parts do not add up to its budget.
@@ -56,6 +68,8 @@ def plan_facts(plan: StreamPlan, schema: Schema, name: str) -> dict[str, Any]:
             }
             for part in plan.parts()
         ],
+        "source": None if source is None else dict(source),
+        "declared_public": declared_public(plan, schema, given),
         "schema": {
             "fingerprint": schema.fingerprint(),
             "columns": json.loads(json.dumps({c.name: c.spec() for c in schema.columns}, default=str)),

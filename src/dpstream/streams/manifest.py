@@ -51,6 +51,8 @@ def build_manifest(
         "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts)},
         "unit": {"name": plan.unit.name, "words": plan.unit.describe()},
         "relation": plan.unit.relation,
+        "declared_public": pinned["declared_public"],
+        "source": pinned["source"],
         "spent": _spent(plan),
         "mechanism": {"name": plan.name, "options": pinned["options"], "parts": pinned["parts"]},
         "horizon": plan.horizon,

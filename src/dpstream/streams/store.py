@@ -72,6 +72,7 @@ class Prepared:
     test_seed: bool
     publication: str
     keep: int | None
+    position: str | None = None
 
 
 class Store:
@@ -213,6 +214,10 @@ class Store:
             mac.update(part)
         return mac.digest()
 
+    def derived_key(self, purpose: bytes) -> bytes:
+        """32 secret bytes for one purpose."""
+        return hmac.new(self.meta["key"], b"derive" + purpose, hashlib.sha256).digest()
+
     def reservation(self) -> Reservation | None:
         """The intent that has no committed step yet."""
         with self._reading() as db:
@@ -269,6 +274,16 @@ class Store:
         with self._reading() as db:
             packed: bytes = db.execute("SELECT packed FROM state").fetchone()[0]
         return packed
+
+    def position(self) -> dict[str, int] | None:
+        """How far the source was read for the last step; None before the first."""
+        with self._reading() as db:
+            row = db.execute("SELECT step, source FROM position").fetchone()
+        if row is None and self.last_step == 0:
+            return None
+        if row is None or row[0] != self.last_step:
+            raise self._damaged(f"the source's position at step {self.last_step} is missing")
+        return {str(name): int(value) for name, value in json.loads(row[1]).items()}
 
     def synthesis(self, step: int) -> bytes | None:
         """The packed synthesis of a step; None where the keep policy dropped it."""
@@ -337,6 +352,9 @@ class Store:
             if updated.rowcount != 1:
                 raise self._damaged("the state does not stand before this step")
             db.execute("DELETE FROM reservation")
+            db.execute("DELETE FROM position")
+            if prepared.position is not None:
+                db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, prepared.position))
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

@@ -7,10 +7,10 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpstream.errors import ConfigError, HorizonError, StepError, StoreDamagedError, StoreError
 from dpstream.mechanism import StreamPlan, Synthesis
@@ -22,6 +22,7 @@ from dpstream.streams.database import file_errors
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
 from dpstream.streams.manifest import Facts, build_manifest, catalogue_bytes, pretty_json
 from dpstream.streams.release import Release, draw_table
+from dpstream.streams.sink import Sink
 from dpstream.streams.store import Prepared, Reservation, Step, Store
 from dpstream.streams.watched import WatchedRandomness
 
@@ -30,42 +31,10 @@ if TYPE_CHECKING:
     from dpstream.schema import Schema
     from dpstream.tables import EncodedBatch
 
-__all__ = ["LedgerEntry", "Sink", "Stream", "open_stream"]
+__all__ = ["LedgerEntry", "Stream", "open_stream"]
 
 _log = logging.getLogger("dpstream.streams")
 _MANIFEST = "manifest.json"
-
-
-class Sink(Protocol):
-    """Where committed releases go (``dpstream.sinks.Publisher``). Calls may be repeated after a crash."""
-
-    @property
-    def directory(self) -> Path: ...
-
-    @property
-    def table_name(self) -> str:
-        """Name of the table's file, for the codebook."""
-        ...
-
-    def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files."""
-        ...
-
-    def published(self, stream_id: str) -> Mapping[int, str]:
-        """SHA-256 of the manifest of every step that is there."""
-        ...
-
-    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
-        """Put all files of a step in place, durably and at once; the same bytes again are fine."""
-        ...
-
-    def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove a step's table and keep its manifest."""
-        ...
-
-    def write_public(self, name: str, data: bytes) -> None:
-        """Write the catalogue or the codebook (readers see the old file or the new one)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -94,6 +63,8 @@ def open_stream(
     publish_to: Sink | None = None,
     keep: Literal["all"] | int = "all",
     max_rows: int = 10_000_000,
+    source: Mapping[str, Any] | None = None,
+    declared_public: Sequence[str] = (),
 ) -> Stream:
     """Open the stream whose secret state lives in ``path``, or start it there.
 
@@ -110,6 +81,9 @@ def open_stream(
         keep: how many of the last steps keep table and model; ``"all"`` by default.
         max_rows: a released table is cut at this many rows (a public rule on a noisy number; the manifest
             gives both).
+        source: public facts about how records are cut into steps (``SourceOptions.pinned``), JSON-able. Like
+            the plan they may not change while the stream lives.
+        declared_public: what the cut treats as public knowledge, in sentences, for every manifest.
 
     Errors:
         ConfigError: another plan or a bad argument. StoreLockedError: somebody has it open.
@@ -124,7 +98,8 @@ def open_stream(
         raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
     schema.require_confirmed(name)
     policy = _Policy(None if keep == "all" else keep, max_rows)
-    return Stream(plan, schema, Path(path), name, randomness or Randomness.system(), publish_to, policy)
+    facts = plan_facts(plan, schema, name, source, declared_public)
+    return Stream(plan, schema, Path(path), facts, randomness or Randomness.system(), publish_to, policy)
 
 
 class Stream:
@@ -138,7 +113,7 @@ class Stream:
         plan: StreamPlan,
         schema: Schema,
         path: Path,
-        name: str,
+        facts: dict[str, Any],
         randomness: Randomness,
         sink: Sink | None,
         policy: _Policy,
@@ -153,7 +128,7 @@ class Stream:
         self._undecided: str | None = None
         #: The committed state; None while a step is under way, and after one that failed.
         self._state: Any = None
-        self._facts = plan_facts(plan, schema, name)
+        self._facts = facts
         self._plan_hash = plan_hash(self._facts)
         self._check_places(path)
         self._store = Store(path, self._facts, self._genesis)
@@ -178,6 +153,20 @@ class Stream:
     def last_step(self) -> int:
         """Number of committed steps."""
         return self._store.last_step
+
+    @property
+    def position(self) -> dict[str, int] | None:
+        """How far the source was read for the last step, as ``step`` was told. Private.
+
+        Errors:
+            StoreDamagedError: the last step was made without one.
+        """
+        return self._store.position()
+
+    @property
+    def source_key(self) -> bytes:
+        """A secret key of this stream's own for fingerprints of source files."""
+        return self._store.derived_key(b"source files")
 
     @property
     def plan(self) -> StreamPlan:
@@ -212,7 +201,14 @@ class Stream:
 
     # The step
 
-    def step(self, batch: Batch, batch_id: str, period: str | None = None) -> Release:
+    def step(
+        self,
+        batch: Batch,
+        batch_id: str,
+        period: str | None = None,
+        *,
+        position: Mapping[str, int] | None = None,
+    ) -> Release:
         """Spend once, advance by one batch, and publish.
 
         Args:
@@ -220,6 +216,8 @@ class Stream:
             batch_id: the owner's name for it. The same id with the same records (in any order) gives the
                 stored release again: nothing is drawn and nothing is spent.
             period: what the step stands for, such as ``"2026-W01"``; public, goes into the manifest.
+            position: how far the source was read (``FileSource.position``), kept with the step in its own
+                transaction, in the secret state. A repetition keeps the one that is there.
 
         Errors:
             DataError, SchemaError: the records do not fit; nothing was spent.
@@ -234,7 +232,7 @@ class Stream:
         _check_text(batch_id, "batch_id")
         if period is not None:
             _check_text(period, "period")
-        encoded, inserts, deletes = encode_batch(batch, self._schema)
+        encoded, inserts, deletes = encode_batch(batch, self._schema, where=f"step {batch_id!r}")
         content = self._store.fingerprint(canonical_bytes(self._schema.domain, inserts, deletes))
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
@@ -246,7 +244,10 @@ class Stream:
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        self._commit_and_publish(self._compute(reservation, state, encoded, period), state)
+        prepared = self._compute(reservation, state, encoded, period)
+        if position is not None:
+            prepared = replace(prepared, position=canonical_json(dict(position)).decode())
+        self._commit_and_publish(prepared, state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))

@@ -1,0 +1,109 @@
+"""What a stream is pinned to besides its plan, what it declares public, and how far its source was read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from toy_stream import ToyPlan, batch, run, start
+
+from dpstream.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.privacy import Event
+from dpstream.schema import Categorical, Schema
+from dpstream.sinks import read_manifest
+from dpstream.sources import FileSource, SourceOptions
+from dpstream.streams import Batch, open_stream
+
+WEEKS = {"path": "*.csv", "time_column": "day", "every": "week", "start": "2026-01-05", "end": "2026-12-31"}
+
+
+def facts(**changes: object) -> dict[str, object]:
+    options = SourceOptions.parse({**WEEKS, **changes})
+    return {"source": options.pinned(), "declared_public": options.declared_public()}
+
+
+def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
+    with start(tmp_path, **facts()) as stream:
+        manifest = stream.step(batch(1), "a").manifest
+    assert manifest == read_manifest(tmp_path / "releases", 1)
+    assert manifest["source"] == SourceOptions.parse(WEEKS).pinned()
+    assert any('late = "error"' in sentence for sentence in manifest["declared_public"])
+    # The owner may move a public end; nothing else, and never to one that is read off the data.
+    for end in ("2027-12-31", "today"):
+        with start(tmp_path, **facts(end=end)) as stream:
+            assert stream.step(batch(1), "a").manifest == manifest
+    for change, words in (
+        ({"end": "data"}, 'source.end was "public" and is "data"'),
+        ({"start": "2026-01-06"}, "source.start was"),
+        ({"every": "2 weeks"}, "source.every was"),
+        ({"late": "next-step"}, "source.late was"),
+        ({"op_column": "op"}, "source.op_column was"),
+    ):
+        with pytest.raises(ConfigError, match="belongs to another plan") as caught:
+            start(tmp_path, **facts(**change))
+        assert words in str(caught.value), change
+    with pytest.raises(ConfigError, match="belongs to another plan"):
+        start(tmp_path)
+
+
+def test_columns_that_can_stop_the_stream_are_named(tmp_path: Path) -> None:
+    with start(tmp_path) as stream:
+        declared = stream.step(batch(1), "a").manifest["declared_public"]
+    values, nulls = declared
+    assert "stops the stream in columns 'paid', 'rent'" in values
+    assert "stops the stream in columns 'zip', 'paid'" in nulls
+    closed = Schema([Categorical("zip", ["94102"], other="other", missing="missing")])
+    plan = ToyPlan(domain=closed.domain, unit=Event("replace"))
+    with open_stream(plan, closed, tmp_path / "closed") as stream:
+        (sentence,) = stream.step(Batch({"zip": [None, "x"]}), "a").manifest["declared_public"]
+    assert "number of inserts and of deletes" in sentence
+
+
+def test_the_position_is_committed_with_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with start(tmp_path) as stream:
+        assert stream.position is None
+        stream.step(batch(1), "a", position={"x.csv": 40})
+        assert stream.position == {"x.csv": 40}
+        stream.step(batch(1), "a", position={"x.csv": 41})
+        assert stream.position == {"x.csv": 40}, "a repetition changes nothing"
+        with monkeypatch.context() as patch:
+            patch.setattr(ToyPlan, "pack_state", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                stream.step(batch(2), "b", position={"x.csv": 80})
+        assert stream.position == {"x.csv": 40}, "nor does a step that fails"
+        stream.discard_reservation()
+        stream.step(batch(2), "b", position={"x.csv": 80})
+    with start(tmp_path) as stream:
+        assert stream.position == {"x.csv": 80}
+        stream.step(batch(3), "c")
+        with pytest.raises(StoreDamagedError, match="position at step 3 is missing"):
+            _ = stream.position
+    assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["head.json", "stream.sqlite"]
+
+
+def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:
+    """Equal files of two streams have unequal fingerprints, and nobody can compare one with a guess."""
+    (tmp_path / "a.csv").write_text("day,zip\n2026-01-05,94102\n")
+    found = []
+    for name in ("one", "two"):
+        run(tmp_path / name, 1)
+        with start(tmp_path / name) as stream:
+            key = stream.source_key
+            source = FileSource(SourceOptions.parse({**WEEKS, "late": "next-step"}), base=tmp_path)
+            list(source.steps(key=key))
+            found.append(source.position)
+            list(source.steps(2, seen=source.position, key=key))
+        database = sqlite3.connect(tmp_path / name / "state" / "stream.sqlite")
+        assert key not in [value for (value,) in database.execute("SELECT value FROM meta")]
+        database.close()
+    assert found[0]["a.csv"] == found[1]["a.csv"] == 1
+    assert found[0]["blake2b:a.csv"] != found[1]["blake2b:a.csv"]
+    json.dumps(found)
+
+
+def test_records_that_do_not_fit_are_told_with_their_step(tmp_path: Path) -> None:
+    with start(tmp_path) as stream, pytest.raises(DataError, match="step 'week 7', deletes: ") as caught:
+        stream.step(Batch(None, {"zip": ["94102"], "paid": [None], "rent": [1]}), "week 7")
+    assert "paid" in str(caught.value)
