@@ -39,7 +39,11 @@ class Finding:
 
 @click.command("check", short_help="Say what in the data does not fit; spends nothing.")
 @config_argument
-@click.option("--show-values", is_flag=True, help="Print offending values: private, on a terminal only.")
+@click.option(
+    "--show-values",
+    is_flag=True,
+    help="Print offending values and where they are: private, on a terminal only.",
+)
 @json_option
 def command(config: str, show_values: bool, as_json: bool) -> int:
     """Read the configuration and all data, and say what does not fit, column by column.
@@ -77,7 +81,7 @@ def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> 
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem."""
     schema, steps = config.schema(), 0
     findings: dict[tuple[str, str], Finding] = {}
-    for entry in config.source().steps():
+    for entry in config.source(reveal=reveal).steps():
         if until is not None and entry.step > until:
             break
         steps = entry.step

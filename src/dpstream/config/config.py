@@ -119,11 +119,11 @@ class Config:
         options = self.source_options
         return plan_facts(self.plan(), self._schema, self.name, options.pinned(), options.declared_public())
 
-    def source(self) -> FileSource:
-        """The files that hold the private rows, cut into steps."""
+    def source(self, *, reveal: bool = False) -> FileSource:
+        """The files that hold the private rows, cut into steps; ``reveal`` as in ``FileSource``."""
         from dpstream.sources import FileSource
 
-        return FileSource(self.source_options, base=self.path.parent)
+        return FileSource(self.source_options, base=self.path.parent, reveal=reveal)
 
     def publisher(self, out: str | Path | None = None) -> Publisher:
         """Where releases go."""

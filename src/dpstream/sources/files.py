@@ -58,6 +58,8 @@ class FileSource:
         base: folder that ``options.path`` is relative to.
         column_types: Arrow types for some columns of csv and ndjson files (csv cells are text otherwise).
         keep_time: leave the time column in the records (where it is an attribute of the schema too).
+        reveal: say in errors which record or line it is. A position is a lower bound of a private number of
+            records: for the owner's eyes only.
         today: the public clock, default the current day in UTC; a calendar period is handed out once it is
             over.
 
@@ -78,12 +80,14 @@ class FileSource:
         base: str | Path = ".",
         column_types: Types | None = None,
         keep_time: bool = False,
+        reveal: bool = False,
         today: datetime.date | None = None,
     ) -> None:
         self.options = options
         self._base = Path(base)
         self._types = column_types
         self._keep_time = keep_time
+        self._reveal = reveal
         self._today = today or datetime.datetime.now(datetime.UTC).date()
         self._position: dict[str, int] = {}
         self._key = b""
@@ -143,7 +147,7 @@ class FileSource:
     # Steps by time.
 
     def _timed_steps(self, grid: Grid, start_step: int, seen: Position | None) -> Iterator[StepInput]:
-        place = _Place(grid, start_step, seen, self.options)
+        place = _Place(grid, start_step, seen, self.options, self._reveal)
         paths = self._checked_files()
         prints = self._fingerprints(paths, seen) if self.options.late == "next-step" else {}
         files = [self._scan(path, place) for path in paths]
@@ -192,9 +196,9 @@ class FileSource:
         """Pass 1: times and operations of one file."""
         name, ends, records = self._name(path), [], 0
         op_column = self.options.op_column
-        for block in blocks(path, columns=self._marks(), column_types=self._types):
+        for block in self._blocks(path, self._marks()):
             if op_column is not None:
-                delete_flags(block.column(op_column), name=op_column, where=name, before=records)
+                self._deletes(block, op_column, name, records)
             steps = place.steps(self._times(block, place.grid, name, records), name, records)
             records += block.num_rows
             waiting = steps[steps >= place.start_step]
@@ -234,7 +238,7 @@ class FileSource:
             name = self._name(path)
             if step >= start_step:
                 pieces, records = Pieces(empty), 0
-                for block in blocks(path, column_types=self._types):
+                for block in self._blocks(path):
                     pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
                     records += block.num_rows
             self._position[name] = 0
@@ -248,7 +252,7 @@ class FileSource:
         pieces, read, step = Pieces(self._empty()), 0, start_step
         for path in files:
             name, records = self._name(path), 0
-            for block in blocks(path, column_types=self._types):
+            for block in self._blocks(path):
                 steps = (read + np.arange(block.num_rows)) // rows + 1
                 keep = steps >= start_step
                 table, deletes = self._split(block, name, records)
@@ -284,14 +288,14 @@ class FileSource:
     def _checked_files(self) -> list[Path]:
         """All files, after comparing their columns with the first one's."""
         files = self.files()
-        first = column_names(files[0])
+        first = column_names(files[0], reveal=self._reveal)
         for column in self._marks():
             if column not in first:
                 raise DataError(
                     f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)
                 )
         for path in files[1:]:
-            names = column_names(path)
+            names = column_names(path, reveal=self._reveal)
             odd = [name for name in names if name not in first] + [
                 name for name in first if name not in names
             ]
@@ -315,12 +319,20 @@ class FileSource:
 
     def _empty(self) -> Any:
         """The records' columns and types, without rows."""
-        return next(iter(blocks(self.files()[0], columns=self._columns, column_types=self._types)))
+        return next(iter(self._blocks(self.files()[0], self._columns)))
+
+    def _blocks(self, path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+        return blocks(path, columns=columns, column_types=self._types, reveal=self._reveal)
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
         numbers = isinstance(grid, StepNumbers)
-        return times_of(block.column(column), numbers=numbers, name=column, where=name, before=before)
+        shown = before if self._reveal else None
+        return times_of(block.column(column), numbers=numbers, name=column, where=name, before=shown)
+
+    def _deletes(self, block: Any, column: str, name: str, before: int) -> NDArray[np.bool_]:
+        shown = before if self._reveal else None
+        return delete_flags(block.column(column), name=column, where=name, before=shown)
 
     def _split(self, block: Any, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
         """A block's records in the order of the first file's columns, and which of them are deletes."""
@@ -328,18 +340,21 @@ class FileSource:
         if op_column is None:
             deletes = np.zeros(block.num_rows, np.bool_)
         else:
-            deletes = delete_flags(block.column(op_column), name=op_column, where=name, before=before)
+            deletes = self._deletes(block, op_column, name, before)
         return block.select(self._columns), deletes
 
 
 class _Place:
     """Which step each record goes to, by its own time and by whether it was there before."""
 
-    def __init__(self, grid: Grid, start_step: int, seen: Position | None, options: SourceOptions) -> None:
+    def __init__(
+        self, grid: Grid, start_step: int, seen: Position | None, options: SourceOptions, reveal: bool
+    ) -> None:
         self.grid = grid
         self.start_step = start_step
         self.seen = seen
         self.late = options.late
+        self.reveal = reveal
         #: Largest step of a record that is not late.
         self.newest = start_step - 1
 
@@ -358,9 +373,10 @@ class _Place:
         if self.late == "next-step":
             return np.where(passed, self.start_step, steps)
         reason = "before the start" if self.start_step == 1 else "of a step that is already released"
+        shown = f", record {before + int(np.flatnonzero(passed)[0]) + 1}" if self.reveal else ""
         raise DataError(
             f"there is a record {reason}",
-            where=f"{name}, record {before + int(np.flatnonzero(passed)[0]) + 1}",
+            where=f"{name}{shown}",
             allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
         )
 
@@ -381,7 +397,7 @@ class _Reader:
             return
         self._waiting = [entry for entry in self._waiting if entry[0] > needed]
         if self._blocks is None:
-            self._blocks = blocks(self._file.path, column_types=self._source._types)
+            self._blocks = self._source._blocks(self._file.path)
         while self._read < needed:
             block = next(self._blocks, None)
             if block is None:

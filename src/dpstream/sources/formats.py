@@ -1,4 +1,4 @@
-"""Reading csv, parquet and ndjson files block by block, with errors that name file and line but no value.
+"""Reading csv, parquet and ndjson files block by block, with errors that name the file but no value.
 
 pyarrow is imported inside functions: the command line must start quickly. Its messages quote the data,
 so each is replaced by a sentence of our own.
@@ -64,7 +64,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
         return pa.concat_tables(parts, promote_options="permissive")
 
 
-def column_names(path: Path) -> list[str]:
+def column_names(path: Path, *, reveal: bool = False) -> list[str]:
     """Names of a file's columns, in order (ndjson: the keys of its first records)."""
     kind = file_format(path)
     with readable(path):
@@ -77,7 +77,7 @@ def column_names(path: Path) -> list[str]:
             names = _csv_header(path)
         else:
             with _text(path) as stream:
-                names = _keys(_records(path, stream.readlines(_BLOCK_BYTES), 0))
+                names = _keys(_records(path, stream.readlines(_BLOCK_BYTES), 0 if reveal else None))
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     if len(set(names)) != len(names):
@@ -92,20 +92,22 @@ def blocks(
     columns: Sequence[str] | None = None,
     column_types: Types | None = None,
     infer: bool = False,
+    reveal: bool = False,
 ) -> Iterator[Any]:
     """The file as small ``pyarrow.Table`` blocks in order; at least one, maybe without rows.
 
+    ``reveal``: errors say which line it is (a lower bound of the private number of records).
     Memory: one block (about 4 MB of text, or 65,536 records).
     """
     kind = file_format(path)
     types = {name: _arrow_type(value) for name, value in (column_types or {}).items()}
-    names = column_names(path)
+    names = column_names(path, reveal=reveal)
     wanted = names if columns is None else list(columns)
     if kind == "parquet":
         return _parquet_blocks(path, wanted)
     if kind == "csv":
-        return _csv_blocks(path, names, wanted, types, infer)
-    return _json_blocks(path, names, wanted, types)
+        return _csv_blocks(path, names, wanted, types, infer, reveal)
+    return _json_blocks(path, names, wanted, types, reveal)
 
 
 def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tuple[int, int]:
@@ -167,7 +169,9 @@ def _csv_header(path: Path) -> list[str]:
         return next(csv.reader(stream), [])
 
 
-def _csv_blocks(path: Path, names: list[str], wanted: list[str], types: Types, infer: bool) -> Iterator[Any]:
+def _csv_blocks(
+    path: Path, names: list[str], wanted: list[str], types: Types, infer: bool, reveal: bool
+) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.csv
 
@@ -204,9 +208,10 @@ def _csv_blocks(path: Path, names: list[str], wanted: list[str], types: Types, i
         if not bad:
             raise
         number, expected, actual = bad[0]
-        line = "" if number is None else f", line {number}"
+        line = f", line {number}" if reveal and number is not None else ""
+        found = f"{actual} columns" if reveal else "more or fewer columns"
         raise DataError(
-            f"a line has {actual} columns and the first line {expected}",
+            f"a line has {found} and the first line {expected}",
             where=f"{path}{line}",
             allowed="the same number of columns in every line",
         ) from None
@@ -223,7 +228,9 @@ def _parquet_blocks(path: Path, wanted: list[str]) -> Iterator[Any]:
             yield pa.Table.from_batches([batch]).select(wanted)
 
 
-def _json_blocks(path: Path, names: list[str], wanted: list[str], types: Types) -> Iterator[Any]:
+def _json_blocks(
+    path: Path, names: list[str], wanted: list[str], types: Types, reveal: bool
+) -> Iterator[Any]:
     import pyarrow as pa
 
     known = set(names)
@@ -231,22 +238,24 @@ def _json_blocks(path: Path, names: list[str], wanted: list[str], types: Types) 
         yield pa.table({name: pa.array([], types.get(name, pa.null())) for name in wanted})
         line = 0
         while lines := stream.readlines(_BLOCK_BYTES):
-            records = _records(path, lines, line)
+            records = _records(path, lines, line if reveal else None)
             for number, record in records:
                 if not known.issuperset(record):
                     raise DataError(
                         "a record has a key that the file's first records do not have",
-                        where=f"{path}, line {number}",
+                        where=f"{path}, line {number}" if reveal else str(path),
                         allowed=", ".join(names),
                     )
-            yield pa.table({name: _json_column(path, records, name, types.get(name)) for name in wanted})
+            yield pa.table(
+                {name: _json_column(path, records, name, types.get(name), reveal) for name in wanted}
+            )
             line += len(lines)
 
 
-def _records(path: Path, lines: list[str], before: int) -> list[tuple[int, dict[str, Any]]]:
-    """Line number and record of each line that is not blank."""
+def _records(path: Path, lines: list[str], before: int | None) -> list[tuple[int, dict[str, Any]]]:
+    """Line number and record of each line that is not blank. Errors tell no number if ``before`` is None."""
     records = []
-    for number, line in enumerate(lines, start=before + 1):
+    for number, line in enumerate(lines, start=(before or 0) + 1):
         if not line.strip():
             continue
         try:
@@ -254,7 +263,8 @@ def _records(path: Path, lines: list[str], before: int) -> list[tuple[int, dict[
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise DataError("not a JSON object", where=f"{path}, line {number}", allowed="one object a line")
+            place = str(path) if before is None else f"{path}, line {number}"
+            raise DataError("a line is not a JSON object", where=place, allowed="one object a line")
         records.append((number, record))
     return records
 
@@ -267,7 +277,9 @@ def _keys(records: list[tuple[int, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(key for _, record in records for key in record))
 
 
-def _json_column(path: Path, records: list[tuple[int, dict[str, Any]]], name: str, kind: Any) -> Any:
+def _json_column(
+    path: Path, records: list[tuple[int, dict[str, Any]]], name: str, kind: Any, reveal: bool
+) -> Any:
     import pyarrow as pa
 
     values = [record.get(name) for _, record in records]
@@ -276,10 +288,10 @@ def _json_column(path: Path, records: list[tuple[int, dict[str, Any]]], name: st
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         column = None
     if column is None or pa.types.is_nested(column.type):
-        first = f"{path}, lines {records[0][0]} to {records[-1][0]}"
+        lines = f", lines {records[0][0]} to {records[-1][0]}" if reveal else ""
         raise DataError(
             f"the column {name!r} mixes types or holds lists or objects",
-            where=first,
+            where=f"{path}{lines}",
             allowed="texts, numbers or booleans, one kind in a column, and null",
         )
     return column

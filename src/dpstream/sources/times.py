@@ -1,4 +1,4 @@
-"""Time and operation columns as plain numbers, with errors that name the record and no value."""
+"""Time and operation columns as plain numbers, with errors that name file and column and no value."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (wit
 _NUMBERS = "whole step numbers"
 
 
-def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int) -> NDArray[np.int64]:
+def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int | None) -> NDArray[np.int64]:
     """Days since 1970 (or step numbers) of a time column's block.
 
     Args:
         column: an Arrow array.
         numbers: read step numbers instead of days.
         where: the file, for messages.
-        before: how many records of the file precede the block, for messages.
+        before: how many records of the file precede the block: messages then say which record it is. None:
+            they do not, for a position bounds the (private) number of records.
 
     Errors:
-        DataError: a null or unreadable time, naming file, record and column.
+        DataError: a null or unreadable time, naming file and column.
     """
     import pyarrow as pa
 
@@ -69,7 +70,7 @@ def _plain(values: Any, numbers: bool, where: str, allowed: str) -> NDArray[np.i
     return np.asarray(integers.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _from_text(texts: Any, numbers: bool, where: str, before: int, allowed: str) -> Any:
+def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowed: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -93,7 +94,7 @@ def _from_text(texts: Any, numbers: bool, where: str, before: int, allowed: str)
     return pa.array(days.astype("datetime64[D]"))
 
 
-def delete_flags(column: Any, *, name: str, where: str, before: int) -> NDArray[np.bool_]:
+def delete_flags(column: Any, *, name: str, where: str, before: int | None) -> NDArray[np.bool_]:
     """True where the operation is ``delete``.
 
     Errors:
@@ -126,11 +127,8 @@ def delete_flags(column: Any, *, name: str, where: str, before: int) -> NDArray[
     return flags
 
 
-def _refuse(bad: Any, what: str, where: str, before: int, allowed: str) -> None:
+def _refuse(bad: Any, what: str, where: str, before: int | None, allowed: str) -> None:
     flags = np.flatnonzero(bad.to_numpy(zero_copy_only=False))
     if flags.size:
-        raise _bad(what, where, before + int(flags[0]), allowed)
-
-
-def _bad(what: str, where: str, record: int, allowed: str) -> DataError:
-    return DataError(what, where=f"{where}, record {record + 1}", allowed=allowed)
+        place = "" if before is None else f", record {before + int(flags[0]) + 1}"
+        raise DataError(what, where=f"{where}{place}", allowed=allowed)
