@@ -382,7 +382,7 @@ class _Predicted:
             warm, iterations = None, REFIT_ITERATIONS
         model = fit(
             self.plan.domain,
-            targets.booked(state, state.kept),
+            targets.booked(state, state.kept) + targets.columns(state),
             total=total,
             warm=warm,
             iterations=iterations,

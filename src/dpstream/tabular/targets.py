@@ -63,12 +63,46 @@ class Targets:
             for i in indices
         ]
 
+    def columns(self, state: DPStabsState) -> list[Measurement]:
+        """Every column's own distribution: the mean of what its workloads say of it.
+
+        A column that depends on no other is in no kept workload, and would be uniform in the table's model.
+        """
+        values = state.estimates + state.remainder
+        ticks = np.maximum(state.ticks, 1)
+        found = []
+        for column, (slots, owners, cells) in self._slots.items():
+            size = self.cells.workload.domain.sizes[column]
+            summed = np.bincount(slots, values[cells], minlength=size) / len(owners)
+            variance = sum(self.variance(int(ticks[i])) * self.cells.sizes[i] / size for i in owners)
+            found.append(
+                Measurement((column,), summed.astype(np.float64), float(variance) / len(owners) ** 2)
+            )
+        return found
+
+    @cached_property
+    def _slots(self) -> dict[int, tuple[NDArray[np.int64], list[int], NDArray[np.int64]]]:
+        """Per column: its value in each cell of the workloads that have it, those workloads, their cells."""
+        domain = self.cells.workload.domain
+        found = {}
+        for column in range(len(domain)):
+            owners = [i for i, clique in enumerate(self.cells.cliques) if column in clique]
+            if not owners:
+                continue
+            slots, cells = [], []
+            for i in owners:
+                clique, part = self.cells.cliques[i], self.cells.part(i)
+                slots.append(np.indices(domain.shape(clique))[clique.index(column)].ravel())
+                cells.append(np.arange(part.start, part.stop))
+            found[column] = (np.concatenate(slots), owners, np.concatenate(cells))
+        return found
+
     def choose_kept(self, state: DPStabsState, total: float) -> list[int]:
         """The workloads that the table's model should hold: greedily by what independence would get wrong per
         cell (as the error is judged), while the junction tree stays small enough."""
         values = state.estimates + state.remainder
         gains: list[tuple[float, int]] = []
-        singles = self._singles(values)
+        singles = self._singles(state)
         for i, clique in enumerate(self.cells.cliques):
             product = np.array([max(total, 0.0)])
             for column in clique:
@@ -81,17 +115,12 @@ class Targets:
                 chosen.append(i)
         return chosen
 
-    def _singles(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """One probability vector per column: the mean over its workloads, clipped at 0 and normalised."""
-        domain = self.cells.workload.domain
-        sums = [np.zeros(size) for size in domain.sizes]
-        for i, clique in enumerate(self.cells.cliques):
-            table = values[self.cells.part(i)].reshape(domain.shape(clique))
-            for j, column in enumerate(clique):
-                sums[column] += table.sum(axis=tuple(a for a in range(len(clique)) if a != j))
+    def _singles(self, state: DPStabsState) -> list[NDArray[np.float64]]:
+        """One probability vector per column, clipped at 0 and normalised; uniform where nothing is known."""
+        known = {m.clique[0]: np.maximum(m.values, 0.0) for m in self.columns(state)}
         singles = []
-        for size, summed in zip(domain.sizes, sums, strict=True):
-            clipped = np.maximum(summed, 0.0)
-            whole = clipped.sum()
-            singles.append(clipped / whole if whole > 0.0 else np.full(size, 1.0 / size))
+        for column, size in enumerate(self.cells.workload.domain.sizes):
+            values = known.get(column, np.ones(size))
+            whole = values.sum()
+            singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
         return singles
