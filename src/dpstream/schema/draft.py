@@ -46,7 +46,7 @@ _TAIL = """
 [mechanism]
 name = "dpstabs"            # or baseline
 workload = "all-2-way"      # or a list of column tuples with weights
-k = 8                       # marginals that are measured at each step
+# k = 4                     # marginals that are measured at each step; all where there are fewer
 counter = "simple"
 
 [budget]
