@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.mechanism import StreamPlan
-from dpstream.privacy import ZCDP, Budget, PureDP, zcdp_to_epsilon
+from dpstream.privacy import ZCDP, Budget, PureDP, decimal_text, zcdp_to_epsilon
 from dpstream.tables import Workload
 from dpstream.tabular import BaselinePlan, DPStabsPlan
 from dpstream.tabular.offline import MWEMPGMPlan
@@ -31,10 +32,12 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
     if isinstance(plan.budget, ZCDP):
         if config.budget.stated is not None:
             epsilon, delta = config.budget.stated
-            words += f" This is within epsilon = {float(epsilon):g} and delta = {float(delta):g}."
+            words += f" This is within epsilon = {decimal_text(epsilon)} and delta = {decimal_text(delta)}."
         else:
-            implied = math.ceil(zcdp_to_epsilon(plan.budget, _USUAL_DELTA) * 1e4) / 1e4
-            words += f" It implies epsilon = {implied:g} at delta = {_USUAL_DELTA}."
+            # Rounded up, exactly.
+            epsilon = Fraction(zcdp_to_epsilon(plan.budget, _USUAL_DELTA))
+            implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4))
+            words += f" It implies epsilon = {implied} at delta = {_USUAL_DELTA}."
     if config.source_options.op_column is not None and plan.unit.name == "event":
         words += " The stream deletes records: one that was inserted and is deleted has twice the loss."
     return words

@@ -1,6 +1,6 @@
 """Privacy: units, exact amounts, entropy, exact noise, selection. See README.md in this folder."""
 
-from dpstream.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
+from dpstream.privacy.budget import ZCDP, Amount, Budget, PureDP, decimal_text, exact_amount
 from dpstream.privacy.convert import (
     approximate_to_zcdp,
     group,
@@ -39,6 +39,7 @@ __all__ = [
     "Unit",
     "User",
     "approximate_to_zcdp",
+    "decimal_text",
     "exact_amount",
     "exponential_mechanism",
     "exponential_probabilities",

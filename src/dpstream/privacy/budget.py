@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Self
 
 from dpstream.errors import BudgetError
 
-__all__ = ["MAX_EPSILON", "ZCDP", "Amount", "Budget", "PureDP", "exact_amount"]
+__all__ = ["MAX_EPSILON", "ZCDP", "Amount", "Budget", "PureDP", "decimal_text", "exact_amount"]
 
 Amount = int | str | float | Decimal | Fraction
 
 #: Larger losses promise nothing to anybody; a typo is the likelier explanation.
 MAX_EPSILON = 1000
+# Digits of a bound above an amount, and of an exact decimal before it is easier to read as a fraction.
+_DIGITS, _LONGEST = 6, 24
 
 
 def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fraction:
@@ -87,7 +89,7 @@ class PureDP:
         return {"definition": "pure", "epsilon": str(self.epsilon)}
 
     def __str__(self) -> str:
-        return f"epsilon = {_decimal(self.epsilon)} (pure)"
+        return f"epsilon = {decimal_text(self.epsilon)} (pure)"
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class ZCDP:
         return {"definition": "zCDP", "rho": str(self.rho)}
 
     def __str__(self) -> str:
-        return f"rho = {_decimal(self.rho)} (zCDP)"
+        return f"rho = {decimal_text(self.rho)} (zCDP)"
 
 
 Budget = PureDP | ZCDP
@@ -133,7 +135,29 @@ def _shares(weights: Sequence[int | Fraction]) -> list[Fraction]:
     return [weight / total for weight in exact]
 
 
-def _decimal(value: Fraction) -> str:
-    """A decimal where it is exact and short, else the fraction."""
-    scaled = value * 10**6
-    return f"{float(value):g}" if scaled.denominator == 1 else f"{value} (about {float(value):.6g})"
+def decimal_text(value: Fraction) -> str:
+    """An amount for people, never less than it is: its exact decimal, or the fraction and a bound above it.
+
+    >>> [decimal_text(x) for x in (Fraction(1, 10**9), Fraction(5, 4), Fraction(1, 3))]
+    ['1e-9', '1.25', '1/3 (at most 0.333334)']
+    """
+    exact = _exact_decimal(value)
+    if exact is not None:
+        return str(exact).lower()
+    above = Context(prec=_DIGITS, rounding=ROUND_CEILING)
+    bound = above.divide(Decimal(value.numerator), Decimal(value.denominator))
+    return f"{value} (at most {str(bound).lower()})"
+
+
+def _exact_decimal(value: Fraction) -> Decimal | None:
+    """None where the decimal does not end, or is too long to read."""
+    rest, places = value.denominator, 0
+    for prime in (2, 5):
+        power = 0
+        while rest % prime == 0:
+            rest, power = rest // prime, power + 1
+        places = max(places, power)
+    if rest != 1:
+        return None
+    digits = Decimal(value.numerator * 10**places // value.denominator).as_tuple().digits
+    return None if len(digits) > _LONGEST else Decimal((int(value < 0), digits, -places))

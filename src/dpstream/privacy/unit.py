@@ -28,8 +28,8 @@ Relation = Literal["add-remove", "replace"]
 class Event:
     """One record inserted or deleted at one step (or, with ``replace``, one record's value).
 
-    Under ``add-remove`` batch sizes are private. Under ``replace`` the owner has declared batch
-    sizes public, and a changed record moves a histogram in two cells.
+    Under ``add-remove`` batch sizes are private. Under ``replace`` the owner has declared the numbers
+    of inserts and of deletes at every step public, and a changed record moves a histogram in two cells.
     """
 
     relation: Relation = "add-remove"
@@ -54,7 +54,10 @@ class Event:
                 "one record inserted or deleted at one step (a record that is inserted and later "
                 "deleted, or updated, is two such events)"
             )
-        return "the value of one record at one step, the number of records at every step being public"
+        return (
+            "the values of one record at one step; the numbers of inserts and of deletes at every step are "
+            "public"
+        )
 
 
 @dataclass(frozen=True)
