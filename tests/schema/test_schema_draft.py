@@ -20,6 +20,7 @@ from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real,
 from dpstream.schema.draft import MARK
 from dpstream.schema.guess import guess_column, nice_edges
 from dpstream.schema.reading import read_sample
+from dpstream.sources import SourceOptions
 
 GOLDEN = Path(__file__).with_name("golden_draft.toml")
 
@@ -159,3 +160,13 @@ def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("")
     with pytest.raises(DataError, match=r"d\.csv: the file cannot be read"):
         draft_config(tmp_path / "d.csv")
+
+
+def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
+    """Read off the data, it would be a private fact; left out, nobody would look for it."""
+    text = draft_config(pa.table(example()), "file_date")
+    source = tomllib.loads(text)["source"]
+    assert (source["start"], source["end"]) == ("YYYY-MM-DD", "YYYY-MM-DD")
+    with pytest.raises(ConfigError, match="start = 'YYYY-MM-DD' is not a day"):
+        SourceOptions.parse(source)
+    SourceOptions.parse({**source, "start": "2026-01-05", "end": "today"})

@@ -21,7 +21,8 @@ def command(data: str, time_column: str | None, out: str) -> None:
 
     The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
     or replace it, then set confirmed = true; until then nothing runs. The file is as private as the data
-    (mode 0600).
+    (mode 0600). With a time column, fill in the first and the last day of the calendar: they are public facts
+    and are not read off the data.
 
     \b
     Example:
@@ -42,7 +43,9 @@ def command(data: str, time_column: str | None, out: str) -> None:
         os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
         file.write(text)
-    click.echo(f"wrote {out}: confirm or replace every line marked CONFIRM, then set confirmed = true")
+    click.echo(
+        f"wrote {out}: confirm or replace what is marked CONFIRM or FILL IN, then set confirmed = true"
+    )
     click.echo(f"next: dpstream check {out}")
 
 

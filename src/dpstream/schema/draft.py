@@ -29,8 +29,8 @@ SAMPLE_ROWS = 1_000_000
 _HEAD = """\
 # Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: names, types, values,
 # smallest and largest numbers. Replace them by what is publicly known (a code list, a form, a law), or
-# confirm that they are public; then set confirmed = true. Until then nothing runs, and this file is as
-# private as the data.
+# confirm that they are public; fill in the lines marked FILL IN; then set confirmed = true. Until then
+# nothing runs, and this file is as private as the data.
 format = 1
 
 [stream]
@@ -111,6 +111,8 @@ def _steps(time_column: str | None) -> str:
     return (
         f"time_column = {toml_value(time_column)}\n"
         'every = "week"              # day | week | month | "14 days"\n'
+        'start = "YYYY-MM-DD"        # FILL IN: the public first day; never read it off the data\n'
+        'end = "YYYY-MM-DD"          # FILL IN: the public last day, or "today"; it may be moved later\n'
         'late = "error"              # error | next-step | drop-and-count-nothing\n'
     )
 
