@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -119,6 +120,7 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     out = tmp_path / "s.csv"
     dpstream("sample", config, "--step", 5, "--out", out)
     assert out.read_bytes() == after["step-000005/table.csv"]
+    assert not list(tmp_path.glob("s.csv.*")), "real entropy needs no warning"
     dpstream(
         "sample", config, "--step", 2, "--rows", 7, "--seed", 3, "--draws", 2, "--out", tmp_path / "d.csv"
     )
@@ -351,6 +353,11 @@ def test_a_test_seed_marks_everything(tmp_path: Path) -> None:
     assert all(json.loads(line)["made_with_test_seed"] for line in run.stdout.splitlines())
     assert status(config)["made_with_test_seed"]
     assert "NO GUARANTEE" in dpstream("status", config).stdout
+    for ending in ("parquet", "csv"):
+        done = dpstream("sample", config, "--step", 1, "--out", tmp_path / f"s.{ending}")
+        assert "no guarantee" in done.stderr
+    assert pq.read_schema(tmp_path / "s.parquet").metadata[b"made_with_test_seed"] == b"true"
+    assert "NO GUARANTEE" in (tmp_path / "s.csv.made_with_test_seed").read_text()
     again = make(tmp_path / "again", 2)
     dpstream("run", again, "--test-seed", 5)
     tables = [released(folder)["step-000002/table.csv"] for folder in (tmp_path, tmp_path / "again")]

@@ -52,10 +52,13 @@ def command(
     paths = _paths(Path(out), draws, force)
     with loaded.open_stream(state=state, publish=False) as stream:
         release = stream.release(step)
+        predictable = bool(release.manifest["made_with_test_seed"])
+        if predictable:
+            click.echo("warning: this stream was made with a test seed: there is no guarantee", err=True)
         first = secrets.randbits(62) if seed is None and draws > 1 else seed
         for number, path in enumerate(paths):
             table = release.sample(rows, None if first is None else first + number)
-            _write(path, table)
+            _write(path, table, predictable)
             click.echo(f"wrote {path}")
 
 
@@ -73,9 +76,18 @@ def _paths(out: Path, draws: int, force: bool) -> list[Path]:
     return paths
 
 
-def _write(path: Path, table: Any) -> None:
+def _write(path: Path, table: Any, predictable: bool) -> None:
+    """``predictable`` noise is told with the rows: in Parquet's metadata, or in a file beside the csv file."""
     from dpstream import durable
     from dpstream.sinks.tables import to_bytes
 
+    beside = path.with_name(f"{path.name}.made_with_test_seed")
+    if predictable and path.suffix == ".csv":
+        durable.replace_file(beside, b"NO GUARANTEE: made with a test seed\n", mode=0o644)
+    elif predictable:
+        known = table.schema.metadata or {}
+        table = table.replace_schema_metadata({**known, "made_with_test_seed": "true"})
     data = to_bytes(table, "csv" if path.suffix == ".csv" else "parquet")
     durable.replace_file(path, data, mode=0o644)
+    if not predictable:
+        durable.unlink(beside)
