@@ -156,6 +156,15 @@ class Workload:
             weights.append(weight)
         return cls.of(domain, tables, weights)
 
+    def as_option(self) -> str | list[dict[str, Any]]:
+        """The shortest thing that ``parse`` reads back as this workload: its name where it has one."""
+        k = len(self.cliques[0])
+        everything = math.comb(len(self.domain), k) == len(self.cliques)
+        plain = all(weight == 1 for weight in self.weights)
+        if everything and plain and self == Workload.all_k_way(self.domain, k):
+            return f"all-{k}-way"
+        return self.as_spec()
+
     def as_spec(self) -> list[dict[str, Any]]:
         """The workload as ``parse`` reads it: exact, JSON-able (for plans and manifests)."""
         return [

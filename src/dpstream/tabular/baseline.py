@@ -115,7 +115,7 @@ class BaselinePlan(StreamPlan):
         return {
             "deletions": self.recipe.deletions,
             "prior": self.recipe.prior,
-            "workload": self.recipe.workload.as_spec(),
+            "workload": self.recipe.workload.as_option(),
             **self.offline.options(),
         }
 

@@ -168,7 +168,7 @@ class DPStabsPlan(StreamPlan):
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
         return {
-            "workload": self.recipe.workload.as_spec(),
+            "workload": self.recipe.workload.as_option(),
             "k": self.recipe.rounds,
             "counter": self.counter.describe(),
             "score": self.recipe.score,
