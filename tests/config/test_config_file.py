@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from config_files import DEFAULTS, PUBLIC, ROWS, load, write
 
-from dpstream.config import KEYS, SECTIONS, Config
+from dpstream.config import KEYS, SECTIONS, Config, describe
 from dpstream.config.keys import keys_of, recipe_defaults
 from dpstream.errors import (
     ConfigError,
@@ -207,3 +207,21 @@ def test_config_is_frozen(tmp_path: Path) -> None:
     config = load(tmp_path)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.name = "other"  # type: ignore[misc]
+
+
+def test_the_plan_says_what_is_public_and_a_public_end_may_move(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    declared = describe(config)["declared_public"]
+    assert any('late = "error"' in sentence for sentence in declared)
+    assert any("'zip', 'paid', 'kind'" in sentence for sentence in declared)
+    source = DEFAULTS["source"]
+    config.open_stream().close()
+    load(tmp_path, source=source.replace("end = 9", "end = 90")).open_stream().close()
+    for changed in (
+        source.replace("end = 9", 'end = "data"'),
+        source + "\nstart = 2",
+        source + '\nlate = "next-step"',
+        source + '\nop_column = "op"',
+    ):
+        with pytest.raises(ConfigError, match=r"belongs to another plan: .*(source\.|declared_public)"):
+            load(tmp_path, source=changed).open_stream()

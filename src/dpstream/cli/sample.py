@@ -77,7 +77,7 @@ def _paths(out: Path, draws: int, force: bool) -> list[Path]:
 
 
 def _write(path: Path, table: Any, predictable: bool) -> None:
-    """``predictable`` noise is told with the rows: in Parquet's metadata, or in a file beside the csv file."""
+    """``predictable`` noise is told with the rows: in Parquet's metadata, or in a file beside a csv file."""
     from dpstream import durable
     from dpstream.sinks.tables import to_bytes
 

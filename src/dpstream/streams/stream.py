@@ -17,6 +17,7 @@ from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
 from dpstream.schema.codebook import codebook
 from dpstream.streams import container
+from dpstream.streams.arguments import check_places, check_text
 from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
 from dpstream.streams.database import file_errors
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
@@ -130,7 +131,8 @@ class Stream:
         self._state: Any = None
         self._facts = facts
         self._plan_hash = plan_hash(self._facts)
-        self._check_places(path)
+        if sink is not None:
+            check_places(path, sink.directory)
         self._store = Store(path, self._facts, self._genesis)
         try:
             self._stream_id = self._store.meta["stream_id"].hex()
@@ -229,9 +231,10 @@ class Stream:
         Cost: the plan's step, two commits, and the files' fsyncs.
         """
         self._check_process()
-        _check_text(batch_id, "batch_id")
+        check_text(batch_id, "batch_id")
         if period is not None:
-            _check_text(period, "period")
+            check_text(period, "period")
+        place = None if position is None else canonical_json(dict(position)).decode()
         encoded, inserts, deletes = encode_batch(batch, self._schema, where=f"step {batch_id!r}")
         content = self._store.fingerprint(canonical_bytes(self._schema.domain, inserts, deletes))
         self._publish_pending()
@@ -245,9 +248,7 @@ class Stream:
         if state is None:
             state = self._stored_state()
         prepared = self._compute(reservation, state, encoded, period)
-        if position is not None:
-            prepared = replace(prepared, position=canonical_json(dict(position)).decode())
-        self._commit_and_publish(prepared, state)
+        self._commit_and_publish(replace(prepared, position=place), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -414,17 +415,6 @@ class Stream:
                         where=str(self._sink.directory),
                     )
 
-    def _check_places(self, path: Path) -> None:
-        if self._sink is None:
-            return
-        state, public = path.resolve(), self._sink.directory.resolve()
-        if state == public or public in state.parents or state in public.parents:
-            raise ConfigError(
-                "the secret state and the public releases lie inside each other",
-                where=str(path),
-                allowed="two separate directories",
-            )
-
     def _genesis(self) -> tuple[bytes, bytes]:
         stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
         return stream_id, container.dump(self._plan.pack_state(self._plan.start()))
@@ -456,8 +446,3 @@ class Stream:
             raise StoreError(
                 "the stream was opened by the parent process", where=str(self.path), allowed="opening it here"
             )
-
-
-def _check_text(value: str, where: str) -> None:
-    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
-        raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")
