@@ -43,7 +43,7 @@ from dpstream.tables import EncodedBatch, Workload, count_marginals
 from dpstream.tabular import DPStabs, DPStabsPlan
 from dpstream.tabular.limits import within
 
-LONG = "about 10 minutes, most of it in mbi; 2 minutes with --without-mbi"
+LONG = "about 15 minutes, most of it in mbi; 2 minutes with --without-mbi"
 
 ROUNDS = (8, 4)
 BATCH = 50
