@@ -14,7 +14,7 @@ from dpstream.privacy import Event
 from dpstream.schema import Categorical, Schema
 from dpstream.sinks import read_manifest
 from dpstream.sources import FileSource, SourceOptions
-from dpstream.streams import Batch, open_stream
+from dpstream.streams import Batch, open_stream, read_status
 
 WEEKS = {"path": "*.csv", "time_column": "day", "every": "week", "start": "2026-01-05", "end": "2026-12-31"}
 
@@ -81,6 +81,31 @@ def test_the_position_is_committed_with_its_step(tmp_path: Path, monkeypatch: py
         with pytest.raises(StoreDamagedError, match="position at step 3 is missing"):
             _ = stream.position
     assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["head.json", "stream.sqlite"]
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        {"x.csv": 1.5},
+        {"x.csv": "40"},
+        {"x.csv": True},
+        {"x.csv": -1},
+        {"x.csv": 2**512},
+        {3: 40},
+        {"\udcff.csv": 40},
+        [("x.csv", 40)],
+    ],
+)
+def test_a_position_that_cannot_be_kept_is_refused_before_anything_is_reserved(
+    tmp_path: Path, position: object
+) -> None:
+    with start(tmp_path) as stream:
+        with pytest.raises(ConfigError, match="position") as caught:
+            stream.step(batch(1), "a", position=position)  # type: ignore[arg-type]
+        assert "40" not in str(caught.value), "a number of records is private"
+        assert read_status(tmp_path / "state").reserved is None
+        stream.step(batch(2), "other", position={"x.csv": 2**512 - 1})
+        assert stream.position == {"x.csv": 2**512 - 1}
 
 
 def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
+from dpstream import durable
 from dpstream.errors import (
     ConfigError,
     DataError,
@@ -389,6 +390,80 @@ def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path
         stream.discard_reservation()
         assert stream.step(batch(2), "c").step == 2
         assert len(stream.ledger()) == 2
+
+
+def test_a_failure_before_drawing_keeps_the_reservation_of_an_earlier_attempt(tmp_path: Path) -> None:
+    """The earlier attempt may have drawn noise: withdrawing would let other records take its place unasked."""
+    fault: BaseException | None = None
+    before = False
+
+    class Faulty(ToyPlan):
+        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
+            if fault is not None and before:
+                raise fault
+            synthesis = super().step(state, batch, randomness)
+            if fault is not None:
+                raise fault
+            return synthesis
+
+    with start(tmp_path, plan=Faulty()) as stream:
+        fault = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            stream.step(batch(1), "b1")
+        with pytest.raises(StepError, match="reserved for the batch 'b1'"):
+            stream.step(batch(2), "other")
+        fault, before = LimitError("a sum would pass 64 bits", where="counter"), True
+        for _ in range(2):
+            with pytest.raises(LimitError):
+                stream.step(batch(1), "b1")
+            assert read_status(tmp_path / "state").reserved == 1
+        fault = None
+        with pytest.raises(StepError, match="reserved for the batch 'b1'"):
+            stream.step(batch(2), "other")
+    with start(tmp_path, plan=Faulty()) as stream:
+        with pytest.raises(StepError, match="reserved for the batch 'b1'"):
+            stream.step(batch(2), "other")
+        assert stream.step(batch(1), "b1").step == 1
+        assert (stream._state.step, stream._state.true.sum()) == (1, 40)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_failure_that_cannot_be_recorded_is_still_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool
+) -> None:
+    commit, commits = durable.commit, 0
+
+    def full(db: sqlite3.Connection) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == 2:  # the reservation is the first
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        commit(db)
+
+    class Failing(ToyPlan):
+        def step(self, state, batch, randomness):  # type: ignore[no-untyped-def]
+            if drawn:
+                super().step(state, batch, randomness)
+            raise ArithmeticError("overflow")
+
+    with start(tmp_path, plan=Failing()) as stream:
+        monkeypatch.setattr(durable, "commit", full)
+        with pytest.raises(ArithmeticError, match="overflow") as caught:
+            stream.step(batch(1), "a")
+        (note,) = caught.value.__notes__
+        assert ("recorded" if drawn else "withdrawn") in note
+        assert "disk is full" in note
+        with pytest.raises(StoreError):
+            stream.step(batch(1), "a")
+    monkeypatch.undo()
+    status = read_status(tmp_path / "state")
+    assert (status.last_step, status.reserved, status.failed) == (0, 1, None)
+    with start(tmp_path) as stream:  # the documented gap: as after a kill
+        with pytest.raises(StepError, match="reserved for the batch 'a'"):
+            stream.step(batch(2), "b")
+        assert stream.step(batch(1), "a").step == 1
 
 
 def test_publishing_that_fails_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

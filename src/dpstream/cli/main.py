@@ -70,7 +70,7 @@ class Verbs(click.Group):
             error.show()
             return error.exit_code
         except DpstreamError as error:
-            say_error(str(error))
+            say_error("; ".join([str(error), *getattr(error, "__notes__", ())]))
             return error.exit_code
         except (KeyboardInterrupt, click.Abort):
             say_error("interrupted; the state is clean, and the same command goes on where it stopped")

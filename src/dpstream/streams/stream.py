@@ -12,12 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from dpstream.errors import ConfigError, HorizonError, StepError, StoreDamagedError, StoreError
+from dpstream.errors import HorizonError, StepError, StoreDamagedError, StoreError
 from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
 from dpstream.schema.codebook import codebook
 from dpstream.streams import container
-from dpstream.streams.arguments import check_places, check_text
+from dpstream.streams.arguments import check_options, check_places, check_text, position_text
 from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
 from dpstream.streams.database import file_errors
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
@@ -91,12 +91,7 @@ def open_stream(
         StoreDamagedError: the state contradicts itself or the published catalogue.
         StoreFormatError: written by a newer version.
     """
-    if isinstance(keep, bool) or not (keep == "all" or (isinstance(keep, int) and keep >= 1)):
-        raise ConfigError(f"keep = {keep!r}", where="stream", allowed='"all" or a number from 1')
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
-        raise ConfigError(f"max_rows = {max_rows!r}", where="stream", allowed="a number from 1")
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
+    check_options(keep, max_rows, name)
     schema.require_confirmed(name)
     policy = _Policy(None if keep == "all" else keep, max_rows)
     facts = plan_facts(plan, schema, name, source, declared_public)
@@ -222,7 +217,7 @@ class Stream:
                 transaction, in the secret state. A repetition keeps the one that is there.
 
         Errors:
-            DataError, SchemaError: the records do not fit; nothing was spent.
+            ConfigError: a bad argument. DataError, SchemaError: the records do not fit. Nothing was spent.
             StepError: the id was used for other records; or a step was reserved before a crash for another
                 batch, or failed after it had drawn noise (see ``discard_reservation``).
             HorizonError: the plan pays for no further step.
@@ -234,20 +229,20 @@ class Stream:
         check_text(batch_id, "batch_id")
         if period is not None:
             check_text(period, "period")
-        place = None if position is None else canonical_json(dict(position)).decode()
+        place = None if position is None else position_text(position)
         encoded, inserts, deletes = encode_batch(batch, self._schema, where=f"step {batch_id!r}")
         content = self._store.fingerprint(canonical_bytes(self._schema.domain, inserts, deletes))
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
-        reservation = self._reserve(batch_id, content)
+        reservation, held = self._reserve(batch_id, content)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        prepared = self._compute(reservation, state, encoded, period)
+        prepared = self._compute(reservation, held, state, encoded, period)
         self._commit_and_publish(replace(prepared, position=place), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
@@ -282,7 +277,8 @@ class Stream:
 
     # Inside
 
-    def _reserve(self, batch_id: str, content: bytes) -> Reservation:
+    def _reserve(self, batch_id: str, content: bytes) -> tuple[Reservation, bool]:
+        """The intent, committed; and whether an earlier attempt had left it (which may have drawn noise)."""
         step = self.last_step + 1
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
@@ -308,10 +304,10 @@ class Stream:
                 where=f"batch {batch_id!r}",
                 allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
             )
-        return wanted
+        return wanted, held is not None
 
     def _compute(
-        self, reservation: Reservation, state: Any, encoded: EncodedBatch, period: str | None
+        self, reservation: Reservation, held: bool, state: Any, encoded: EncodedBatch, period: str | None
     ) -> Prepared:
         """The whole result in memory; ``state`` is advanced."""
         randomness = WatchedRandomness(self._randomness)
@@ -319,14 +315,23 @@ class Stream:
             synthesis = self._plan.step(state, encoded, randomness)
             return self._prepare(reservation, state, synthesis, period, randomness)
         except BaseException as error:
-            if not randomness.used:
-                self._store.release_reservation()
-            elif isinstance(error, Exception):
+            self._settle(reservation, held, randomness.used, error)
+            raise
+
+    def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
+        """What an attempt that stopped before its commit leaves behind; adds to ``error`` what it cannot."""
+        try:
+            if drawn and isinstance(error, Exception):
                 # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
                 # second one. An interrupt comes from outside, like a crash.
                 self._undecided = type(error).__name__
                 self._store.record_failure(reservation, self._undecided)
-            raise
+            elif not drawn and not held:
+                # An intent of an earlier attempt, which may have drawn noise, binds the records still.
+                self._store.release_reservation()
+        except StoreError as second:
+            what = "failed attempt could not be recorded" if drawn else "reservation could not be withdrawn"
+            error.add_note(f"the {what} ({second}): see docs/guide/durability.md")
 
     def _prepare(
         self,
