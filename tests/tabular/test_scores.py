@@ -24,7 +24,7 @@ WORKLOADS = (
 
 def scores(score: Score, codes: np.ndarray, expected: np.ndarray) -> list[Fraction]:
     batch = EncodedBatch(DOMAIN, codes.astype(np.int32))
-    joined = score.cells.join_counts(batch.count(score.cells.cliques))
+    joined = np.concatenate(batch.count(score.cells.cliques))
     numerators, denominators = score.evaluate(joined, expected)
     return [Fraction(int(n), int(d)) / 2**GRID_BITS for n, d in zip(numerators, denominators, strict=True)]
 
@@ -83,7 +83,7 @@ def test_bad_scores_are_refused():
     with pytest.raises(ConfigError, match="unknown score 'median'"):
         Score(cells, "median", Event())  # type: ignore[arg-type]
     with pytest.raises(LimitError, match="too many events"):
-        Score(cells, "mean", Event()).evaluate(np.full(cells.total, 1 << 37), np.zeros(cells.total))
+        Score(cells, "mean", Event()).evaluate(np.full(cells.total, 1 << 33), np.zeros(cells.total))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -94,7 +94,7 @@ def test_extreme_weights_and_large_domains_do_not_wrap_around(name):
         cells = Cells(Workload(domain, ((0, 1), (0,)), (weight, Fraction(1))))
         score = Score(cells, name, Event(), 500.0)
         expected = np.zeros(cells.total)
-        for records in (2882, 10**6, 2**35):
+        for records in (2882, 10**6, 2**31):
             values = []
             for count in (records, records + 1):
                 batch = np.zeros(cells.total, dtype=np.int64)

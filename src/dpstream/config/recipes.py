@@ -24,8 +24,8 @@ def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
     """The recipe that ``[mechanism]`` names.
 
     Args:
-        deletions: whether the source declares an operation column (a public fact); the baseline then runs its
-            offline mechanism on inserts and on deletes at every step.
+        deletions: whether the source declares an operation column (a public fact); inserts and deletes are then
+            followed apart.
 
     Errors:
         ConfigError: an option that is unknown, unusable, or of another mechanism.
@@ -33,7 +33,7 @@ def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
     name = mechanism_name(section)
     workload = _workload(section, domain)
     if name == "dpstabs":
-        return _dpstabs(section, workload)
+        return _dpstabs(section, workload, deletions)
     return _baseline(section, workload, deletions)
 
 
@@ -50,10 +50,10 @@ def _workload(section: Section, domain: Domain) -> Workload:
         return Workload.parse(domain, spec)
 
 
-def _dpstabs(section: Section, workload: Workload) -> DPStabs:
+def _dpstabs(section: Section, workload: Workload, deletions: bool) -> DPStabs:
     options = {"k": _k(section, workload), **_options(section, DPStabs)}
     with located(section.place()):
-        return DPStabs(workload, **options)
+        return DPStabs(workload, deletions=deletions, **options)
 
 
 def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline:
@@ -81,7 +81,7 @@ def _options(section: Section, kind: type[DPStabs] | type[MWEMPGM]) -> dict[str,
     return {
         name: _option(section, name, hints[name], default)
         for name, default in recipe_defaults(kind).items()
-        if name != "k"
+        if name not in ("k", "deletions")
     }
 
 

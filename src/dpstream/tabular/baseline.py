@@ -25,6 +25,8 @@ BatchPart = Literal["inserts", "deletes"]
 
 #: Rows drawn (or taken away) at one step at most; the rest is owed. Only absurd noise gets here.
 _MOST_ROWS = 1_000_000
+#: The same for rows taken away, each of which is compared with the whole table.
+_MOST_DELETES = 20_000
 
 __all__ = ["Baseline", "BaselinePlan", "BaselineState"]
 
@@ -143,7 +145,7 @@ class BaselinePlan(StreamPlan):
             deleted = self._run(state, batch, "deletes", randomness)
             state.total -= deleted.total
             state.owed_deletes += deleted.total
-            gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MOST_ROWS)
+            gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MOST_DELETES)
             state.owed_deletes -= gone
             state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
         state.step += 1

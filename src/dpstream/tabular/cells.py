@@ -27,8 +27,8 @@ __all__ = ["GRID_BITS", "SCORES", "Cells", "Score", "ScoreName", "expected_devia
 GRID_BITS = 20
 
 #: Declared bound on the events of one batch. It is the same for every plan and far above what fits into memory,
-#: so that refusing a larger batch says nothing about a private size that could occur.
-MAX_RECORDS = 1 << 36
+#: so that refusing a larger batch says nothing about a private size that could occur. Counters have the same bound.
+MAX_RECORDS = 1 << 32
 
 ScoreName = Literal["mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise"]
 SCORES: tuple[ScoreName, ...] = ("mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise")
@@ -66,27 +66,11 @@ class Cells:
         start = int(self.starts[index])
         return slice(start, start + int(self.sizes[index]))
 
-    def join_counts(self, counts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """One vector from per-clique counts."""
-        return np.concatenate(counts)
-
-    def join(self, marginals: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """One vector from per-clique marginals."""
-        return np.concatenate(marginals)
-
     def mask(self, indices: Sequence[int]) -> NDArray[np.bool_]:
         """Which cells belong to some cliques."""
         chosen = np.zeros(len(self.cliques), dtype=bool)
         chosen[list(indices)] = True
         return np.repeat(chosen, self.sizes)
-
-    def sums(self, vector: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sum per clique of an integer vector over all cells."""
-        return np.add.reduceat(vector, self.starts)
-
-    def float_sums(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum per clique of a real vector over all cells."""
-        return np.add.reduceat(vector, self.starts)
 
 
 @dataclass(frozen=True)
@@ -146,10 +130,11 @@ class Score:
         events = np.add.reduceat(np.abs(batch), self.cells.starts).max()
         if events > MAX_RECORDS:
             raise LimitError("too many events in one batch", where="score", allowed=f"up to {MAX_RECORDS}")
-        # Public, so it may be clipped; with the bound above no distance passes 2^58.
-        expected = np.clip(expected, -MAX_RECORDS / self.cells.total, MAX_RECORDS / self.cells.total)
+        # Public, so it may be clipped; with the bound above no distance passes 2^54.
+        bound = np.repeat(MAX_RECORDS / self.cells.sizes, self.cells.sizes)
+        expected = np.clip(expected, -bound, bound)
         grid = np.rint(np.ldexp(expected, GRID_BITS)).astype(np.int64)
-        distance = self.cells.sums(np.abs((batch << GRID_BITS) - grid))
+        distance = np.add.reduceat(np.abs((batch << GRID_BITS) - grid), self.cells.starts)
         numerators = self._weights * (distance.astype(self._weights.dtype) - self._correction(expected))
         if self.name == "mean-cells":
             numerators = numerators - self._denominators * self._sizes * (1 << GRID_BITS)
@@ -160,7 +145,7 @@ class Score:
         unit = 1 << GRID_BITS
         match self.name:
             case "mean-sampling":
-                deviation = self.cells.float_sums(expected_deviation(expected))
+                deviation = np.add.reduceat(expected_deviation(expected), self.cells.starts)
                 return np.rint(np.ldexp(deviation, GRID_BITS)).astype(np.int64).astype(self._weights.dtype)
             case "sum-cells":
                 return self._sizes * unit

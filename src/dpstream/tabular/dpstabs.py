@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.counters import CalibratedCounter, Counter, counter_by_name
 from dpstream.errors import ConfigError, HorizonError
-from dpstream.graphical import Measurement, Model, estimate_total, fit
+from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Amount, Budget, exact_amount
 from dpstream.privacy.randomness import Randomness
@@ -23,7 +23,7 @@ from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import check_horizon, check_prior_weight, event_unit, read_budget
 from dpstream.tabular.selection import Selector
-from dpstream.tabular.state import DPStabsState, fresh_state, pack, unpack
+from dpstream.tabular.state import DPStabsState, Side, fresh_state, pack, unpack
 from dpstream.tabular.synthesis import ModelSynthesis, average_marginals
 from dpstream.tabular.targets import Targets
 
@@ -56,6 +56,9 @@ class DPStabs:
             a model of the current batches; or ``literal``, the growth of the released table's own answer.
         prior_weight: how much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn
             from them); ``predicted`` only.
+        deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
+            and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
+            two. The literal reading counts inserts less deletes.
         select_share: part of the budget for selections.
         iterations: of the fit after each measurement (it starts from the previous model).
         max_cells: limit on the model's junction tree.
@@ -71,6 +74,7 @@ class DPStabs:
     aggregate: Aggregate = "last"
     past: Past = "predicted"
     prior_weight: float = 0.1
+    deletions: bool = False
     select_share: Fraction = Fraction(1, 4)
     iterations: int = 20
     max_cells: int = 5_000
@@ -102,6 +106,19 @@ class DPStabs:
         check_each(self.workload, self.max_cells)
 
     @property
+    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+        """The kinds of events that are followed apart."""
+        return ("inserts", "deletes") if self.deletions and self.past == "predicted" else ("net",)
+
+    @property
+    def measures_all(self) -> bool:
+        """Whether every workload is measured at every step, so that there is nothing to select."""
+        count = len(self.workload.cliques)
+        return (
+            self.rounds == count and tree_cells(self.workload.domain, self.workload.cliques) <= self.max_cells
+        )
+
+    @property
     def rounds(self) -> int:
         """``k``, or its default for this workload."""
         return min(DEFAULT_ROUNDS, len(self.workload.cliques)) if self.k is None else self.k
@@ -131,9 +148,11 @@ class DPStabs:
                 where="mechanism",
                 allowed="a counter for at least as many ticks as the horizon has steps",
             )
-        measure = budget.scaled((1 - self.select_share) / self.rounds)
-        select = budget.scaled(self.select_share / self.rounds)
-        return DPStabsPlan(self, budget, event, steps, recipe.calibrate(measure, event), Selector(select))
+        # Where nothing is selected, measuring gets everything.
+        share = Fraction(0) if self.measures_all else self.select_share
+        counter = recipe.calibrate(budget.scaled((1 - share) / self.rounds), event)
+        selector = Selector(budget.scaled(share / self.rounds)) if share else None
+        return DPStabsPlan(self, budget, event, steps, counter, selector)
 
 
 @dataclass(frozen=True)
@@ -145,7 +164,7 @@ class DPStabsPlan(StreamPlan):
     unit: Event
     horizon: int | None
     counter: CalibratedCounter
-    selector: Selector
+    selector: Selector | None
 
     @property
     def domain(self) -> Domain:
@@ -160,10 +179,11 @@ class DPStabsPlan(StreamPlan):
     def parts(self) -> tuple[Part, ...]:
         """What one event's batch costs: ``k`` selections and ``k`` counters."""
         k = self.recipe.rounds
-        return (
-            Part("select", k, self.selector.budget, f"{self.selector.describe()}, score {self.recipe.score}"),
-            Part("measure", k, self.counter.budget, self.counter.describe()),
-        )
+        measure = Part("measure", k, self.counter.budget, self.counter.describe())
+        if self.selector is None:
+            return (measure,)
+        detail = f"{self.selector.describe()}, score {self.recipe.score}"
+        return (Part("select", k, self.selector.budget, detail), measure)
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -175,6 +195,7 @@ class DPStabsPlan(StreamPlan):
             "aggregate": self.recipe.aggregate,
             "past": self.recipe.past,
             "prior_weight": self.recipe.prior_weight,
+            "deletions": self.recipe.deletions,
             "select_share": str(self.recipe.select_share),
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
@@ -196,18 +217,31 @@ class DPStabsPlan(StreamPlan):
 
     def marginals(self, *models: Model) -> NDArray[np.float64]:
         """All cells of the workload from the equal mixture of some models."""
-        return self.cells.join(average_marginals(models, self.cells.cliques))
+        return np.concatenate(average_marginals(models, self.cells.cliques))
 
     def start(self) -> DPStabsState:
         """Nothing counted; the uniform distribution."""
-        return fresh_state(self.cells, self.counter)
+        return fresh_state(self.cells, self.counter, len(self.recipe.sides))
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step of Algorithm 3."""
-        _Step(self, state, batch, randomness).run()
+        if batch.declares_deletes and not self.recipe.deletions:
+            raise ConfigError(
+                "the batch comes with deletes, which this plan does not read",
+                where="mechanism",
+                allowed="deletions = true, or batches without deletes",
+            )
+        state.step += 1
+        for part, side in zip(self.recipe.sides, state.sides, strict=True):
+            counts = batch.count(self.cells.cliques, part)
+            _Step(self, state, side, counts, randomness).run()
+        if self.recipe.past == "predicted":
+            state.models = (_fit_table(self, state),)
         # Only what was measured at every step has an error that public noise scales tell.
-        always = np.flatnonzero(state.ticks == state.step)
-        errors = {self.cells.cliques[i]: self._targets.variance(state.step) ** 0.5 for i in always}
+        ticks = np.min([side.ticks for side in state.sides], axis=0)
+        always = np.flatnonzero(ticks == state.step)
+        variance = self._targets.variance(state.step) * len(state.sides)
+        errors = {self.cells.cliques[i]: variance**0.5 for i in always}
         return ModelSynthesis(state.models, state.total, errors)
 
     def pack_state(self, state: DPStabsState) -> Packed:
@@ -216,7 +250,7 @@ class DPStabsPlan(StreamPlan):
 
     def unpack_state(self, packed: Packed) -> DPStabsState:
         """The inverse of ``pack_state``."""
-        return unpack(packed)
+        return unpack(packed, self.cells, self.counter)
 
     def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
         """The inverse of ``ModelSynthesis.pack``."""
@@ -231,37 +265,41 @@ _RATE_MEMORY = 16
 
 
 class _Step:
-    """One step under way. Private: ``counts`` and the counters' sums; all else follows from noisy outputs."""
+    """One side of one step under way. Private: ``counts`` and the counters' sums; all else follows from noisy
+    outputs."""
 
     def __init__(
-        self, plan: DPStabsPlan, state: DPStabsState, batch: PrivateBatch, randomness: Randomness
+        self,
+        plan: DPStabsPlan,
+        state: DPStabsState,
+        side: Side,
+        counts: list[NDArray[np.int64]],
+        randomness: Randomness,
     ) -> None:
-        self.plan, self.state, self.randomness = plan, state, randomness
+        self.plan, self.state, self.side, self.randomness = plan, state, side, randomness
         self.cells, self.recipe = plan.cells, plan.recipe
-        self.counts = batch.count(self.cells.cliques, "net")
-        self.joined = self.cells.join_counts(self.counts)
+        self.counts = counts
+        self.joined = np.concatenate(counts)
         # Batch sizes may be read only where the owner declared them public ("replace").
-        self.public_arrivals = float(self.counts[0].sum()) if plan.unit.relation == "replace" else None
+        self.public_arrivals = float(counts[0].sum()) if plan.unit.relation == "replace" else None
         self.chosen: list[int] = []
         self.increments: list[Measurement] = []
 
     def run(self) -> None:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
-        state = self.state
-        state.step += 1
+        side = self.side
         reading = _Literal(self) if self.recipe.past == "literal" else _Predicted(self)
         for _ in range(self.recipe.rounds):
             # Public: what was measured at this step must fit into one model.
             allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
             if not allowed:
-                break  # the model is full: what is left of this step's budget stays unspent
+                break  # the model is full: what is left of this step is charged, and not used
             self._measure(self._select(reading.expected(), allowed))
             reading.fit()
-        total = state.total + self.arrivals
-        # The memory is a mean at first and then forgets.
-        state.rate += (self.arrivals - state.rate) / min(state.step, _RATE_MEMORY)
-        reading.book(total)
-        state.total = total
+        side.total += self.arrivals
+        # A mean at first, which then forgets.
+        side.rate += (self.arrivals - side.rate) / min(self.state.step, _RATE_MEMORY)
+        reading.book()
 
     @property
     def remaining(self) -> list[int]:
@@ -269,7 +307,9 @@ class _Step:
         return [i for i in range(len(self.cells.cliques)) if i not in self.chosen]
 
     def _select(self, expected: NDArray[np.float64], allowed: list[int]) -> int:
-        """Choose a workload by how badly the batch is explained."""
+        """Choose a workload by how badly the batch is explained; in order where all are measured."""
+        if self.plan.selector is None:
+            return allowed[0]
         numerators, denominators = self.plan._score.evaluate(self.joined, expected)
         return self.plan.selector.choose(
             numerators, denominators, allowed, self.plan._score.grid_sensitivity, self.randomness
@@ -277,19 +317,19 @@ class _Step:
 
     def _measure(self, index: int) -> None:
         """Tick one counter; what it gained is a noisy measurement of this batch."""
-        state, part = self.state, self.cells.part(index)
-        estimate = self.plan.counter.step(state.counters[index], self.counts[index], self.randomness)
-        gained = (estimate - state.estimates[part]).astype(np.float64)
-        state.estimates[part] = estimate
-        state.ticks[index] += 1
+        side, part = self.side, self.cells.part(index)
+        estimate = self.plan.counter.step(side.counters[index], self.counts[index], self.randomness)
+        gained = (estimate - side.estimates[part]).astype(np.float64)
+        side.estimates[part] = estimate
+        side.ticks[index] += 1
         self.chosen.append(index)
-        variance = self.plan._targets.gain_variance(int(state.ticks[index]))
+        variance = self.plan._targets.gain_variance(int(side.ticks[index]))
         self.increments.append(Measurement(self.cells.cliques[index], gained, variance))
 
     @property
     def predicted(self) -> float:
-        """Predicted arrivals of this step; negative where deletions prevail."""
-        return self.state.rate if self.public_arrivals is None else self.public_arrivals
+        """Predicted arrivals of this step."""
+        return self.side.rate if self.public_arrivals is None else self.public_arrivals
 
     @property
     def arrivals(self) -> float:
@@ -314,7 +354,7 @@ class _Literal:
         self.model = fit(
             self.plan.domain,
             self.plan._targets.booked(self.state, self.step.chosen),
-            total=self.state.total + self.step.arrivals,
+            total=self.step.side.total + self.step.arrivals,
             warm=self.model,
             iterations=self.plan.recipe.iterations,
             max_cells=self.plan.recipe.max_cells,
@@ -322,21 +362,21 @@ class _Literal:
         self.current = self.plan.marginals(self.model)
         self.rounds.append(self.model)
 
-    def book(self, total: float) -> None:
+    def book(self) -> None:
         """``r_i`` makes up the difference between counter and release where nothing was measured."""
-        state, average = self.state, self.plan.recipe.aggregate == "average"
+        state, side, average = self.state, self.step.side, self.plan.recipe.aggregate == "average"
         state.models = tuple(self.rounds) if average else (self.model,)
         state.marginals = self.plan.marginals(*state.models)
         mask = self.plan.cells.mask(self.step.remaining)
-        state.remainder[mask] = state.marginals[mask] - state.estimates[mask]
+        side.remainder[mask] = state.marginals[mask] - side.estimates[mask]
 
 
 class _Predicted:
-    """Two models: one of the current batches, which predicts what was not measured, and one of the table."""
+    """A model of the current batches predicts what was not measured; the table's model comes after all sides."""
 
     def __init__(self, step: _Step) -> None:
-        self.step, self.state, self.plan = step, step.state, step.plan
-        self.prior = self.batch = step.state.batch
+        self.step, self.plan = step, step.plan
+        self.prior = self.batch = step.side.batch
         self.current = self._of_one(self.batch)
         self.rounds: list[NDArray[np.float64]] = []
 
@@ -348,15 +388,11 @@ class _Predicted:
         return self.current * self.step.predicted
 
     def fit(self) -> None:
-        """The batch as measured so far, as if drawn from what recent batches looked like.
-
-        Where deletes prevail, it is the leaving records that have a distribution.
-        """
-        sign = 1.0 if self.step.arrivals >= 0.0 else -1.0
+        """The batch as measured so far, as if it looked about like the batches before it."""
         self.batch = fit(
             self.plan.domain,
-            [replace(gain, values=sign * gain.values) for gain in self.step.increments],
-            total=max(abs(self.step.arrivals), 1.0),
+            self.step.increments,
+            total=max(self.step.arrivals, 1.0),
             warm=self.prior,
             iterations=self.plan.recipe.iterations,
             max_cells=self.plan.recipe.max_cells,
@@ -365,27 +401,28 @@ class _Predicted:
         self.current = self._of_one(self.batch)
         self.rounds.append(self.current)
 
-    def book(self, total: float) -> None:
+    def book(self) -> None:
         """``r_i`` grows by what the batch model says of this step, where nothing was measured."""
-        state, targets = self.state, self.plan._targets
-        mask = self.plan.cells.mask(self.step.remaining)
-        average = self.plan.recipe.aggregate == "average"
+        side, average = self.step.side, self.plan.recipe.aggregate == "average"
         answers = np.mean(self.rounds, axis=0) if average else self.current
-        state.remainder[mask] += answers[mask] * self.step.arrivals
-        state.batch = self.batch
-        warm: Model | None = state.models[-1]
-        iterations = self.plan.recipe.iterations
-        if state.step >= state.rebuild_at:
-            # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
-            state.kept = targets.choose_kept(state, total)
-            state.rebuild_at = state.step + max(1, state.step // 10)
-            warm, iterations = None, REFIT_ITERATIONS
-        model = fit(
-            self.plan.domain,
-            targets.booked(state, state.kept) + targets.columns(state),
-            total=total,
-            warm=warm,
-            iterations=iterations,
-            max_cells=self.plan.recipe.max_cells,
-        )
-        state.models = (model,)
+        mask = self.plan.cells.mask(self.step.remaining)
+        side.remainder[mask] += answers[mask] * self.step.arrivals
+        side.batch = self.batch
+
+
+def _fit_table(plan: DPStabsPlan, state: DPStabsState) -> Model:
+    """The table's model from ``m_i = C_i + r_i`` (of the inserts less of the deletes)."""
+    targets, warm, iterations = plan._targets, state.models[-1], plan.recipe.iterations
+    changed = state.step >= state.rebuild_at
+    if changed:
+        # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
+        state.kept = targets.choose_kept(state)
+        state.rebuild_at = state.step + max(1, state.step // 10)
+    return fit(
+        plan.domain,
+        targets.booked(state, state.kept) + targets.columns(state),
+        total=state.total,
+        warm=None if changed else warm,
+        iterations=REFIT_ITERATIONS if changed else iterations,
+        max_cells=plan.recipe.max_cells,
+    )

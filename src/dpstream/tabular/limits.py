@@ -12,14 +12,15 @@ __all__ = ["check_each", "within"]
 
 
 def check_each(workload: Workload, max_cells: int) -> None:
-    """Refuse a workload with a marginal that could not be in the model even alone."""
-    domain = workload.domain
-    largest = max(workload.cliques, key=domain.cells)
-    if domain.cells(largest) > max_cells:
+    """Refuse a workload with a marginal that could not be in the model even alone (all columns count)."""
+    everything = range(len(workload.cliques))
+    missing = set(everything) - set(within(workload, [], everything, max_cells))
+    if missing:
+        label = workload.domain.label(workload.cliques[min(missing)])
         raise LimitError(
-            f"the marginal {domain.label(largest)} has {domain.cells(largest)} cells, more than the model may have",
+            f"a model with the marginal {label} has more cells than it may",
             where="workload",
-            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins",
+            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
         )
 
 

@@ -181,7 +181,7 @@ class MWEMPGMPlan(OfflinePlan):
         _, select = self._split()
         score = Score(cells, self.recipe.score, self.unit, float(np.sqrt(self.noise.variance * 2 / np.pi)))
         counts = batch.count(self.workload.cliques, part)
-        joined = cells.join_counts(counts)
+        joined = np.concatenate(counts)
         # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
         public_total = float(counts[0].sum()) if self.unit.relation == "replace" else None
         model = Model.uniform(domain, 0.0) if prior is None else prior
@@ -192,7 +192,7 @@ class MWEMPGMPlan(OfflinePlan):
             if round_number == 0 or select is None:
                 chosen = int(np.argmin(cells.sizes))
             else:
-                expected = cells.join(model.marginals(cells.cliques))
+                expected = np.concatenate(model.marginals(cells.cliques))
                 numerators, denominators = score.evaluate(joined, expected)
                 allowed = within(self.workload, taken, remaining, self.recipe.max_cells)
                 if not allowed:

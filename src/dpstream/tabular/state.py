@@ -14,30 +14,25 @@ from dpstream.mechanism import Packed
 from dpstream.tabular.cells import Cells
 from dpstream.tabular.synthesis import pack_models, unpack_models
 
-__all__ = ["DPStabsState", "fresh_state", "pack", "unpack"]
+__all__ = ["DPStabsState", "Side", "fresh_state", "pack", "unpack"]
 
 _FORMAT = 1
 
 
 @dataclass
-class DPStabsState:
-    """All that DP-STabS remembers. ``counters`` hold private sums: the state is secret.
+class Side:
+    """What is remembered of one kind of events: all of them, or the inserts, or the deletes.
 
     Attributes:
-        step: steps done.
-        total: noisy number of records (N).
-        rate: smoothed noisy number of records per step, the prediction for the next one.
-        counters: one vector counter per workload (C_i); ``ticks`` counts their invocations.
-        estimates: the counters' last outputs, all cells.
+        total: noisy number of these events so far.
+        rate: smoothed noisy number per step, the prediction for the next one.
+        counters: one vector counter per workload (C_i); they hold private sums.
+        ticks: their invocations.
+        estimates: their last outputs, all cells.
         remainder: what is booked for the steps at which a workload was not measured (r_i), all cells.
-        batch: the model of recent batches (one record in total).
-        models: the models whose equal mixture is the current release (g_t).
-        marginals: the release's marginals, all cells.
-        kept: workloads in the model, in order of their admission.
-        rebuild_at: the step at which ``kept`` is chosen anew.
+        batch: the model of recent batches; only its distribution matters.
     """
 
-    step: int
     total: float
     rate: float
     counters: list[CounterState]
@@ -45,78 +40,120 @@ class DPStabsState:
     estimates: NDArray[np.int64]
     remainder: NDArray[np.float64]
     batch: Model
+
+    @property
+    def booked(self) -> NDArray[np.float64]:
+        """``m_i = C_i + r_i`` of every workload, all cells."""
+        return self.estimates + self.remainder
+
+
+@dataclass
+class DPStabsState:
+    """All that DP-STabS remembers. The sides hold private sums: the state is secret.
+
+    Attributes:
+        step: steps done.
+        sides: one, or with ``deletions`` two: inserts and deletes.
+        models: the models whose equal mixture is the current release (g_t).
+        marginals: the release's marginals, all cells (used by the literal reading).
+        kept: workloads in the table's model (used by the predicted reading).
+        rebuild_at: the step at which ``kept`` is chosen anew.
+    """
+
+    step: int
+    sides: tuple[Side, ...]
     models: tuple[Model, ...]
     marginals: NDArray[np.float64]
     kept: list[int]
     rebuild_at: int
 
+    @property
+    def total(self) -> float:
+        """Noisy number of records: what came less what went."""
+        return self.sides[0].total - sum(side.total for side in self.sides[1:])
 
-def fresh_state(cells: Cells, counter: CalibratedCounter) -> DPStabsState:
+    @property
+    def booked(self) -> NDArray[np.float64]:
+        """``m_i`` of the table, all cells: of the inserts less of the deletes."""
+        values = self.sides[0].booked
+        for side in self.sides[1:]:
+            values = values - side.booked
+        return values
+
+
+def fresh_state(cells: Cells, counter: CalibratedCounter, sides: int) -> DPStabsState:
     """Before the first step: nothing counted, the uniform distribution over an unknown (zero) total."""
-    count = len(cells.cliques)
+    domain = cells.workload.domain
     return DPStabsState(
         step=0,
-        total=0.0,
-        rate=0.0,
-        counters=[counter.init(int(size)) for size in cells.sizes],
-        ticks=np.zeros(count, dtype=np.int64),
-        estimates=np.zeros(cells.total, dtype=np.int64),
-        remainder=np.zeros(cells.total),
-        batch=Model.uniform(cells.workload.domain, 1.0),
-        models=(Model.uniform(cells.workload.domain, 0.0),),
+        sides=tuple(_fresh_side(cells, counter) for _ in range(sides)),
+        models=(Model.uniform(domain, 0.0),),
         marginals=np.zeros(cells.total),
         kept=[],
         rebuild_at=1,
     )
 
 
-_VECTORS = (
-    "ticks",
-    "estimates",
-    "remainder",
-    "marginals",
-)
+def _fresh_side(cells: Cells, counter: CalibratedCounter) -> Side:
+    return Side(
+        total=0.0,
+        rate=0.0,
+        counters=[counter.init(int(size)) for size in cells.sizes],
+        ticks=np.zeros(len(cells.cliques), dtype=np.int64),
+        estimates=np.zeros(cells.total, dtype=np.int64),
+        remainder=np.zeros(cells.total),
+        batch=Model.uniform(cells.workload.domain, 1.0),
+    )
+
+
+_VECTORS = ("ticks", "estimates", "remainder")
 
 
 def pack(state: DPStabsState) -> Packed:
     """JSON and arrays; the counters' arrays are laid one after the other, per name."""
-    arrays: dict[str, NDArray[Any]] = {name: getattr(state, name) for name in _VECTORS}
-    shapes: dict[str, list[list[int]]] = {}
-    for name in state.counters[0]:
-        column = [counter[name] for counter in state.counters]
-        shapes[name] = [list(array.shape) for array in column]
-        arrays[f"counter/{name}"] = np.concatenate([array.ravel() for array in column])
-    models, model_arrays = pack_models((state.batch, *state.models))
+    arrays: dict[str, NDArray[Any]] = {"marginals": state.marginals}
+    sides = []
+    for number, side in enumerate(state.sides):
+        arrays.update({f"side/{number}/{name}": getattr(side, name) for name in _VECTORS})
+        shapes: dict[str, list[list[int]]] = {}
+        for name in side.counters[0]:
+            column = [counter[name] for counter in side.counters]
+            shapes[name] = [list(array.shape) for array in column]
+            arrays[f"side/{number}/counter/{name}"] = np.concatenate([array.ravel() for array in column])
+        sides.append({"total": side.total, "rate": side.rate, "shapes": shapes})
+    models, model_arrays = pack_models((*(side.batch for side in state.sides), *state.models))
     arrays.update(model_arrays)
     meta = {
         "format": _FORMAT,
         "step": state.step,
-        "total": state.total,
-        "rate": state.rate,
+        "sides": sides,
         "kept": state.kept,
         "rebuild_at": state.rebuild_at,
-        "shapes": shapes,
         "models": models,
     }
     return Packed(meta, arrays)
 
 
-def unpack(packed: Packed) -> DPStabsState:
-    """The inverse of ``pack``."""
+def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsState:
+    """The inverse of ``pack``; StoreDamagedError if a counter's arrays do not fit the counter."""
     meta, arrays = packed.meta, packed.arrays
-    columns = {name: _cut(arrays[f"counter/{name}"], shapes) for name, shapes in meta["shapes"].items()}
-    count = len(arrays["ticks"])
     models = unpack_models(meta["models"], arrays)
+    sides = []
+    for number, own in enumerate(meta["sides"]):
+        prefix = f"side/{number}/"
+        columns = {name: _cut(arrays[f"{prefix}counter/{name}"], s) for name, s in own["shapes"].items()}
+        counters = [{name: columns[name][i] for name in columns} for i in range(len(cells.cliques))]
+        for state, size in zip(counters, cells.sizes, strict=True):
+            counter.check_state(state, int(size))
+        vectors = {name: arrays[prefix + name].copy() for name in _VECTORS}
+        sides.append(Side(own["total"], own["rate"], counters, **vectors, batch=models[number]))
     return DPStabsState(
         step=meta["step"],
-        total=meta["total"],
-        rate=meta["rate"],
-        counters=[{name: columns[name][i] for name in columns} for i in range(count)],
-        batch=models[0],
-        models=tuple(models[1:]),
+        sides=tuple(sides),
+        models=tuple(models[len(sides) :]),
+        marginals=arrays["marginals"].copy(),
         kept=list(meta["kept"]),
         rebuild_at=meta["rebuild_at"],
-        **{name: arrays[name].copy() for name in _VECTORS},
     )
 
 

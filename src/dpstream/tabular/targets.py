@@ -52,14 +52,17 @@ class Targets:
     def _variances(self) -> dict[int, float]:
         return {}
 
+    def variances(self, state: DPStabsState) -> NDArray[np.float64]:
+        """Noise variance of one cell of ``state.booked``, per workload."""
+        return np.array(
+            [sum(self.variance(max(t, 1)) for t in ticks) for ticks in zip(*_ticks(state), strict=True)]
+        )
+
     def booked(self, state: DPStabsState, indices: Sequence[int]) -> list[Measurement]:
         """``m_i = C_i + r_i`` (Algorithm 3) for some workloads."""
+        values, variances = state.booked, self.variances(state)
         return [
-            Measurement(
-                self.cells.cliques[i],
-                state.estimates[self.cells.part(i)] + state.remainder[self.cells.part(i)],
-                self.variance(max(int(state.ticks[i]), 1)),
-            )
+            Measurement(self.cells.cliques[i], values[self.cells.part(i)], float(variances[i]))
             for i in indices
         ]
 
@@ -68,16 +71,13 @@ class Targets:
 
         A column that depends on no other is in no kept workload, and would be uniform in the table's model.
         """
-        values = state.estimates + state.remainder
-        ticks = np.maximum(state.ticks, 1)
+        values, variances = state.booked, self.variances(state)
         found = []
         for column, (slots, owners, cells) in self._slots.items():
             size = self.cells.workload.domain.sizes[column]
             summed = np.bincount(slots, values[cells], minlength=size) / len(owners)
-            variance = sum(self.variance(int(ticks[i])) * self.cells.sizes[i] / size for i in owners)
-            found.append(
-                Measurement((column,), summed.astype(np.float64), float(variance) / len(owners) ** 2)
-            )
+            variance = float((variances[owners] * self.cells.sizes[owners]).sum()) / size
+            found.append(Measurement((column,), summed.astype(np.float64), variance / len(owners) ** 2))
         return found
 
     @cached_property
@@ -97,14 +97,14 @@ class Targets:
             found[column] = (np.concatenate(slots), owners, np.concatenate(cells))
         return found
 
-    def choose_kept(self, state: DPStabsState, total: float) -> list[int]:
+    def choose_kept(self, state: DPStabsState) -> list[int]:
         """The workloads that the table's model should hold: greedily by what independence would get wrong per
         cell (as the error is judged), while the junction tree stays small enough."""
-        values = state.estimates + state.remainder
+        values = state.booked
         gains: list[tuple[float, int]] = []
         singles = self._singles(state)
         for i, clique in enumerate(self.cells.cliques):
-            product = np.array([max(total, 0.0)])
+            product = np.array([max(state.total, 0.0)])
             for column in clique:
                 product = np.outer(product, singles[column]).ravel()
             distance = float(np.abs(values[self.cells.part(i)] - product).mean())
@@ -124,3 +124,7 @@ class Targets:
             whole = values.sum()
             singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
         return singles
+
+
+def _ticks(state: DPStabsState) -> list[list[int]]:
+    return [side.ticks.tolist() for side in state.sides]
