@@ -16,7 +16,9 @@ from click.testing import CliRunner, Result
 
 from dpstream import durable
 from dpstream.cli import main
+from dpstream.errors import LimitError, StoreError
 from dpstream.streams import Stream
+from dpstream.streams.store import Store
 
 COLUMNS = """\
 [schema.columns.zip]
@@ -474,6 +476,31 @@ def test_a_reservation_on_other_records_is_given_up_on_demand_only(
     assert "step 2 was begun" in dpstream("status", config).stdout
     assert "reserved" in dpstream("run", config, code=2).stderr
     assert "1 new steps, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
+
+
+def test_a_failure_after_drawing_is_decided_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make(tmp_path, 2)
+
+    def fail(*_: Any) -> Any:
+        raise LimitError("a sum would pass 64 bits", where="counter")
+
+    def full(*_: Any) -> Any:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "_prepare", fail)
+        patch.setattr(Store, "record_failure", full)
+        told = dpstream("run", config, code=3).stderr
+        assert "64 bits" in told
+        assert "the failed attempt could not be recorded (the disk is full): see docs" in told
+        assert status(config)["failed"] is None
+        patch.undo()
+        patch.setattr(Stream, "_prepare", fail)
+        assert "recorded" not in dpstream("run", config, code=3).stderr
+    assert status(config)["failed"] == "LimitError"
+    assert "never put it into a scheduled command" in dpstream("status", config).stdout
+    assert "stopped with LimitError" in dpstream("run", config, code=2).stderr
+    assert "2 new steps, 2 in all" in dpstream("run", config, "--discard-reserved").stdout
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

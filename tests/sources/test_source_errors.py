@@ -174,13 +174,23 @@ def test_bad_options(changes: dict[str, Any], message: str) -> None:
 def test_what_is_declared_public_is_said() -> None:
     assert "newest record" in SourceOptions.parse(OPTIONS).declared_public()[0]
     for late in ("error", "next-step", "drop-and-count-nothing"):
-        (sentence,) = SourceOptions.parse({**OPTIONS, "end": 9, "late": late}).declared_public()
+        sentence, times, _ = SourceOptions.parse({**OPTIONS, "end": 9, "late": late}).declared_public()
         assert f'late = "{late}"' in sentence
+        assert "a null or unreadable time stops the stream in column 'when'" in times
     assert not SourceOptions.parse(OPTIONS).needs_public_sizes
     rows = SourceOptions.parse({"path": "*", "rows": 50})
     assert rows.needs_public_sizes
     assert "number of records is declared public" in rows.declared_public()[0]
     assert "which files exist" in SourceOptions.parse({"path": "*", "every": "files"}).declared_public()[0]
+    for cut in (
+        {"path": "*", "time_column": "when", "end": 9},
+        {"path": "*", "rows": 50},
+        {"path": "*", "every": "files"},
+    ):
+        without = SourceOptions.parse(cut).declared_public()
+        *others, operations = SourceOptions.parse({**cut, "op_column": "op"}).declared_public()
+        assert tuple(others) == without
+        assert "a null, \"update\" or unknown operation stops the stream in column 'op'" in operations
 
 
 def test_a_public_end_may_move_and_one_read_off_the_data_may_not_begin() -> None:

@@ -30,6 +30,7 @@ def test_the_cut_is_pinned_and_told_in_every_manifest(tmp_path: Path) -> None:
     assert manifest == read_manifest(tmp_path / "releases", 1)
     assert manifest["source"] == SourceOptions.parse(WEEKS).pinned()
     assert any('late = "error"' in sentence for sentence in manifest["declared_public"])
+    assert any("unreadable time stops the stream in column 'day'" in s for s in manifest["declared_public"])
     # The owner may move a public end; nothing else, and never to one that is read off the data.
     for end in ("2027-12-31", "today"):
         with start(tmp_path, **facts(end=end)) as stream:

@@ -36,7 +36,9 @@ __all__ = ["command"]
 @click.option(
     "--discard-reserved",
     is_flag=True,
-    help="Give up a step that was begun before a crash on other records, or that failed after drawing noise.",
+    help="Give up a step that was begun before a crash on other records, or that failed after drawing noise. "
+    "Each repetition after such a failure is one more output, which the guarantee does not cover: decide "
+    "case by case, and never put this into a scheduled command.",
 )
 @click.option(
     "--test-seed",

@@ -107,7 +107,8 @@ def _print(facts: dict[str, Any]) -> None:
     if facts["failed"] is not None:
         click.echo(
             f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: find the cause, "
-            "then run --discard-reserved"
+            "then run --discard-reserved once, by hand (each repetition is one more output, which the guarantee "
+            "does not cover; never put it into a scheduled command)"
         )
     elif facts["begun"] is not None:
         click.echo(f"step {facts['begun']} was begun: a run is at it, or the next run takes it")

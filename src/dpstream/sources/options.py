@@ -28,6 +28,12 @@ _LATE_PUBLIC: dict[str, str] = {
     'is in no release (late = "drop-and-count-nothing")',
 }
 
+#: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
+_STOPS = (
+    "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
+    "not protected ({key}; no bin can take it: check the files before the run)"
+)
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -215,6 +221,11 @@ class SourceOptions:
             )
         if self.time_column is not None:
             facts.append(_LATE_PUBLIC[self.late])
+            what = "a null or unreadable time"
+            facts.append(_STOPS.format(what=what, column=self.time_column, key="time_column"))
+        if self.op_column is not None:
+            what = 'a null, "update" or unknown operation'
+            facts.append(_STOPS.format(what=what, column=self.op_column, key="op_column"))
         return tuple(facts)
 
     def pinned(self) -> dict[str, Any]:
