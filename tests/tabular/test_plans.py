@@ -11,6 +11,7 @@ import pytest
 
 from dpstream.counters import TreeCounter
 from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
+from dpstream.graphical import Model
 from dpstream.privacy import Event, Individual, Randomness
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload, count_marginals
@@ -184,6 +185,25 @@ def test_a_window_that_slides_at_constant_size():
     truth = count_marginals(np.concatenate(window), domain, workload.cliques)
     for real, made in zip(truth, synthesis.marginals(workload.cliques), strict=True):
         assert np.abs(real - made).sum() / 4000 < 0.35  # a table that never forgot is off by about 1.5
+
+
+def test_a_value_that_was_absent_for_very_long_comes_back():
+    """A prior that gives a value probability e^-400 must not be believed more than the batches."""
+    domain = Domain(("a", "b", "c"), (2, 3, 3))
+    workload, generator = Workload.all_k_way(domain, 2), np.random.default_rng(2)
+    certain = Model.uniform(domain, 50.0)
+    certain = Model(certain.tree, np.array([0.0, -400.0, 0, 0, 0, 0, 0, 0]), 50.0)
+    for recipe in (DPStabs(workload, k=2), Baseline(workload, MWEMPGM(k=2))):
+        plan = recipe.calibrate(epsilon="1")
+        state = plan.start()
+        if isinstance(recipe, DPStabs):
+            state.sides[0].batch = certain
+        else:
+            state.models["inserts"] = certain
+        for _ in range(60):
+            codes = np.column_stack([np.ones(50), *generator.integers(0, 3, size=(2, 50))]).astype(np.int32)
+            synthesis = plan.step(state, EncodedBatch(domain, codes), Randomness.system())
+        assert synthesis.marginals([(0,)])[0][1] > 2000
 
 
 def test_where_all_are_measured_nothing_is_spent_on_selecting():

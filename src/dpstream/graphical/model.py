@@ -112,6 +112,23 @@ class Model:
         other._report = self._report
         return other
 
+    def bounded(self, limit: float) -> Model:
+        """The same model with its log-potentials clipped, so that nothing is all but impossible.
+
+        Every single attribute's potential stays within ``limit`` below its maximum, every interaction within
+        ``limit`` of zero. As a prior, a model that has not seen a value for long would otherwise give it
+        e.g. probability 1e-50, and no number of records could bring it back soon.
+        """
+        potentials = self.potentials
+        singles = sum(self.domain.sizes)
+        start = 0
+        for size in self.domain.sizes:
+            own = potentials[start : start + size]
+            np.maximum(own, own.max() - limit, out=own)
+            start += size
+        np.clip(potentials[singles:], -limit, limit, out=potentials[singles:])
+        return Model(self.tree, potentials, self._total, cliques=self._cliques, report=self._report)
+
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Exact marginals in records, flat in C order, one per clique; each sums to ``total``.
 

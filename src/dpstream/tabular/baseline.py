@@ -17,7 +17,7 @@ from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
-from dpstream.tabular.plans import check_horizon, event_unit, read_budget
+from dpstream.tabular.plans import PRIOR_BOUND, check_horizon, event_unit, read_budget
 from dpstream.tabular.synthesis import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
@@ -156,6 +156,7 @@ class BaselinePlan(StreamPlan):
     ) -> Model:
         """One offline run, from the same part's previous model where that is asked for."""
         prior = state.models.get(part) if self.recipe.prior == "previous" else None
+        prior = None if prior is None else prior.bounded(PRIOR_BOUND)
         state.models[part] = self.offline.run(batch, part, randomness, prior)
         return state.models[part]
 

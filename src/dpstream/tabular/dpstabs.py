@@ -21,7 +21,7 @@ from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
-from dpstream.tabular.plans import check_horizon, check_prior_weight, event_unit, read_budget
+from dpstream.tabular.plans import PRIOR_BOUND, check_horizon, check_prior_weight, event_unit, read_budget
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.state import DPStabsState, Side, fresh_state, pack, unpack
 from dpstream.tabular.synthesis import ModelSynthesis, average_marginals
@@ -376,7 +376,7 @@ class _Predicted:
 
     def __init__(self, step: _Step) -> None:
         self.step, self.plan = step, step.plan
-        self.prior = self.batch = step.side.batch
+        self.prior = self.batch = step.side.batch.bounded(PRIOR_BOUND)
         self.current = self._of_one(self.batch)
         self.rounds: list[NDArray[np.float64]] = []
 
