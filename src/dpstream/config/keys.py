@@ -217,7 +217,7 @@ KEYS: tuple[Key, ...] = (
         "score",
         _choices("score"),
         _default("score"),
-        "errors are summed over a marginal's cells, less what noise alone would make of them",
+        "errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",
         "How a selection judges what a marginal would gain.",
         _BOTH,
     ),
