@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +25,7 @@ from dpstream.errors import ConfigError
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Budget, Event, PureDP, Randomness
 from dpstream.schema import Schema
+from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Config:
             UnitError, BudgetError, HorizonError: a guarantee that cannot be given.
         """
         file = Path(path)
-        document = _parse(file)
+        document = load_toml(file)
         base = file.parent
         top = Section(str(file), "", document)
         _check_format(top)
@@ -166,16 +166,6 @@ class Config:
             source=self.source_options.pinned(),
             declared_public=self.source_options.declared_public(),
         )
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or "it cannot be read"
-        raise ConfigError(f"the file cannot be read: {reason}", where=str(file)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"this is not TOML: {error}", where=str(file), allowed="a TOML file") from None
 
 
 def _section(file: str, document: Mapping[str, Any], name: str) -> Section:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from dpstream.counters import COUNTER_NAMES
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
-from dpstream.tabular.dpstabs import DEFAULT_ROUNDS
+from dpstream.tabular.plans import DEFAULT_ROUNDS
 
 __all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
 

@@ -13,7 +13,7 @@ from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 from dpstream.tabular.baseline import Prior
-from dpstream.tabular.dpstabs import DEFAULT_ROUNDS
+from dpstream.tabular.plans import default_rounds
 
 __all__ = ["Recipe", "read_recipe"]
 
@@ -67,7 +67,7 @@ def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline
 def _k(section: Section, workload: Workload) -> int:
     """``k``, whose default depends on the workload."""
     most = len(workload)
-    value = section.raw("k") if section.has("k") else min(DEFAULT_ROUNDS, most)
+    value = section.raw("k") if section.has("k") else default_rounds(workload)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         what = f"{shown(value)} does not fit a workload of {most} marginals"
         raise section.wrong("k", what, f"1 to {most}")

@@ -20,7 +20,15 @@ from dpstream.schema.numeric import Integer, Real, number_text
 if TYPE_CHECKING:
     from dpstream.schema.schema import Schema
 
-__all__ = ["COLUMN_TYPES", "read_schema", "toml_key", "toml_value", "unknown_key", "write_schema"]
+__all__ = [
+    "COLUMN_TYPES",
+    "load_toml",
+    "read_schema",
+    "toml_key",
+    "toml_value",
+    "unknown_key",
+    "write_schema",
+]
 
 COLUMN_TYPES: dict[str, type[Column]] = {
     kind.type_name: kind for kind in (Boolean, Categorical, Integer, Real, Date, DateTime)
@@ -33,10 +41,11 @@ def read_schema(source: str | Path | Mapping[str, Any], base: Path | None = None
     if isinstance(source, Mapping):
         return _read_document(source, "schema", base, followed=False)
     path = Path(source)
-    return _read_document(_load(path), str(path), path.parent, followed=False)
+    return _read_document(load_toml(path), str(path), path.parent, followed=False)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_toml(path: Path) -> dict[str, Any]:
+    """A TOML file, or a ConfigError that names it."""
     import tomllib
 
     try:
@@ -71,7 +80,7 @@ def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: b
     if not isinstance(name, str) or len(table) > 1:
         raise SchemaError("file is not a text that stands alone", where=place, allowed='file = "schema.toml"')
     path = (base or Path()) / name
-    return _read_document(_load(path), str(path), path.parent, followed=True)
+    return _read_document(load_toml(path), str(path), path.parent, followed=True)
 
 
 def _build(table: Mapping[str, Any], place: str) -> Schema:

@@ -17,7 +17,14 @@ from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
-from dpstream.tabular.plans import PRIOR_BOUND, check_horizon, event_unit, read_budget
+from dpstream.tabular.plans import (
+    PRIOR_BOUND,
+    check_horizon,
+    default_rounds,
+    event_unit,
+    read_budget,
+    refuse_deletes,
+)
 from dpstream.tabular.synthesis import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
@@ -67,7 +74,7 @@ class Baseline:
     ) -> BaselinePlan:
         """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
         budget, event = read_budget(epsilon, rho), event_unit(unit)
-        offline = self.offline or MWEMPGM(k=min(4, len(self.workload.cliques)))
+        offline = self.offline or MWEMPGM(k=default_rounds(self.workload))
         plan = offline.calibrate(self.workload, budget, event)
         return BaselinePlan(self, plan, budget, event, check_horizon(horizon))
 
@@ -127,12 +134,7 @@ class BaselinePlan(StreamPlan):
 
     def step(self, state: BaselineState, batch: PrivateBatch, randomness: Randomness) -> TableSynthesis:
         """Run the offline mechanism on the batch, add what it says, take away what it says was deleted."""
-        if batch.declares_deletes and not self.recipe.deletions:
-            raise ConfigError(
-                "the batch comes with deletes, which this baseline does not read",
-                where="mechanism",
-                allowed="deletions = true, or batches without deletes",
-            )
+        refuse_deletes(batch, deletions=self.recipe.deletions)
         # Seeds for drawing records from public models: any unpredictable number does.
         seeds = [int(word >> np.uint64(1)) for word in randomness.words(2)]
         inserted = self._run(state, batch, "inserts", randomness)

@@ -14,23 +14,29 @@ from dpstream.counters import CalibratedCounter, Counter, counter_by_name
 from dpstream.errors import ConfigError, HorizonError
 from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
-from dpstream.privacy.budget import Amount, Budget, exact_amount
+from dpstream.privacy.budget import Amount, Budget
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
-from dpstream.tabular.plans import PRIOR_BOUND, check_horizon, check_prior_weight, event_unit, read_budget
+from dpstream.tabular.plans import (
+    PRIOR_BOUND,
+    check_fit,
+    check_horizon,
+    check_share,
+    default_rounds,
+    event_unit,
+    read_budget,
+    refuse_deletes,
+)
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.state import DPStabsState, Side, fresh_state, pack, unpack
 from dpstream.tabular.synthesis import ModelSynthesis, average_marginals
 from dpstream.tabular.targets import Targets
 
 __all__ = ["DPStabs", "DPStabsPlan"]
-
-#: Workloads measured at a step where nothing else is said.
-DEFAULT_ROUNDS = 4
 
 Past = Literal["predicted", "literal"]
 Aggregate = Literal["last", "average"]
@@ -64,7 +70,7 @@ class DPStabs:
         max_cells: limit on the model's junction tree.
 
     Cost: per step one count of the workload, ``k`` fits and ``k`` evaluations of the workload from the model.
-    State: the counters and four vectors over all cells; independent of the number of steps.
+    State: the counters and a few vectors over all cells; independent of the number of steps.
     """
 
     workload: Workload
@@ -94,15 +100,8 @@ class DPStabs:
         ):
             if value not in allowed:
                 raise ConfigError(f"{name} = {value!r}", where="mechanism", allowed=", ".join(allowed))
-        share = exact_amount(self.select_share, where="select_share")
-        object.__setattr__(self, "select_share", share)
-        if not share < 1:
-            raise ConfigError(
-                f"select_share = {self.select_share}", where="mechanism", allowed="between 0 and 1"
-            )
-        check_prior_weight(self.prior_weight)
-        if self.iterations < 1 or self.max_cells < 1:
-            raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
+        object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
+        check_fit(self.iterations, self.max_cells, self.prior_weight)
         check_each(self.workload, self.max_cells)
 
     @property
@@ -121,7 +120,7 @@ class DPStabs:
     @property
     def rounds(self) -> int:
         """``k``, or its default for this workload."""
-        return min(DEFAULT_ROUNDS, len(self.workload.cliques)) if self.k is None else self.k
+        return default_rounds(self.workload) if self.k is None else self.k
 
     def calibrate(
         self,
@@ -225,12 +224,7 @@ class DPStabsPlan(StreamPlan):
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step of Algorithm 3."""
-        if batch.declares_deletes and not self.recipe.deletions:
-            raise ConfigError(
-                "the batch comes with deletes, which this plan does not read",
-                where="mechanism",
-                allowed="deletions = true, or batches without deletes",
-            )
+        refuse_deletes(batch, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             counts = batch.count(self.cells.cliques, part)

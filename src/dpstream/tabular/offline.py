@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,14 +13,14 @@ import numpy as np
 from dpstream.errors import ConfigError
 from dpstream.graphical import Measurement, Model, estimate_total, fit
 from dpstream.mechanism import Part, PrivateBatch
-from dpstream.privacy.budget import Budget, exact_amount
+from dpstream.privacy.budget import Budget
 from dpstream.privacy.noise import Noise, noise_for
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.tables import Workload
 from dpstream.tabular.cells import Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
-from dpstream.tabular.plans import check_prior_weight
+from dpstream.tabular.plans import check_fit, check_share
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.targets import LEAST_VARIANCE
 
@@ -99,14 +100,8 @@ class MWEMPGM(OfflineMechanism):
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:
             raise ConfigError(f"k = {self.k}", where="mechanism", allowed="1 or more")
-        object.__setattr__(self, "measure_share", exact_amount(self.measure_share, where="measure_share"))
-        if not self.measure_share < 1:
-            raise ConfigError(
-                f"measure_share = {self.measure_share}", where="mechanism", allowed="between 0 and 1"
-            )
-        check_prior_weight(self.prior_weight)
-        if self.iterations < 1 or self.max_cells < 1:
-            raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
+        object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
+        check_fit(self.iterations, self.max_cells, self.prior_weight)
 
     def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
         """Fix every noise scale; refuses a ``k`` above the number of marginals."""
@@ -141,11 +136,16 @@ class MWEMPGMPlan(OfflinePlan):
             self.budget.scaled((1 - share) / (self.k - 1)),
         )
 
-    @property
+    @cached_property
     def noise(self) -> Noise:
         """The noise of every measured cell: a histogram moves by 1 in ``unit.changed_cells`` cells."""
         measure, _ = self._split()
         return noise_for(measure, self.unit.changed_cells, self.unit.changed_cells)
+
+    @cached_property
+    def _score(self) -> Score:
+        bias = float(np.sqrt(self.noise.variance * 2 / np.pi))
+        return Score(Cells(self.workload), self.recipe.score, self.unit, bias)
 
     def parts(self) -> tuple[Part, ...]:
         """Selections and measurements of one run."""
@@ -177,9 +177,8 @@ class MWEMPGMPlan(OfflinePlan):
     ) -> Model:
         """One run on one part of a batch."""
         domain = self.workload.domain
-        cells = Cells(self.workload)
-        _, select = self._split()
-        score = Score(cells, self.recipe.score, self.unit, float(np.sqrt(self.noise.variance * 2 / np.pi)))
+        score, (_, select) = self._score, self._split()
+        cells = score.cells
         counts = batch.count(self.workload.cliques, part)
         joined = np.concatenate(counts)
         # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
@@ -196,7 +195,7 @@ class MWEMPGMPlan(OfflinePlan):
                 numerators, denominators = score.evaluate(joined, expected)
                 allowed = within(self.workload, taken, remaining, self.recipe.max_cells)
                 if not allowed:
-                    break  # the model is full; the rest of the budget stays unspent
+                    break  # the model is full: what is left of this run is charged, and not used
                 chosen = Selector(select).choose(
                     numerators, denominators, allowed, score.grid_sensitivity, randomness
                 )

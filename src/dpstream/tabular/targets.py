@@ -52,17 +52,15 @@ class Targets:
     def _variances(self) -> dict[int, float]:
         return {}
 
-    def variances(self, state: DPStabsState) -> NDArray[np.float64]:
-        """Noise variance of one cell of ``state.booked``, per workload."""
-        return np.array(
-            [sum(self.variance(max(t, 1)) for t in ticks) for ticks in zip(*_ticks(state), strict=True)]
-        )
+    def cell_variance(self, state: DPStabsState, index: int) -> float:
+        """Noise variance of one cell of a workload's ``m_i``."""
+        return sum(self.variance(max(int(side.ticks[index]), 1)) for side in state.sides)
 
     def booked(self, state: DPStabsState, indices: Sequence[int]) -> list[Measurement]:
         """``m_i = C_i + r_i`` (Algorithm 3) for some workloads."""
-        values, variances = state.booked, self.variances(state)
+        values = state.booked
         return [
-            Measurement(self.cells.cliques[i], values[self.cells.part(i)], float(variances[i]))
+            Measurement(self.cells.cliques[i], values[self.cells.part(i)], self.cell_variance(state, i))
             for i in indices
         ]
 
@@ -71,7 +69,8 @@ class Targets:
 
         A column that depends on no other is in no kept workload, and would be uniform in the table's model.
         """
-        values, variances = state.booked, self.variances(state)
+        values, everything = state.booked, range(len(self.cells.cliques))
+        variances = np.array([self.cell_variance(state, i) for i in everything])
         found = []
         for column, (slots, owners, cells) in self._slots.items():
             size = self.cells.workload.domain.sizes[column]
@@ -124,7 +123,3 @@ class Targets:
             whole = values.sum()
             singles.append(values / whole if whole > 0.0 else np.full(size, 1.0 / size))
         return singles
-
-
-def _ticks(state: DPStabsState) -> list[list[int]]:
-    return [side.ticks.tolist() for side in state.sides]
