@@ -3,7 +3,8 @@
 The order (higher may import lower; parts of one level do not import each other)::
 
     cli, demo
-    evaluate, checks, simulate
+    evaluate
+    checks, simulate
     config
     streams, sources, sinks
     growing
@@ -35,7 +36,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("growing",),
     ("streams", "sources", "sinks"),
     ("config",),
-    ("evaluate", "checks", "simulate"),
+    ("checks", "simulate"),
+    ("evaluate",),
     ("cli", "demo"),
 )
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
