@@ -1,5 +1,5 @@
 """Audits: does any mechanism lose more than it claims, and are broken ones caught?"""
 
-from dpstream.evaluate.audits.finding import TOLERANCE, AuditLength, Finding
+from dpstream.evaluate.audits.finding import TOLERANCE, Audit, AuditLength, Finding, Progress
 
-__all__ = ["TOLERANCE", "AuditLength", "Finding"]
+__all__ = ["TOLERANCE", "Audit", "AuditLength", "Finding", "Progress"]

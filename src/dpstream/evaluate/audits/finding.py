@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["TOLERANCE", "AuditLength", "Finding"]
+from dpstream.privacy.randomness import Randomness
+
+__all__ = ["TOLERANCE", "Audit", "AuditLength", "Finding", "Progress"]
 
 AuditLength = Literal["short", "long"]
+
+#: Told in words what is audited next.
+Progress = Callable[[str], None]
 
 #: Relative and absolute slack of ``Finding.caught``: exact losses are sums and logarithms of floats.
 TOLERANCE = 1e-9
@@ -58,3 +64,7 @@ class Finding:
             if facts[key] in (float("inf"), float("-inf")):
                 facts[key] = "infinite"
         return facts
+
+
+#: One part of an audit: findings as they come. Real randomness in use, seeded in tests.
+Audit = Callable[[AuditLength, Randomness, Progress], Iterator[Finding]]
