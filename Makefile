@@ -19,10 +19,10 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench docs lock clean
+.PHONY: help demo test lint audit browser bench docs lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
 	$(BIN)/python -m dpstream.demo --out demo
@@ -36,6 +36,14 @@ lint: $(DEV) ## style, types, import layering, strict build of the docs
 	$(BIN)/mypy --strict src/dpstream
 	$(BIN)/pytest -q tests/project/test_layering.py
 	$(BIN)/mkdocs build --quiet --strict --site-dir site
+
+audit: $(DEV) ## short privacy audits of the running code with their negative controls (LONG=1: the long ones)
+	$(BIN)/dpstream audit $(if $(LONG),--long) $(if $(OUT),--out $(OUT))
+
+browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 
 bench: $(DEV) ## run the short benchmarks; LIST=1 lists all; BENCH="name ..." runs chosen ones
 	@$(BIN)/python benchmarks/run.py $(if $(LIST),--list) $(BENCH)
