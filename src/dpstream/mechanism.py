@@ -9,8 +9,9 @@ Private data reaches a plan only as the argument ``batch`` of ``step``, and only
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.privacy.budget import Budget
+from dpstream.privacy.law import NoiseSum, check_confidence
 from dpstream.privacy.unit import Unit
 from dpstream.schema.domain import Clique, Domain
 
@@ -29,7 +31,16 @@ if TYPE_CHECKING:
     from dpstream.schema import Schema
     from dpstream.streams import Sink, Stream
 
-__all__ = ["CellEstimate", "Packed", "Part", "PrivateBatch", "StreamPlan", "Synthesis"]
+__all__ = [
+    "CellEstimate",
+    "Measured",
+    "Packed",
+    "Part",
+    "PredictedError",
+    "PrivateBatch",
+    "StreamPlan",
+    "Synthesis",
+]
 
 
 class PrivateBatch(Protocol):
@@ -81,6 +92,58 @@ class CellEstimate:
     standard_error: float | None
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A marginal that was measured at every step: unbiased noisy counts, public.
+
+    Attributes:
+        values: one count per cell, in records, shape ``domain.shape(clique)``; negative ones are normal.
+        standard_error: of one cell. Noise in different cells is independent and follows one symmetric law.
+        law: that law; None where only its variance is known.
+    """
+
+    values: NDArray[np.float64]
+    standard_error: float
+    law: NoiseSum | None = None
+
+    def error_of_sum(self, cells: int) -> float:
+        """Standard error of the sum of some different cells: independent noise adds up in variance."""
+        return self.standard_error * math.sqrt(cells)
+
+    def half_width(self, cells: int, confidence: float) -> float:
+        """The sum of ``cells`` different cells lies within this of the truth with that probability or more.
+
+        From the law of the noise; where only the variance is known, by Chebyshev's inequality, which holds for
+        every law and is about twice as wide.
+        """
+        check_confidence(confidence)
+        if self.law is not None:
+            return self.law.times(cells).half_width(confidence)
+        return self.error_of_sum(cells) / math.sqrt(1.0 - confidence)
+
+
+@dataclass(frozen=True)
+class PredictedError:
+    """Standard errors, in records, that a plan predicts for one step before any data is read.
+
+    Attributes:
+        step: which step.
+        every_step: one cell of a marginal that is measured at every step.
+        even_share: one cell of a marginal's running sum where all marginals take turns. Only the noise of
+            what was measured: what a model books for the other steps is not in it.
+        measurements: how many measurements that even share is by then (at least 1).
+        total: the number of records, where all marginals take turns; 0 where the owner declared it public.
+
+    None where the plan cannot say.
+    """
+
+    step: int
+    every_step: float | None
+    even_share: float | None
+    measurements: int
+    total: float | None
+
+
 class Synthesis(Protocol):
     """What one step gives: everything here is public post-processing.
 
@@ -92,6 +155,16 @@ class Synthesis(Protocol):
 
     @property
     def total(self) -> float: ...
+
+    @property
+    def total_error(self) -> float | None:
+        """Standard error of ``total``; 0 where it is public, None where public noise scales do not give it."""
+        ...
+
+    @property
+    def measured(self) -> Mapping[Clique, Measured]:
+        """The marginals that were measured at every step so far; empty where there are none."""
+        ...
 
     def marginal(self, clique: Clique) -> CellEstimate:
         """The model's marginal of a clique, with shape ``domain.shape(clique)``."""
@@ -139,6 +212,14 @@ class StreamPlan(ABC):
     @abstractmethod
     def options(self) -> dict[str, Any]:
         """All options, JSON-able and exact: they enter the plan's hash and the manifest."""
+
+    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
+        """Standard errors at some steps (1, 2, ...), before any data is read; None where nothing can be said.
+
+        Errors:
+            HorizonError: a step beyond the horizon. ConfigError: no number of a step.
+        """
+        return None
 
     @abstractmethod
     def start(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.mechanism import CellEstimate, Packed, Part, PrivateBatch, StreamPlan
+from dpstream.mechanism import CellEstimate, Measured, Packed, Part, PrivateBatch, StreamPlan
 from dpstream.privacy import Event, PureDP, Randomness, noise_for
 from dpstream.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.schema.domain import Clique
@@ -38,6 +38,14 @@ class ToySynthesis:
     @property
     def total(self) -> float:
         return float(self.estimates.sum())
+
+    @property
+    def total_error(self) -> float:
+        return self.deviation * len(self.estimates) ** 0.5
+
+    @property
+    def measured(self) -> dict[Clique, Measured]:
+        return {(0,): Measured(self.estimates, self.deviation)}
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         found = []

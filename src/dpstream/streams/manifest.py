@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dpstream
-from dpstream.mechanism import StreamPlan
+from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event
 
-__all__ = ["MANIFEST_FORMAT", "Facts", "build_manifest", "catalogue_bytes", "pretty_json"]
+__all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
 
 MANIFEST_FORMAT = 1
 
@@ -31,6 +32,7 @@ class Facts:
     sampling_seed: int
     files: dict[str, bytes]
     made_with_test_seed: bool
+    accuracy: dict[str, Any]
 
 
 def pretty_json(value: Any) -> bytes:
@@ -62,6 +64,7 @@ def build_manifest(
         "rows": _rows(facts.total),
         "rows_in_table": facts.rows,
         "sampling_seed": facts.sampling_seed,
+        "accuracy": facts.accuracy,
         "files": {
             name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
             for name, data in sorted(facts.files.items())
@@ -69,6 +72,46 @@ def build_manifest(
         "made_with_test_seed": facts.made_with_test_seed,
     }
     return pretty_json(manifest)
+
+
+def accuracy_of(synthesis: Synthesis, names: Sequence[str], *, relation: str) -> dict[str, Any]:
+    """What the release says about its own errors; public scales and released choices only.
+
+    Args:
+        names: the columns, in the domain's order.
+        relation: of the unit; under ``replace`` the total is no estimate.
+    """
+    measured = synthesis.measured
+    errors = [one.standard_error for one in measured.values()]
+    return {
+        "total_standard_error": synthesis.total_error,
+        "measured_every_step": {
+            "standard_error": max(errors, default=None),
+            "marginals": [[names[i] for i in clique] for clique in measured],
+        },
+        "words": f"{_total_words(synthesis.total_error, relation)} {_count_words(len(measured))}",
+    }
+
+
+def _total_words(error: float | None, relation: str) -> str:
+    if relation == "replace":
+        return "The number of records is declared public and has no noise."
+    if error is None:
+        return "The number of records is noisy, and its standard error is not known."
+    return f"The number of records is noisy, with a standard error of {error:.3g}."
+
+
+def _count_words(marginals: int) -> str:
+    if not marginals:
+        return (
+            "No other count has an error bar: no marginal was measured at every step, so part of every count "
+            "is what the model expects, and no public noise scale tells how wrong it is."
+        )
+    which = "The listed marginal was" if marginals == 1 else f"The {marginals} listed marginals were"
+    return (
+        f"{which} measured at every step: counts over the columns of one of them, or of some of its columns, "
+        "have error bars; all other counts have none, because part of them is what the model expects."
+    )
 
 
 def _rows(total: float) -> int:

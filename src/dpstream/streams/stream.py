@@ -21,7 +21,7 @@ from dpstream.streams.arguments import check_options, check_places, check_text, 
 from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
 from dpstream.streams.database import file_errors
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
-from dpstream.streams.manifest import Facts, build_manifest, catalogue_bytes, pretty_json
+from dpstream.streams.manifest import Facts, accuracy_of, build_manifest, catalogue_bytes, pretty_json
 from dpstream.streams.release import Release, draw_table
 from dpstream.streams.sink import Sink
 from dpstream.streams.store import Prepared, Reservation, Step, Store
@@ -347,7 +347,9 @@ class Stream:
         if self._sink is not None:
             files = self._sink.render(draw_table(synthesis, self._schema, rows, seed))
         test_seed = not randomness.secure or self._store.used_test_seed
-        facts = Facts(reservation.step, period, synthesis.total, rows, seed, files, test_seed)
+        names, relation = self._schema.domain.names, self._plan.unit.relation
+        accuracy = accuracy_of(synthesis, names, relation=relation)
+        facts = Facts(reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy)
         return Prepared(
             reservation=reservation,
             definition=str(self._plan.budget.as_dict()["definition"]),

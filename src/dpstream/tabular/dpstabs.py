@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,12 +15,13 @@ from numpy.typing import NDArray
 from dpstream.counters import CalibratedCounter, Counter, counter_by_name
 from dpstream.errors import ConfigError, HorizonError
 from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cells
-from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Amount, Budget
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
+from dpstream.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import (
@@ -231,12 +234,44 @@ class DPStabsPlan(StreamPlan):
             _Step(self, state, side, counts, randomness).run()
         if self.recipe.past == "predicted":
             state.models = (_fit_table(self, state),)
-        # Only what was measured at every step has an error that public noise scales tell.
+        return self._synthesis(state)
+
+    def _synthesis(self, state: DPStabsState) -> ModelSynthesis:
+        """The release, with what public noise scales tell about it: only of marginals measured at every step."""
         ticks = np.min([side.ticks for side in state.sides], axis=0)
-        always = np.flatnonzero(ticks == state.step)
-        variance = self._targets.variance(state.step) * len(state.sides)
-        errors = {self.cells.cliques[i]: variance**0.5 for i in always}
-        return ModelSynthesis(state.models, state.total, errors)
+        always = {
+            self.cells.cliques[i]: self.cells.part(i) for i in np.flatnonzero(ticks == state.step).tolist()
+        }
+        deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
+        estimates = state.estimates
+        return ModelSynthesis(
+            state.models,
+            state.total,
+            errors=dict.fromkeys(always, deviation),
+            counts={clique: estimates[part] for clique, part in always.items()},
+            noise=cell_law(self.counter, state.step, len(state.sides)) if always else None,
+            total_error=self._total_error(state),
+        )
+
+    def _total_error(self, state: DPStabsState) -> float | None:
+        """Standard error of the noisy total: of what came and of what went, which are independent."""
+        if self.unit.relation == "replace":
+            return 0.0
+        variances = [self._targets.total_variance(side, state.step) for side in state.sides]
+        known = [variance for variance in variances if variance is not None]
+        return math.sqrt(sum(known)) if len(known) == len(variances) else None
+
+    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...]:
+        """See ``StreamPlan.predicted_errors``; a total's step by step prediction takes a second at most."""
+        return predict(
+            self.counter,
+            self.cells.sizes,
+            self.recipe.rounds,
+            len(self.recipe.sides),
+            check_steps(steps, self.horizon),
+            self._targets.gain_variance,
+            total_is_public=self.unit.relation == "replace",
+        )
 
     def pack_state(self, state: DPStabsState) -> Packed:
         """The whole state; it holds private sums."""
@@ -291,6 +326,10 @@ class _Step:
             self._measure(self._select(reading.expected(), allowed))
             reading.fit()
         side.total += self.arrivals
+        if side.noise is not None and self.public_arrivals is None:
+            weights = arrival_weights(self.increments)
+            ticks = side.ticks[self.chosen].tolist()
+            side.noise.add(list(zip(self.chosen, ticks, weights, strict=True)))
         # A mean at first, which then forgets.
         side.rate += (self.arrivals - side.rate) / min(self.state.step, _RATE_MEMORY)
         reading.book()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpstream.counters import CalibratedCounter, CounterState
 from dpstream.graphical import Model
 from dpstream.mechanism import Packed
+from dpstream.tabular.accuracy import TotalNoise
 from dpstream.tabular.cells import Cells
 from dpstream.tabular.synthesis import pack_models, unpack_models
 
@@ -31,6 +32,8 @@ class Side:
         estimates: their last outputs, all cells.
         remainder: what is booked for the steps at which a workload was not measured (r_i), all cells.
         batch: the model of recent batches; only its distribution matters.
+        noise: what is known of the noise in ``total``; None for a counter that does not tell, and in states that
+            were begun by versions which did not keep it.
     """
 
     total: float
@@ -40,6 +43,7 @@ class Side:
     estimates: NDArray[np.int64]
     remainder: NDArray[np.float64]
     batch: Model
+    noise: TotalNoise | None
 
     @property
     def booked(self) -> NDArray[np.float64]:
@@ -73,6 +77,14 @@ class DPStabsState:
         return self.sides[0].total - sum(side.total for side in self.sides[1:])
 
     @property
+    def estimates(self) -> NDArray[np.int64]:
+        """The counters' last outputs, all cells: of the inserts less of the deletes."""
+        values = self.sides[0].estimates.copy()
+        for side in self.sides[1:]:
+            values -= side.estimates
+        return values
+
+    @property
     def booked(self) -> NDArray[np.float64]:
         """``m_i`` of the table, all cells: of the inserts less of the deletes."""
         values = self.sides[0].booked
@@ -103,6 +115,7 @@ def _fresh_side(cells: Cells, counter: CalibratedCounter) -> Side:
         estimates=np.zeros(cells.total, dtype=np.int64),
         remainder=np.zeros(cells.total),
         batch=Model.uniform(cells.workload.domain, 1.0),
+        noise=TotalNoise.fresh(counter, cells.sizes),
     )
 
 
@@ -120,7 +133,11 @@ def pack(state: DPStabsState) -> Packed:
             column = [counter[name] for counter in side.counters]
             shapes[name] = [list(array.shape) for array in column]
             arrays[f"side/{number}/counter/{name}"] = np.concatenate([array.ravel() for array in column])
-        sides.append({"total": side.total, "rate": side.rate, "shapes": shapes})
+        own: dict[str, Any] = {"total": side.total, "rate": side.rate, "shapes": shapes}
+        if side.noise is not None:
+            own["settled"] = side.noise.settled
+            arrays[f"side/{number}/open"] = side.noise.open
+        sides.append(own)
     models, model_arrays = pack_models((*(side.batch for side in state.sides), *state.models))
     arrays.update(model_arrays)
     meta = {
@@ -146,7 +163,8 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
         for state, size in zip(counters, cells.sizes, strict=True):
             counter.check_state(state, int(size))
         vectors = {name: arrays[prefix + name].copy() for name in _VECTORS}
-        sides.append(Side(own["total"], own["rate"], counters, **vectors, batch=models[number]))
+        noise = _unpack_noise(own, arrays.get(f"{prefix}open"), cells, counter)
+        sides.append(Side(own["total"], own["rate"], counters, **vectors, batch=models[number], noise=noise))
     return DPStabsState(
         step=meta["step"],
         sides=tuple(sides),
@@ -155,6 +173,17 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
         kept=list(meta["kept"]),
         rebuild_at=meta["rebuild_at"],
     )
+
+
+def _unpack_noise(
+    own: dict[str, Any], still_open: NDArray[Any] | None, cells: Cells, counter: CalibratedCounter
+) -> TotalNoise | None:
+    """None for a state that began without it: what came before cannot be told afterwards."""
+    noise = TotalNoise.fresh(counter, cells.sizes)
+    if noise is None or still_open is None:
+        return None
+    noise.settled, noise.open = own["settled"], still_open.astype(np.float64)
+    return noise
 
 
 def _cut(flat: NDArray[Any], shapes: list[list[int]]) -> list[NDArray[Any]]:

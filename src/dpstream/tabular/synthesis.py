@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.graphical import Model
-from dpstream.mechanism import CellEstimate, Packed
+from dpstream.mechanism import CellEstimate, Measured, Packed
+from dpstream.privacy.law import NoiseSum
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables import count_marginals
 
@@ -54,11 +55,17 @@ class ModelSynthesis:
         records: the noisy number of records; may be negative early in a stream.
         errors: standard deviation of the noise in one cell of each measured marginal. It says how noisy
             the measurement behind a marginal is; what the model adds (or repairs) is not in it.
+        counts: the measurements themselves, flat in C order (what counters have released), of the same marginals.
+        noise: the law of the noise in one of their cells, where it is known.
+        total_error: standard error of ``records``; 0 where it is public, None where it is not known.
     """
 
     models: tuple[Model, ...]
     records: float
     errors: Mapping[Clique, float] = field(default_factory=dict)
+    counts: Mapping[Clique, NDArray[np.int64]] = field(default_factory=dict)
+    noise: NoiseSum | None = None
+    total_error: float | None = None
 
     @property
     def domain(self) -> Domain:
@@ -69,6 +76,16 @@ class ModelSynthesis:
     def total(self) -> float:
         """The noisy number of records."""
         return self.records
+
+    @property
+    def measured(self) -> dict[Clique, Measured]:
+        """The marginals measured at every step, as measured. Empty in releases stored by early versions."""
+        return {
+            clique: Measured(
+                values.reshape(self.domain.shape(clique)).astype(np.float64), self.errors[clique], self.noise
+            )
+            for clique, values in self.counts.items()
+        }
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat, in records."""
@@ -95,14 +112,29 @@ class ModelSynthesis:
         """Models side by side in one container."""
         metas, arrays = pack_models(self.models)
         errors = [[list(clique), error] for clique, error in self.errors.items()]
-        return Packed({"models": metas, "records": self.records, "errors": errors}, arrays)
+        arrays.update({f"count/{','.join(map(str, clique))}": v for clique, v in self.counts.items()})
+        meta = {
+            "models": metas,
+            "records": self.records,
+            "errors": errors,
+            "noise": None if self.noise is None else self.noise.pack(),
+            "total_error": self.total_error,
+        }
+        return Packed(meta, arrays)
 
     @classmethod
     def unpack(cls, packed: Packed) -> ModelSynthesis:
-        """The inverse of ``pack``."""
-        models = unpack_models(packed.meta["models"], packed.arrays)
-        errors = {tuple(clique): error for clique, error in packed.meta["errors"]}
-        return cls(tuple(models), packed.meta["records"], errors)
+        """The inverse of ``pack``; also of what versions before measurements were kept have packed."""
+        meta = packed.meta
+        models = unpack_models(meta["models"], packed.arrays)
+        errors = {tuple(clique): error for clique, error in meta["errors"]}
+        counts = {
+            clique: packed.arrays[key]
+            for clique in errors
+            if (key := f"count/{','.join(map(str, clique))}") in packed.arrays
+        }
+        noise = None if meta.get("noise") is None else NoiseSum.unpack(meta["noise"])
+        return cls(tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"))
 
 
 @dataclass(frozen=True)
@@ -112,11 +144,17 @@ class TableSynthesis:
     domain: Domain
     codes: NDArray[np.int32]
     records: float
+    total_error: float | None = None
 
     @property
     def total(self) -> float:
         """The noisy number of records (the table has the nearest number of rows, at least 0)."""
         return self.records
+
+    @property
+    def measured(self) -> dict[Clique, Measured]:
+        """None: every run measures other marginals, of one batch, and adds what a model makes of them."""
+        return {}
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat, in records."""
@@ -143,11 +181,17 @@ class TableSynthesis:
     def pack(self) -> Packed:
         """The table in the smallest integer type that holds its codes."""
         kind = np.uint8 if max(self.domain.sizes) <= 256 else np.int32
-        meta = {"names": list(self.domain.names), "sizes": list(self.domain.sizes), "records": self.records}
+        meta = {
+            "names": list(self.domain.names),
+            "sizes": list(self.domain.sizes),
+            "records": self.records,
+            "total_error": self.total_error,
+        }
         return Packed(meta, {"codes": self.codes.astype(kind)})
 
     @classmethod
     def unpack(cls, packed: Packed) -> TableSynthesis:
         """The inverse of ``pack``."""
         domain = Domain(tuple(packed.meta["names"]), tuple(packed.meta["sizes"]))
-        return cls(domain, packed.arrays["codes"].astype(np.int32), packed.meta["records"])
+        codes = packed.arrays["codes"].astype(np.int32)
+        return cls(domain, codes, packed.meta["records"], packed.meta.get("total_error"))

@@ -13,7 +13,7 @@ from dpstream.counters import CalibratedCounter
 from dpstream.graphical import Measurement
 from dpstream.tabular.cells import Cells
 from dpstream.tabular.limits import within
-from dpstream.tabular.state import DPStabsState
+from dpstream.tabular.state import DPStabsState, Side
 
 __all__ = ["LEAST_VARIANCE", "Targets"]
 
@@ -55,6 +55,15 @@ class Targets:
     def cell_variance(self, state: DPStabsState, index: int) -> float:
         """Noise variance of one cell of a workload's ``m_i``."""
         return sum(self.variance(max(int(side.ticks[index]), 1)) for side in state.sides)
+
+    def total_variance(self, side: Side, step: int) -> float | None:
+        """Variance of a side's noisy total; None where it is not known."""
+        if side.noise is not None:
+            return side.noise.variance
+        if (side.ticks == step).all():
+            # The weights never changed, so that the counters' gains add up to their outputs.
+            return self.variance(step) / float((1.0 / self.cells.sizes).sum())
+        return None
 
     def booked(self, state: DPStabsState, indices: Sequence[int]) -> list[Measurement]:
         """``m_i = C_i + r_i`` (Algorithm 3) for some workloads."""
