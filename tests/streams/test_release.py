@@ -193,8 +193,8 @@ def test_marginals_and_answers(released: Release, monkeypatch: pytest.MonkeyPatc
     assert (one.value, one.standard_error) == (zips.values[1], zips.standard_error)
     two = released.answer("zip in ('94103', 'other')")
     assert two.value == pytest.approx(zips.values[1] + zips.values[3])
-    assert two.standard_error == pytest.approx(2 * zips.standard_error)  # type: ignore[operator]
-    assert "upper bound" in two.note
+    assert two.standard_error == pytest.approx(2**0.5 * zips.standard_error)  # type: ignore[operator]
+    assert two.note == "standard deviation of the noise in the sum of 2 cells of the measured marginal zip"
     none = released.answer("zip = '94103' and zip = '94102'")
     assert (none.value, none.standard_error) == (0.0, 0.0)
     mixed = released.answer("zip = '94103' and paid = 1")

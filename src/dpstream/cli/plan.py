@@ -76,6 +76,7 @@ def _print(facts: dict[str, Any]) -> None:
     out.print()
     _print_parts(facts)
     _print_noise(facts)
+    _print_predicted(facts)
     if "compared" in facts:
         rows = [[row["epsilon"], row["text"], _number(row["deviation"])] for row in facts["compared"]]
         print_table(["epsilon", "budget", "noise of one measurement"], rows, right=[0, 2])
@@ -106,6 +107,30 @@ def _print_noise(facts: dict[str, Any]) -> None:
         f"(the largest {size['largest_marginal']}); "
         f"state {_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
     )
+    out.print()
+
+
+def _print_predicted(facts: dict[str, Any]) -> None:
+    predicted = facts["predicted_errors"]
+    if predicted is None:
+        return
+    out = console()
+    out.print("Predicted standard errors, in records:")
+    rows = [
+        [
+            str(one["step"]),
+            _number(one["every_step"]),
+            f"{_number(one['even_share'])} ({one['measurements']})",
+            _number(one["total"]),
+        ]
+        for one in predicted["steps"]
+    ]
+    heads = ["step", "cell measured at every step", "at its even share (times)", "number of records"]
+    print_table(heads, rows, right=[0, 1, 2, 3])
+    if facts["mechanism"] == "baseline":
+        out.print("These are of sums of measurements; the released table comes from models fitted to them.")
+    else:
+        out.print("At its even share: the measurements only, without what the model expects of other steps.")
     out.print()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,11 @@ from dpstream.tabular.offline import MWEMPGMPlan
 if TYPE_CHECKING:
     from dpstream.config.config import Config
 
-__all__ = ["compare_budgets", "describe", "guarantee", "measurement_deviation"]
+__all__ = ["compare_budgets", "describe", "guarantee", "measurement_deviation", "predicted_errors"]
 
 _TICKS = (1, 10, 100)
+#: Steps whose errors are predicted where the plan has no horizon.
+_STEPS = (1, 10, 100, 1000)
 #: The delta at which a rho is told as (epsilon, delta) where the file names none.
 _USUAL_DELTA = "1e-9"
 
@@ -67,6 +70,7 @@ def describe(config: Config) -> dict[str, Any]:
         ],
         "sum": str(sum(part.total for part in plan.parts())),
         "noise": _noise(plan),
+        "predicted_errors": predicted_errors(plan),
         "size": {
             "columns": len(plan.domain),
             "marginals": len(workload),
@@ -103,6 +107,37 @@ def measurement_deviation(plan: StreamPlan) -> float | None:
     if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
         return math.sqrt(plan.offline.noise.variance)
     return None
+
+
+def predicted_errors(plan: StreamPlan) -> dict[str, Any] | None:
+    """Standard errors in records at some steps: 1, 10, 100, 1000, or with a horizon its quarters."""
+    steps: tuple[int, ...] = _STEPS
+    if plan.horizon is not None:
+        steps = tuple(sorted({1, *(-(-plan.horizon * i // 4) for i in range(1, 5))}))
+    predicted = plan.predicted_errors(steps)
+    if predicted is None:
+        return None
+    baseline = isinstance(plan, BaselinePlan)
+    return {
+        "steps": [dataclasses.asdict(one) for one in predicted],
+        "unit": "records",
+        "words": _OF_RUNS if baseline else _OF_COUNTERS,
+    }
+
+
+_TURNS = (
+    "even_share and total assume that all marginals are measured equally often; which ones a stream measures "
+    "follows from its records."
+)
+_OF_COUNTERS = (
+    "every_step: one cell of a marginal that is measured at every step. even_share: one cell of the running sum "
+    "of a marginal's measurements; what the model books for the other steps is not included, so it is no error "
+    f"of a released count. {_TURNS}"
+)
+_OF_RUNS = (
+    "every_step, even_share: one cell of the sum of a marginal's measurements in independent runs. The released "
+    f"table is drawn from models fitted to them, so these are no errors of a released count. {_TURNS}"
+)
 
 
 def _noise(plan: StreamPlan) -> dict[str, Any]:

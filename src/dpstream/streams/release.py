@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, LimitError
-from dpstream.mechanism import Synthesis
+from dpstream.mechanism import Measured, Synthesis
+from dpstream.privacy.law import check_confidence
+from dpstream.schema.domain import Clique, Domain
 from dpstream.streams.predicate import parse_predicate
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema
 
-__all__ = ["MAX_CELLS", "Answer", "Marginal", "Release", "draw_table"]
+__all__ = ["MAX_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release", "draw_table"]
 
 #: Largest joint domain that ``marginal`` and ``answer`` evaluate.
 MAX_CELLS = 2_000_000
+
+#: Why an answer carries no interval.
+NO_INTERVAL = (
+    "not measured at every step: part of this number is what the model expects, and no public noise scale tells "
+    "how wrong it is"
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +40,33 @@ class Marginal:
         columns: names, in the order asked for.
         labels: one tuple of labels per column.
         values: estimates, one axis per column.
-        standard_error: standard deviation of the noise in one cell where public noise scales give it.
+        standard_error: standard deviation of the noise in one cell of the measurement behind it, where the marginal
+            was measured at every step; else None.
+        measured: that measurement itself, shaped as ``values``: unbiased, with independent noise in its cells, so
+            that single cells may be negative. ``values`` come from a model fitted to it and are nearer to the
+            truth as a rule, but no public number says how near.
     """
 
     columns: tuple[str, ...]
     labels: tuple[tuple[str, ...], ...]
     values: NDArray[np.float64]
     standard_error: float | None
+    measured: NDArray[np.float64] | None = None
+    _measured: Measured | None = field(default=None, repr=False)
+
+    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Low and high ends for every cell, around ``measured``; None where there is none.
+
+        Each cell's truth is inside with the stated probability or more; all cells together with less.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        check_confidence(confidence)
+        if self.measured is None or self._measured is None:
+            return None
+        width = self._measured.half_width(1, confidence)
+        return self.measured - width, self.measured + width
 
     def to_table(self) -> Any:
         """One row per cell: the labels and ``estimate``, as a pyarrow Table."""
@@ -56,13 +84,39 @@ class Marginal:
 class Answer:
     """An estimated number of records.
 
-    ``standard_error`` is the noise's standard deviation where one measured cell answers, an upper bound
-    where several do (``note`` says which), and None where public noise scales do not give it.
+    Attributes:
+        value: the model's answer. It follows from all measurements together, is never negative for a positive
+            total, and is nearer to the truth than ``measured_value`` as a rule.
+        standard_error: standard deviation of the noise in the measurement behind the answer; None where public
+            noise scales do not give it. Where only the marginal of just the question's columns is known to be
+            measured, an upper bound (``note`` says so).
+        note: what the standard error means, or why there is none.
+        measured_value: the answer of the smallest measured marginal that has the question's columns: unbiased.
+        measured_error: its standard error, exactly: noise in different cells is independent.
     """
 
     value: float
     standard_error: float | None
     note: str
+    measured_value: float | None = None
+    measured_error: float | None = None
+    _measured: Measured | None = field(default=None, repr=False, compare=False)
+    _cells: int = field(default=0, repr=False, compare=False)
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """The true number lies between these with the stated probability or more; None where nothing was measured.
+
+        Around ``measured_value``, from the exact law of the noise (not a normal limit). Take one question and
+        one step: of many intervals some will miss. It says nothing about ``value``, which may lie outside.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        check_confidence(confidence)
+        if self._measured is None or self.measured_value is None:
+            return None
+        width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
+        return self.measured_value - width, self.measured_value + width
 
 
 class Release:
@@ -89,6 +143,11 @@ class Release:
     def total(self) -> float:
         """The noisy number of records; may be negative early in a stream."""
         return self._model.total
+
+    @property
+    def total_standard_error(self) -> float | None:
+        """Standard error of ``total``; 0 where the owner declared it public, None where it is not known."""
+        return self._model.total_error
 
     @property
     def rows(self) -> int:
@@ -130,12 +189,16 @@ class Release:
         shaped = np.asarray(estimate.values, dtype=np.float64).reshape(domain.shape(clique))
         values = shaped.transpose([clique.index(i) for i in asked])
         labels = tuple(self._schema.columns[i].labels() for i in asked)
-        return Marginal(names, labels, values, estimate.standard_error)
+        known = self._model.measured.get(clique)
+        measured = None if known is None else known.values.transpose([clique.index(i) for i in asked])
+        return Marginal(names, labels, values, estimate.standard_error, measured, known)
 
     def answer(self, question: str) -> Answer:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
 
-        Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar).
+        Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
+        marginals with these columns were measured at every step, the one with the fewest cells to add up (a public
+        choice) gives ``measured_value`` and ``interval`` as well.
 
         Errors:
             ConfigError, SchemaError: the question cannot be read or cuts through a bin.
@@ -148,8 +211,17 @@ class Release:
         values = np.asarray(estimate.values, dtype=np.float64).reshape(mask.shape)
         cells = int(mask.sum())
         value = float(values[mask].sum())
-        error, note = _error_of_sum(cells, estimate.standard_error)
-        return Answer(value, error, note)
+        found = _smallest(self._model.measured, predicate.columns, self._schema.domain)
+        if found is None:
+            error, note = _error_of_sum(cells, estimate.standard_error)
+            return Answer(value, error, note)
+        clique, measured = found
+        others = tuple(axis for axis, column in enumerate(clique) if column not in predicate.columns)
+        counts = measured.values.sum(axis=others)
+        cells *= measured.values.size // counts.size
+        error = measured.error_of_sum(cells)
+        note = _note(cells, self._schema.domain.label(clique))
+        return Answer(value, error, note, float(counts[mask].sum()), error, measured, cells)
 
     def _check_cells(self, clique: tuple[int, ...], where: str) -> None:
         domain = self._schema.domain
@@ -179,9 +251,30 @@ def draw_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int) -> An
     return schema.decode(codes, inner)
 
 
+def _smallest(
+    measured: Mapping[Clique, Measured], columns: Clique, domain: Domain
+) -> tuple[Clique, Measured] | None:
+    """The measured marginal with these columns that has the fewest cells; the first of equals."""
+    able = [clique for clique in measured if set(columns) <= set(clique)]
+    if not able:
+        return None
+    chosen = min(able, key=domain.cells)
+    return chosen, measured[chosen]
+
+
+def _note(cells: int, label: str) -> str:
+    if cells == 0:
+        return "no value combination satisfies the question"
+    where = f"of the measured marginal {label}"
+    if cells == 1:
+        return f"standard deviation of the noise in the one cell {where} that answers"
+    return f"standard deviation of the noise in the sum of {cells} cells {where}"
+
+
 def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
+    """For marginals whose measurement is not at hand."""
     if error is None:
-        return None, "the public noise scales give no standard error for this marginal"
+        return None, NO_INTERVAL
     if cells == 0:
         return 0.0, "no value combination satisfies the question"
     if cells == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -10,13 +12,14 @@ from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
 from dpstream.graphical import Model
-from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
-from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
+from dpstream.tabular.accuracy import check_steps
+from dpstream.tabular.offline import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.tabular.plans import (
     PRIOR_BOUND,
     check_horizon,
@@ -84,7 +87,8 @@ class BaselineState:
     """The synthetic table so far (all of it public).
 
     A noisy total is a real number and can be negative; rows are whole. What is not paid out in rows at one
-    step is owed at the next, so that rounding and clipping do not add up.
+    step is owed at the next, so that rounding and clipping do not add up. ``variance`` is that of ``total``;
+    None where a run does not tell, and in states that were begun by versions which did not keep it.
     """
 
     step: int
@@ -93,6 +97,7 @@ class BaselineState:
     owed_inserts: float
     owed_deletes: float
     models: dict[BatchPart, Model]
+    variance: float | None = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ class BaselinePlan(StreamPlan):
             state.owed_deletes -= gone
             state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
         state.step += 1
-        return TableSynthesis(self.domain, state.codes, state.total)
+        return _synthesis(self.domain, state)
 
     def _run(
         self, state: BaselineState, batch: PrivateBatch, part: BatchPart, randomness: Randomness
@@ -159,13 +164,36 @@ class BaselinePlan(StreamPlan):
         """One offline run, from the same part's previous model where that is asked for."""
         prior = state.models.get(part) if self.recipe.prior == "previous" else None
         prior = None if prior is None else prior.bounded(PRIOR_BOUND)
-        state.models[part] = self.offline.run(batch, part, randomness, prior)
-        return state.models[part]
+        model, variance = self.offline.run_with_variance(batch, part, randomness, prior)
+        # Runs are independent, whether their records are added or taken away.
+        if state.variance is not None:
+            state.variance = None if variance is None else state.variance + variance
+        state.models[part] = model
+        return model
+
+    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
+        """See ``StreamPlan.predicted_errors``: of sums of what independent runs measure, not of their models."""
+        asked = check_steps(steps, self.horizon)
+        if not isinstance(self.offline, MWEMPGMPlan):
+            return None
+        sides = 2 if self.recipe.deletions else 1
+        cell, total = self.offline.noise.variance * sides, self.offline.total_variance() * sides
+        share = self.offline.k / len(self.recipe.workload.cliques)
+
+        def deviation(variance: float, runs: int) -> float:
+            return math.sqrt(variance * runs)
+
+        turns = {step: max(1, round(step * share)) for step in asked}
+        return tuple(
+            PredictedError(s, deviation(cell, s), deviation(cell, turns[s]), turns[s], deviation(total, s))
+            for s in asked
+        )
 
     def pack_state(self, state: BaselineState) -> Packed:
         """The table, what is owed, and the last models."""
-        packed = TableSynthesis(self.domain, state.codes, state.total).pack()
-        meta: dict[str, Any] = {"step": state.step, "owed": [state.owed_inserts, state.owed_deletes]}
+        packed = _synthesis(self.domain, state).pack()
+        owed = [state.owed_inserts, state.owed_deletes]
+        meta: dict[str, Any] = {"step": state.step, "owed": owed, "variance": state.variance}
         metas, arrays = pack_models(list(state.models.values()))
         meta["models"] = dict(zip(state.models, metas, strict=True))
         return Packed({**packed.meta, **meta}, {**packed.arrays, **arrays})
@@ -177,11 +205,17 @@ class BaselinePlan(StreamPlan):
         models = unpack_models(list(meta["models"].values()), packed.arrays)
         named = dict(zip(meta["models"], models, strict=True))
         inserts, deletes = meta["owed"]
-        return BaselineState(meta["step"], table.codes, table.records, inserts, deletes, named)
+        variance = meta.get("variance")
+        return BaselineState(meta["step"], table.codes, table.records, inserts, deletes, named, variance)
 
     def unpack_synthesis(self, packed: Packed) -> TableSynthesis:
         """The inverse of ``TableSynthesis.pack``."""
         return TableSynthesis.unpack(packed)
+
+
+def _synthesis(domain: Domain, state: BaselineState) -> TableSynthesis:
+    error = None if state.variance is None else state.variance**0.5
+    return TableSynthesis(domain, state.codes, state.total, error)
 
 
 def remove_nearest(table: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -58,6 +58,16 @@ class OfflinePlan(ABC):
         ``prior``: a public model of what such batches look like, to start from; None: the uniform distribution.
         """
 
+    def run_with_variance(
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
+    ) -> tuple[Model, float | None]:
+        """``run``, and the variance of the noise in ``model.total`` where public scales give it (else None)."""
+        return self.run(batch, part, randomness, prior), None
+
 
 class OfflineMechanism(ABC):
     """A recipe for an offline mechanism (the extension point of the baseline stream)."""
@@ -176,6 +186,27 @@ class MWEMPGMPlan(OfflinePlan):
         prior: Model | None = None,
     ) -> Model:
         """One run on one part of a batch."""
+        return self.run_with_variance(batch, part, randomness, prior)[0]
+
+    def total_variance(self) -> float:
+        """Variance of the noise in a run's total, predicted before any data is read.
+
+        The smallest marginal is always measured; of the others, ``k - 1`` of average precision are assumed.
+        """
+        if self.unit.relation == "replace":
+            return 0.0
+        precisions = np.sort(1.0 / Cells(self.workload).sizes)[::-1]
+        others = precisions[1:].mean() if self.k > 1 else 0.0
+        return float(self.noise.variance / (precisions[0] + (self.k - 1) * others))
+
+    def run_with_variance(
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
+    ) -> tuple[Model, float]:
+        """See ``OfflinePlan.run_with_variance``: that of an inverse-variance mean, given what was selected."""
         domain = self.workload.domain
         score, (_, select) = self._score, self._split()
         cells = score.cells
@@ -216,4 +247,4 @@ class MWEMPGMPlan(OfflinePlan):
                 max_cells=self.recipe.max_cells,
                 regularisation=0.0 if prior is None else self.recipe.prior_weight,
             )
-        return model
+        return model, 0.0 if public_total is not None else estimate_total(measured)[1]
