@@ -30,7 +30,18 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs."""
-        return ["init", "simulate", "check", "plan", "run", "status", "sample"]
+        return [
+            "init",
+            "simulate",
+            "check",
+            "plan",
+            "run",
+            "status",
+            "sample",
+            "evaluate",
+            "reproduce",
+            "compare",
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb of that name."""
@@ -49,6 +60,12 @@ class Verbs(click.Group):
                 from dpstream.cli.status import command
             case "sample":
                 from dpstream.cli.sample import command
+            case "evaluate":
+                from dpstream.cli.evaluate import command
+            case "reproduce":
+                from dpstream.cli.reproduce import command
+            case "compare":
+                from dpstream.cli.compare import command
             case _:
                 return None
         return command
