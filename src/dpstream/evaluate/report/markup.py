@@ -1,0 +1,139 @@
+"""HTML that is escaped unless it was made here: no value of a table can become markup or script."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "Child",
+    "Html",
+    "element",
+    "integer",
+    "join",
+    "percent",
+    "raw",
+    "script_json",
+    "significant",
+    "table",
+]
+
+_VOID = frozenset({"meta", "br", "hr", "input"})
+
+
+class Html(str):
+    """Text that is markup already. Everything else is escaped where it is put in."""
+
+    __slots__ = ()
+
+
+Child = str | Iterable["str | None"] | None
+
+
+def raw(text: str) -> Html:
+    """Markup from this package's own files; never from data."""
+    return Html(text)
+
+
+def element(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Html:
+    """``<name attributes>children</name>``; ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
+
+    >>> element("td", "</td><script>", class_='"', hidden=True, title=None)
+    '<td class="&quot;" hidden>&lt;/td&gt;&lt;script&gt;</td>'
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        attribute = key.rstrip("_").replace("_", "-")
+        parts.append(f" {attribute}" if value is True else f' {attribute}="{html.escape(str(value))}"')
+    parts.append(">")
+    if name in _VOID:
+        return Html("".join(parts))
+    parts += [join(children), f"</{name}>"]
+    return Html("".join(parts))
+
+
+def join(children: Iterable[Child]) -> Html:
+    """Children side by side: markup as it is, other text escaped, None left out."""
+    parts: list[str] = []
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, Html):
+            parts.append(child)
+        elif isinstance(child, str):
+            parts.append(html.escape(child))
+        else:
+            parts.append(join(child))
+    return Html("".join(parts))
+
+
+def script_json(value: Any) -> Html:
+    """JSON that may stand inside ``<script>``: no sign in it can end the element or open a comment.
+
+    >>> script_json(["</script><!--", "ü"])
+    '["\\\\u003c/script\\\\u003e\\\\u003c!--","\\\\u00fc"]'
+    """
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Html(text)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str, numeric: int = 1) -> Html:
+    """A plain table: the first cell of a row is its heading, those from ``numeric`` on are numbers."""
+    titles = list(headings)
+    head = [
+        element("th", title, scope="col", class_="n" if i >= numeric else None)
+        for i, title in enumerate(titles)
+    ]
+    body = []
+    for row in rows:
+        first, *rest = row
+        cells = [
+            element("td", cell, class_="n" if i >= numeric else None) for i, cell in enumerate(rest, start=1)
+        ]
+        body.append(element("tr", element("th", element("bdi", first), scope="row"), cells))
+    made = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", head)),
+        element("tbody", body),
+        class_="plain",
+    )
+    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def integer(value: float) -> str:
+    """A whole number with thin groups of three.
+
+    >>> integer(70120.4)
+    '70,120'
+    """
+    return f"{round(value):,}"
+
+
+def percent(share: float) -> str:
+    """A share as percents, with one decimal place.
+
+    >>> percent(0.1234), percent(float("nan"))
+    ('12.3 %', '–')
+    """
+    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number for people: a few digits, never in powers of ten unless it is tiny.
+
+    >>> significant(1234.5), significant(15.0812), significant(0.003456)
+    ('1,234', '15.1', '0.00346')
+    """
+    if not math.isfinite(value):
+        return "–"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"

@@ -1,0 +1,283 @@
+"""How wrong the releases can be over time, and where they are weakest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.evaluate.label import LABEL
+from dpstream.evaluate.report.charts import Charts, Line, Unit
+from dpstream.evaluate.report.collect import Run
+from dpstream.evaluate.report.markup import Html, element, integer, join, percent, significant, table
+from dpstream.evaluate.report.truth import Truth
+from dpstream.mechanism import PredictedError
+from dpstream.schema.domain import Clique
+from dpstream.tables import count_marginals
+
+__all__ = ["errors", "weak"]
+
+_WORST = 12
+#: Mean distance from 0 of a normal variable of standard deviation 1.
+_MEAN_DISTANCE = math.sqrt(2.0 / math.pi)
+
+
+def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
+    """Section 5."""
+    steps = [facts.step for facts in run.shown]
+    predicted = _predicted(run, steps)
+    return element(
+        "section",
+        element("h2", "How wrong it can be"),
+        _against_truth(run, truth, charts) if truth is not None else None,
+        _noise(run, steps, predicted, charts),
+        id="errors",
+    )
+
+
+def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
+    return None if run.config is None else run.config.plan().predicted_errors(steps)
+
+
+def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
+    steps = [compared.step for compared in truth.steps]
+    lines = [
+        Line("mean over marginals (AvgWE)", [compared.errors.avg_we for compared in truth.steps], style=1),
+        Line("worst marginal (MaxWE)", [compared.errors.max_we for compared in truth.steps], style=2),
+    ]
+    note = (
+        f"{LABEL}. WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
+        f"{integer(len(run.workload))} marginals."
+    )
+    predicted = _predicted(run, steps)
+    shares = [] if predicted is None else _noise_shares(predicted, truth)
+    if predicted is not None and np.isfinite(shares).any():
+        lines.append(Line("noise alone, as the plan predicts it", shares, style=3))
+        note += (
+            " Predicted: the mean size of the counters' noise in a cell where all marginals take turns. Above it "
+            "lies what the model guesses and what drawing rows adds; below it, what the model smooths away."
+        )
+    late = {
+        "next-step": " Late records were released in a later step; the truth has them in their own.",
+        "drop-and-count-nothing": " Late records were dropped by the run; the truth has them.",
+    }
+    assert run.config is not None
+    note += late.get(str(run.config.source_options.late), "")
+    last = truth.last
+    words = element(
+        "p",
+        f"At step {last.step} a cell of a marginal is wrong by {_share(last.errors.avg_we)} of the table on average, "
+        f"and by {_share(last.errors.max_we)} in the worst marginal. Taken together, the cells of a marginal are "
+        f"wrong by {_share(last.errors.avg_l1)} of the table ({LABEL}).",
+    )
+    figure = charts.lines(
+        "Error against the truth", steps, lines, Unit("mean error of a cell, share of the table", share=True), note=note
+    )
+    return join([words, figure])
+
+
+def _noise_shares(predicted: Sequence[PredictedError], truth: Truth) -> list[float]:
+    shares = []
+    for one, compared in zip(predicted, truth.steps, strict=True):
+        known = one.even_share is not None and compared.records > 0
+        shares.append(_MEAN_DISTANCE * float(one.even_share or 0) / compared.records if known else math.nan)
+    return shares
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2g} %" if math.isfinite(value) else "an unknown share"
+
+
+def _noise(
+    run: Run, steps: Sequence[int], predicted: Sequence[PredictedError] | None, charts: Charts
+) -> Html:
+    """Standard errors over steps: what the plan predicts, and what the manifests say."""
+    lines = []
+    if predicted is not None:
+        lines += [
+            Line("a count measured at every step (predicted)", _known([p.every_step for p in predicted]), style=1),
+            Line("a count measured in turn (predicted)", _known([p.even_share for p in predicted]), style=2),
+        ]
+    told = [facts.accuracy for facts in run.shown]
+    if predicted is None:
+        lines.append(
+            Line("a count measured at every step", _known([None if a is None else a.cell for a in told]), style=1)
+        )
+    lines.append(Line("the number of records", _known([None if a is None else a.total for a in told]), style=3))
+    lines = [line for line in lines if np.isfinite(line.values).any()]
+    if not lines:
+        return element(
+            "p",
+            "Neither the manifests nor a configuration say how large the noise is, so no standard error can be given.",
+        )
+    words = run.accuracy.words if run.accuracy is not None else None
+    if len(steps) == 1:
+        known = "; ".join(f"{line.label}: {significant(float(line.values[0]))} records" for line in lines)
+        return join([element("p", f"Standard errors of the noise: {known}."), element("p", words) if words else None])
+    note = (
+        "Standard deviation of the noise, from public scales alone. In turn: all marginals are measured equally often. "
+        "What the model guesses about steps at which a marginal was not measured is not in it, and no public "
+        "number tells how wrong that is."
+    )
+    figure = charts.lines("Noise of a count", steps, lines, Unit("standard error, records"), note=note)
+    return join([element("p", words) if words else None, figure, _relative(run, steps, lines, charts)])
+
+
+def _relative(run: Run, steps: Sequence[int], lines: Sequence[Line], charts: Charts) -> Html:
+    """The same as a share of the table, which is what a reader of shares sees."""
+    rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
+    whole = np.where(rows > 0, rows, np.nan)
+    shares = [Line(line.label, np.asarray(line.values) / whole, style=line.style) for line in lines]
+    # The first tables are tiny; their noise would flatten everything after it.
+    shares = [Line(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares]
+    return charts.lines(
+        "The same noise as a share of the table",
+        steps,
+        shares,
+        Unit("standard error, share of released rows", share=True),
+        note="Above 100 % nothing is drawn: there the noise is larger than the table.",
+    )
+
+
+def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def weak(run: Run, truth: Truth | None) -> Html:
+    """Section 6."""
+    if run.codes is None:
+        body = element("p", "No release has a full table to look at.")
+    else:
+        body = _public_weakness(run) if truth is None else _true_weakness(run, truth)
+    return element("section", element("h2", "Where it is weak"), body, id="weak")
+
+
+def _true_weakness(run: Run, truth: Truth) -> Html:
+    last = truth.last.errors
+    if not np.isfinite(last.we).any():
+        return element("p", f"The true table is empty at step {truth.last.step}: there is no error to give ({LABEL}).")
+    order = [int(i) for i in np.argsort(-last.l1, kind="stable")[:_WORST]]
+    rows = []
+    for i in order:
+        true, made = truth.workload[i]
+        cell = int(np.argmax(np.abs(true - made)))
+        rows.append(
+            [
+                _marginal_name(run, run.workload.cliques[i]),
+                percent(float(last.l1[i])),
+                f"{100 * last.we[i]:.3f} %",
+                _cell_name(run, run.workload.cliques[i], cell),
+                integer(float(true[cell])),
+                integer(float(made[cell])),
+            ]
+        )
+    headings = ["marginal", "L1", "WE", "its worst cell", "true count", "released count"]
+    return join(
+        [
+            element(
+                "p",
+                f"The marginals that the table of step {truth.last.step} gets most wrong. L1: sum of its cells' "
+                "errors; WE: their mean; both as shares of the true table.",
+            ),
+            table(headings, rows, caption=f"Worst marginals ({LABEL})"),
+        ]
+    )
+
+
+def _public_weakness(run: Run) -> Html:
+    error, source = _cell_error(run)
+    texts = [_measured_words(run)]
+    if error is not None:
+        least = math.ceil(2 * error)
+        texts.insert(
+            0,
+            f"A count under {integer(least)} is mostly noise: that is two standard errors of {source} "
+            f"({significant(error)} records). Add up cells, or wait for more steps, before you rely on it.",
+        )
+        made = _thin_marginals(run, least)
+    else:
+        texts.insert(0, "How large a count must be to be more than noise cannot be told from what is public here.")
+        made = _thin_marginals(run, None)
+    texts.append(
+        "The model keeps the marginals that it was asked for. How columns outside of one such marginal go together "
+        "is a guess: combinations of more columns than a marginal has are not measured at all."
+    )
+    return join([[element("p", text) for text in texts], made])
+
+
+def _cell_error(run: Run) -> tuple[float | None, str]:
+    accuracy = run.accuracy
+    if accuracy is not None and accuracy.cell is not None:
+        return accuracy.cell, "a count that was measured at every step"
+    assert run.last_table is not None
+    predicted = _predicted(run, [run.last_table])
+    if predicted is not None and predicted[0].even_share is not None:
+        return predicted[0].even_share, "a count measured in turn, as the plan predicts them"
+    return None, ""
+
+
+def _measured_words(run: Run) -> str:
+    many, accuracy = len(run.workload), run.accuracy
+    always = 0 if accuracy is None else len(accuracy.marginals)
+    rounds = run.manifest["mechanism"]["options"].get("k")
+    per_step = (
+        f" {rounds} of the {integer(many)} marginals are measured at each step, the ones that seem to need it most."
+        if isinstance(rounds, int) and rounds < many
+        else ""
+    )
+    if accuracy is None:
+        return f"The manifest does not say which marginals were measured.{per_step}"
+    if always == many:
+        return "All marginals asked for were measured at every step."
+    if always == 0:
+        return (
+            f"No marginal was measured at every step.{per_step} How often each one was is not published; what was "
+            "not measured is what the model expects."
+        )
+    return (
+        f"{integer(always)} of the {integer(many)} marginals were measured at every step.{per_step} How often each of "
+        "the others was is not published; what was not measured is what the model expects."
+    )
+
+
+def _thin_marginals(run: Run, least: int | None) -> Html:
+    """The marginals whose rows are spread over the smallest counts."""
+    assert run.codes is not None
+    domain = run.schema.domain
+    rows = max(1, len(run.codes))
+    always = frozenset[frozenset[str]]() if run.accuracy is None else run.accuracy.marginals
+    found = []
+    for clique, counts in zip(
+        run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques), strict=True
+    ):
+        small = counts < (least or 0)
+        found.append((float(counts[small].sum()) / rows, domain.cells(clique), clique))
+    found.sort(key=lambda entry: (-entry[0], -entry[1]))
+    lines = []
+    for share, cells, clique in found[:_WORST]:
+        names = frozenset(domain.names[i] for i in clique)
+        row = [_marginal_name(run, clique), integer(cells), significant(rows / cells)]
+        if least is not None:
+            row.append(percent(share))
+        lines.append([*row, "every step" if names in always else "not at every step"])
+    headings = ["marginal", "cells", "rows per cell"]
+    headings += [] if least is None else [f"rows in cells under {integer(least)}"]
+    return table(
+        [*headings, "measured"],
+        lines,
+        caption=f"The thinnest of {integer(len(run.workload))} marginals at step {run.last_table}",
+    )
+
+
+def _marginal_name(run: Run, clique: Clique) -> str:
+    return " × ".join(run.schema.names[i] for i in clique)
+
+
+def _cell_name(run: Run, clique: Clique, cell: int) -> str:
+    codes = np.unravel_index(cell, run.schema.domain.shape(clique))
+    return ", ".join(
+        f"{run.schema.names[column]} = {run.labels(column)[int(code)]}"
+        for column, code in zip(clique, codes, strict=True)
+    )

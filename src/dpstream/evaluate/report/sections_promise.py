@@ -1,0 +1,219 @@
+"""The head of a page, what is protected, and what it cost: words that can be read aloud."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from dpstream.evaluate.label import LABEL
+from dpstream.evaluate.report.collect import Run
+from dpstream.evaluate.report.markup import Html, element, integer, join, table
+from dpstream.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
+
+__all__ = ["banner", "header", "promise"]
+
+#: Beyond this epsilon the bound has more than 13 digits, and says nothing.
+_HARDLY_A_BOUND = 30
+
+
+def banner(run: Run, private: bool) -> Html:
+    """What nobody may overlook: private truth on the page, or noise that can be predicted."""
+    warnings = []
+    if private:
+        text = (
+            "This page was computed from the private table, without noise. "
+            "It is for the owner of the data: do not publish it or send it on."
+        )
+        warnings.append(element("div", element("strong", LABEL), f" {text}", class_="warning private"))
+    if run.test_seed:
+        warnings.append(
+            element(
+                "div",
+                element("strong", "No guarantee."),
+                " This stream was made with a test seed: whoever knows it can take the noise away.",
+                class_="warning",
+            )
+        )
+    return element("div", warnings, role="alert") if warnings else Html("")
+
+
+def header(run: Run, private: bool) -> Html:
+    """Title and the few numbers to remember."""
+    manifest = run.manifest
+    first, last = run.shown[0], run.shown[-1]
+    name = "Evaluation" if private else "Privacy and quality report"
+    return element(
+        "header",
+        element("p", name, class_="kicker"),
+        element("h1", element("bdi", str(manifest["stream"]))),
+        element("p", _when(run), class_="lead"),
+        element(
+            "dl",
+            _tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
+            _tile("Loss of privacy", _short(manifest["guarantee"]), _cap(manifest)),
+            _tile("Rows in the last release", integer(last.rows), f"a noisy number; first {integer(first.rows)}"),
+            _tile("Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"),
+            class_="tiles",
+        ),
+    )
+
+
+def promise(run: Run) -> Html:
+    """Section 1."""
+    manifest = run.manifest
+    plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
+    return element(
+        "section",
+        element("h2", "What is protected, and what it cost"),
+        plain,
+        element("h3", "What is not covered"),
+        element("ul", [element("li", text) for text in _limits(run)], class_="prose"),
+        element("h3", "Where the budget goes"),
+        _parts(manifest),
+        element(
+            "details",
+            element("summary", "The exact words of the manifest"),
+            element("p", str(manifest["guarantee"]["words"])),
+            element("p", f"Accounting: {manifest['spent']['composition']}."),
+            element("p", f"Plan {manifest['plan_hash']}" if "plan_hash" in manifest else None, class_="hash"),
+        ),
+        id="promise",
+    )
+
+
+def _when(run: Run) -> str:
+    first, last = run.shown[0], run.shown[-1]
+    if first.period is None or last.period is None:
+        return f"State of the stream after step {last.step}."
+    begin, end = first.period.split("/")[0], last.period.split("/")[-1]
+    return f"Records from {begin} to {end}; state of the stream after step {last.step}."
+
+
+def _tile(name: str, value: str, more: str) -> Html:
+    return element(
+        "div", element("dt", name), element("dd", value, class_="big"), element("dd", more, class_="more")
+    )
+
+
+def _short(guarantee: dict[str, Any]) -> str:
+    """
+    >>> _short({"definition": "pure", "epsilon": "1/2"}), _short({"definition": "zCDP", "rho": "1/8"})
+    ('ε = 0.5', 'ρ = 0.125')
+    """
+    if guarantee["definition"] == "pure":
+        return f"ε = {decimal_text(Fraction(guarantee['epsilon'])).split(' (')[0]}"
+    return f"ρ = {decimal_text(Fraction(guarantee['rho'])).split(' (')[0]}"
+
+
+def _cap(manifest: dict[str, Any]) -> str:
+    spent, planned = Fraction(manifest["spent"]["total"]), Fraction(manifest["spent"]["planned"])
+    if spent == planned:
+        return "for all releases together, as planned"
+    return f"of {decimal_text(planned)} planned, for all releases together"
+
+
+def _plainly(run: Run) -> list[str]:
+    manifest = run.manifest
+    last = run.shown[-1].step
+    words = [f"Protected is {manifest['unit']['words']}."]
+    words += _bound(manifest["guarantee"], last)
+    if run.test_seed:
+        return ["There is no guarantee: this stream was made with a test seed. Otherwise it would read:", *words]
+    words.append(
+        "This holds against somebody who knows every other record, has any amount of computing power, and "
+        "watches every release."
+    )
+    spent = decimal_text(Fraction(manifest["spent"]["total"]))
+    planned = decimal_text(Fraction(manifest["spent"]["planned"]))
+    name = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
+    words.append(f"Spent so far: {name} {spent} of {planned} that the plan allows. {_more_steps(manifest)}")
+    return words
+
+
+def _more_steps(manifest: dict[str, Any]) -> str:
+    """Why a further step costs those who are in earlier ones nothing."""
+    if str(manifest["spent"]["composition"]).startswith("parallel"):
+        horizon = manifest["horizon"]
+        end = "" if horizon is None else f" The plan ends after {integer(horizon)} steps."
+        return f"A further step protects its own records with the same amount and takes nothing from earlier ones.{end}"
+    return "The amount is for the whole stream: further steps are paid for already."
+
+
+def _bound(guarantee: dict[str, Any], last: int) -> list[str]:
+    """The promise as a factor.
+
+    >>> _bound({"definition": "pure", "epsilon": "1"}, 3)[0][:97]
+    'Whether it is there or not, any outcome of all releases up to step 3 together is at most 2.72 tim'
+    """
+    opening = f"Whether it is there or not, any outcome of all releases up to step {last} together"
+    if guarantee["definition"] == "pure":
+        epsilon = Fraction(guarantee["epsilon"])
+        return [f"{opening} is {_times(epsilon)} in one case than in the other (epsilon = {decimal_text(epsilon)})."]
+    rho = Fraction(guarantee["rho"])
+    implied = Fraction(zcdp_to_epsilon(ZCDP.of(rho), "1e-9"))
+    bound = Fraction(math.ceil(implied * 10**4), 10**4)
+    return [
+        f"{opening} looks almost the same: the releases satisfy zero-concentrated differential privacy with "
+        f"rho = {decimal_text(rho)}.",
+        f"It implies that any outcome is {_times(bound)} in one case than in the other, plus a chance of one in "
+        f"10^9 (epsilon = {decimal_text(bound)}, delta = 1e-9).",
+    ]
+
+
+def _times(epsilon: Fraction) -> str:
+    """Rounded up, so that the sentence stays true.
+
+    >>> _times(Fraction(1)), _times(Fraction(100))
+    ('at most 2.72 times likelier', 'bounded by a factor so large that it protects hardly anything')
+    """
+    if epsilon > _HARDLY_A_BOUND:
+        return "bounded by a factor so large that it protects hardly anything"
+    factor = math.exp(float(PureDP(epsilon).amount))
+    digits = max(0, 2 - math.floor(math.log10(factor)))
+    return f"at most {math.ceil(factor * 10**digits) / 10**digits:,.{min(digits, 2)}f} times likelier"
+
+
+def _limits(run: Run) -> list[str]:
+    unit = run.manifest["unit"]["name"]
+    limits = []
+    if unit.startswith("event"):
+        limits += [
+            "A record that is added and later withdrawn or corrected is two such events, and loses twice as much.",
+            "A person with several records loses the sum over them: ten records, ten times the amount.",
+        ]
+    limits += [_sentence(text) for text in run.manifest["declared_public"]]
+    limits += [
+        "The names of columns, their values and bins, and this stream's settings are public and not protected.",
+        "What is true of people in general can be learned, with or without any one record in the table. That is "
+        "what the releases are for.",
+        "The running time, the memory of the program and the folder with its secret state are outside the promise.",
+    ]
+    return limits
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _parts(manifest: dict[str, Any]) -> Html:
+    amount = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
+    parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
+    rows = [
+        [str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts
+    ]
+    rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
+    made = table(
+        ["part", "times a step", f"{amount} each", f"{amount} a step"],
+        rows,
+        caption=f"What one step takes, by part of the mechanism ({manifest['mechanism']['name']})",
+    )
+    details = [
+        element("li", element("b", f"{p['name']}: "), str(p["detail"])) for p in parts if p.get("detail")
+    ]
+    return join([made, element("ul", details, class_="prose note") if details else None])
+
+
+def _amount(text: str) -> str:
+    return decimal_text(Fraction(str(text)))
