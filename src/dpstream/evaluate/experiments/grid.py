@@ -1,0 +1,200 @@
+"""Many runs: finished ones are kept and skipped, the others share a few processes, the longest first."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context
+from pathlib import Path
+from typing import Any, Protocol
+
+from dpstream.errors import ConfigError, StoreError
+from dpstream.evaluate.experiments.folder import PrivateFolder
+from dpstream.evaluate.experiments.runs import Task, run_task, settings_hash, task_facts
+
+__all__ = ["Result", "Silent", "Watch", "run_grid"]
+
+_RUNS = "runs"
+
+
+class Watch(Protocol):
+    """Told how the runs go on."""
+
+    def expect(self, runs: int, done: int) -> None:
+        """How many runs there are, and how many of them were there already."""
+        ...
+
+    def started(self, name: str) -> None:
+        """A run has begun."""
+        ...
+
+    def finished(self, name: str, seconds: float, left: float | None) -> None:
+        """A run is done and kept; ``left`` seconds are guessed for the rest."""
+        ...
+
+
+class Silent:
+    """A ``Watch`` that says nothing."""
+
+    def expect(self, runs: int, done: int) -> None:
+        """Nothing."""
+
+    def started(self, name: str) -> None:
+        """Nothing."""
+
+    def finished(self, name: str, seconds: float, left: float | None) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its task, and what ``run_task`` gave."""
+
+    task: Task
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    task: Task
+    facts: dict[str, Any]
+    cost: float
+
+
+def run_grid(
+    tasks: Sequence[Task], folder: PrivateFolder, *, jobs: int = 1, watch: Watch | None = None
+) -> list[Result]:
+    """Do all tasks; results in the order of the tasks.
+
+    Each finished run is a file ``runs/NAME.json``, written whole. A run whose file was made with equal settings
+    (data, mechanism with all its options, budget, steps) is not repeated.
+
+    Args:
+        jobs: processes; 1 runs everything in this one.
+        watch: told about progress.
+
+    Errors:
+        ConfigError: a file of another run of the same name: its settings differ (they are named).
+        StoreError: a process was killed; finished runs are kept.
+    """
+    if jobs < 1:
+        raise ConfigError(f"jobs = {jobs}", where="jobs", allowed="1 or more")
+    seen = watch or Silent()
+    runs = folder.sub(_RUNS)
+    plans = [_Planned(task, *task_facts(task)) for task in tasks]
+    done: dict[str, dict[str, Any]] = {}
+    for plan in plans:
+        found = _kept(runs / f"{plan.task.name}.json", plan)
+        if found is not None:
+            done[plan.task.name] = found
+    todo = sorted((p for p in plans if p.task.name not in done), key=lambda p: -p.cost)
+    seen.expect(len(plans), len(done))
+    clock = _Clock(todo)
+    finish = _alone(todo, seen) if jobs == 1 or len(todo) < 2 else _shared(todo, jobs, seen)
+    for plan, values in finish:
+        runs.write_json(f"{plan.task.name}.json", values)
+        done[plan.task.name] = values
+        seen.finished(plan.task.name, values["seconds"], clock.left(plan))
+    return [Result(task, done[task.name]) for task in tasks]
+
+
+def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
+    """A finished run's values, or None where there is none."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings, stated = values["settings"], values["settings_hash"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(
+            "this is not the result of a run", where=str(path), allowed="remove it to run again"
+        ) from None
+    if stated == settings_hash(plan.facts):
+        return values
+    differ = [key for key in plan.facts if settings.get(key) != plan.facts[key]]
+    shown = "; ".join(
+        f"{key}: {_short(settings.get(key))} then, {_short(plan.facts[key])} now" for key in differ
+    )
+    raise ConfigError(
+        f"a finished run was made with other settings ({shown or 'its file was changed'})",
+        where=str(path),
+        allowed="another --out, or removing the file to run again",
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _alone(todo: Sequence[_Planned], seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
+    for plan in todo:
+        seen.started(plan.task.name)
+        yield plan, run_task(plan.task)
+
+
+def _shared(todo: Sequence[_Planned], jobs: int, seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
+    """No more tasks are handed out than there are processes, so that "started" is true."""
+    waiting = list(reversed(todo))
+    running: dict[Future[dict[str, Any]], _Planned] = {}
+    with _workers(min(jobs, len(todo))) as pool:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                plan = waiting.pop()
+                running[pool.submit(run_task, plan.task)] = plan
+                seen.started(plan.task.name)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                plan = running.pop(future)
+                try:
+                    values = future.result()
+                except BrokenProcessPool:
+                    raise StoreError(
+                        "a process was killed (perhaps there was not enough memory)",
+                        where=plan.task.name,
+                        allowed="the same command again: finished runs are kept; --jobs 1 needs less memory",
+                    ) from None
+                yield plan, values
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes, which are ended at once where this one stops early (Ctrl-C, an error)."""
+    before = set(active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_worker)
+    finished = False
+    try:
+        yield pool
+        finished = True
+    finally:
+        if not finished:
+            for child in set(active_children()) - before:
+                child.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _worker() -> None:
+    # Ctrl-C reaches the whole group of processes; the first one decides what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class _Clock:
+    """Guesses the time that is left from the time that was taken."""
+
+    def __init__(self, todo: Sequence[_Planned]) -> None:
+        self._begin = time.monotonic()
+        self._left = sum(plan.cost for plan in todo)
+        self._done = 0.0
+
+    def left(self, plan: _Planned) -> float | None:
+        """After another run."""
+        self._left -= plan.cost
+        self._done += plan.cost
+        if self._done <= 0.0:
+            return None
+        return max(0.0, self._left / self._done * (time.monotonic() - self._begin))
