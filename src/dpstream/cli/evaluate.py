@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,7 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 
 if TYPE_CHECKING:
     from dpstream.config import Config
-    from dpstream.evaluate import Evaluation
+    from dpstream.evaluate import Evaluation, Utility
     from dpstream.tables import Workload
 
 __all__ = ["command"]
@@ -75,25 +75,21 @@ def command(
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target non_payment
     """
     from dpstream.config import Config
-    from dpstream.errors import ConfigError
     from dpstream.evaluate.evaluation import evaluate_run
     from dpstream.evaluate.evaluation_files import summarise, write_evaluation
-    from dpstream.evaluate.private_folder import open_private_folder
+    from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
 
-    if listed is not None and every is not None:
-        raise ConfigError("--steps and --every are both given", where="evaluate", allowed="one of the two")
     loaded = Config.load(config)
     chosen = _workload(loaded, workload)
     places = {
         "releases": loaded.output.dir if releases is None else Path(releases),
         "state": loaded.state_dir if state is None else Path(state),
     }
-    steps = parse_steps(listed) if listed is not None else _every(places["releases"], every)
+    steps = None if listed is None else parse_steps(listed)
     if not no_pictures:
         _require_matplotlib()
-    folder = open_private_folder(
-        loaded.path.parent / "evaluation" if out is None else out, places, where="--out"
-    )
+    folder = loaded.path.parent / "evaluation" if out is None else Path(out)
+    check_private_folder(folder, places, where="--out")
     with _progress(quiet=as_json) as told:
         found = evaluate_run(
             loaded,
@@ -101,10 +97,12 @@ def command(
             out=releases,
             workload=chosen,
             steps=steps,
+            every=every,
             synthetic="models" if synthetic == "models" else "tables",
             target=target,
             progress=told,
         )
+    open_private_folder(folder, places, where="--out")
     written = write_evaluation(found, folder, pictures=not no_pictures)
     if as_json:
         print_json({**summarise(found), "folder": str(folder), "files": [path.name for path in written]})
@@ -138,16 +136,6 @@ def parse_steps(text: str) -> list[int]:
             )
         steps += range(begin, end + 1)
     return steps
-
-
-def _every(releases: Path, every: int | None) -> list[int] | None:
-    """Every N-th step whose table is there, and the last one."""
-    if every is None:
-        return None
-    from dpstream.sinks import read_catalogue
-
-    kept = [int(e["step"]) for e in read_catalogue(releases)["steps"] if e["state"] == "full" and e["kept"]]
-    return [step for step in kept if step % every == 0 or step == kept[-1]] or None
 
 
 def _workload(config: Config, name: str | None) -> Workload | None:
@@ -193,7 +181,7 @@ def _lines(done: int, total: int) -> None:
 def _print(found: Evaluation) -> None:
     out, last = console(), found.last
     period = f" ({last.period})" if last.period else ""
-    out.print(f"{found.label.upper()}")
+    out.print(found.label)
     out.print(
         f"Stream {found.stream}: released {found.synthetic} against the private table, {found.workload} "
         f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
@@ -215,7 +203,7 @@ def _print(found: Evaluation) -> None:
         _print_utility(found.utility)
 
 
-def _print_utility(utility: Any) -> None:
+def _print_utility(utility: Utility) -> None:
     facts = utility.as_dict()
     kinds = [
         ("total variation, single columns", "tv_one_way"),

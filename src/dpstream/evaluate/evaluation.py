@@ -117,6 +117,7 @@ def evaluate_run(
     out: str | Path | None = None,
     workload: Workload | None = None,
     steps: Sequence[int] | None = None,
+    every: int | None = None,
     synthetic: Synthetic = "tables",
     target: str | None = None,
     progress: Progress | None = None,
@@ -131,6 +132,7 @@ def evaluate_run(
         state, out: where the run left state and releases, if elsewhere than the file says.
         workload: marginals to compare; by default those of the mechanism.
         steps: which ones; by default every tenth and the last ten.
+        every: instead of ``steps``: every so many, and the last one.
         synthetic: ``tables`` compares the published tables; ``models`` the models in the state, which has no
             sampling error, and keeps the state locked meanwhile. Both leave the stream as it is.
         target: a column for train on synthetic, test on real, at the last step.
@@ -155,11 +157,12 @@ def evaluate_run(
     if target is not None:
         check_target(config.schema(), target)
     with open_releases(config, synthetic, state, out) as releases:
-        wanted = choose_steps(releases.steps, steps)
+        wanted = choose_steps(releases.steps, steps, every)
+        chosen_steps = frozenset(wanted)
         run = _Run(releases, chosen)
         true = None
         for true in true_steps(config, until=wanted[-1]):
-            if true.step in wanted:
+            if true.step in chosen_steps:
                 run.compare(true)
                 if progress is not None:
                     progress(len(run.found), len(wanted))
@@ -186,16 +189,29 @@ def evaluate_run(
     )
 
 
-def choose_steps(available: Sequence[int], asked: Sequence[int] | None) -> tuple[int, ...]:
+def choose_steps(
+    available: Sequence[int], asked: Sequence[int] | None, every: int | None = None
+) -> tuple[int, ...]:
     """The steps to evaluate, in order: those asked for, or every tenth and the last ten.
 
+    Args:
+        available: steps with released data, in order; at least one.
+        asked: which ones. every: or every so many, and the last one.
+
     Errors:
-        ConfigError: none, or one without released data.
+        ConfigError: none, one without released data, or both arguments.
 
     >>> choose_steps(range(1, 33), None)
     (10, 20, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32)
+    >>> choose_steps(range(1, 33), None, every=13)
+    (13, 26, 32)
     """
     last = available[-1]
+    if every is not None and (asked is not None or every < 1):
+        what = "steps and every are both given" if every >= 1 else f"every {every} steps cannot be done"
+        raise ConfigError(what, where="steps", allowed="a list of steps, or every N-th from N = 1")
+    if every is not None:
+        return tuple(step for step in available if step % every == 0 or step == last)
     if asked is None:
         return tuple(step for step in available if step % 10 == 0 or step > last - 10)
     missing = sorted(set(asked) - set(available))

@@ -3,7 +3,7 @@
 Evaluation only: the test records are private. Needs scikit-learn.
 """
 
-# scikit-learn carries no types.
+# scikit-learn and its threadpoolctl carry no types.
 # mypy: disable-error-code="import-untyped"
 
 from __future__ import annotations
@@ -173,6 +173,7 @@ def _trained(
 ) -> Score:
     """Fit one classifier; a table with a single class of the target teaches nothing but that class."""
     from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
 
     features = [i for i in range(len(schema)) if i != position]
     known = np.unique(table[:, position])
@@ -180,7 +181,8 @@ def _trained(
         return _majority(model, trained_on, table, test, position, "one class in the training table")
     make = _boosting if model == "gradient boosting" else _regression
     classifier = make(schema, features, len(known))
-    with warnings.catch_warnings(record=True) as caught:
+    # One thread: the same numbers on every machine, and no threads that wait for each other on a busy one.
+    with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always", ConvergenceWarning)
         classifier.fit(table[:, features], table[:, position])
     stopped = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)

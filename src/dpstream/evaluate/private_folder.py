@@ -10,7 +10,7 @@ from dpstream import durable
 from dpstream.errors import ConfigError
 from dpstream.evaluate.label import LABEL
 
-__all__ = ["MARKER", "open_private_folder", "write_private"]
+__all__ = ["MARKER", "check_private_folder", "open_private_folder", "write_private"]
 
 #: Says what the folder holds, and that dpstream made it.
 MARKER: Final = "NOT-RELEASABLE.txt"
@@ -22,8 +22,8 @@ Do not publish them, and do not choose options by them that you then publish wit
 """
 
 
-def open_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, where: str = "out") -> Path:
-    """The folder, made if it is not there: mode 0700, with ``MARKER`` in it.
+def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, where: str = "out") -> None:
+    """Refuse a place that ``open_private_folder`` would refuse; before long work. Changes nothing.
 
     Args:
         apart_from: what must neither hold the folder nor lie in it, by name (releases, the secret state).
@@ -50,6 +50,15 @@ def open_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, whe
             where=where,
             allowed="a new or empty folder, or one of an earlier evaluation",
         )
+
+
+def open_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, where: str = "out") -> Path:
+    """The folder, made if it is not there: mode 0700, with ``MARKER`` in it.
+
+    Arguments and errors as in ``check_private_folder``.
+    """
+    folder = Path(path)
+    check_private_folder(folder, apart_from, where=where)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     write_private(folder / MARKER, _TEXT.encode())
