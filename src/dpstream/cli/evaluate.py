@@ -70,7 +70,7 @@ def command(
     are chosen by them are outside the guarantee.
 
     \b
-    Examples:
+    Example:
       dpstream evaluate dpstream.toml
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target non_payment
     """

@@ -98,6 +98,7 @@ def _curves(axes: Axes, steps: NDArray[np.int64], curves: Sequence[tuple[str, ND
         axes.yaxis.set_major_formatter("{x:g}")
     else:
         axes.set_ylim(0, max(1e-9, (1.25 if len(curves) > 1 else 1.08) * float(known.max())))
+    axes.tick_params(which="minor", length=0)
     axes.locator_params(axis="x", integer=True) if len(steps) > 1 else axes.set_xticks(steps)
     if len(curves) > 1:
         axes.legend(
