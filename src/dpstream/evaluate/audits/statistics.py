@@ -8,8 +8,9 @@ are known to within an interval proves a lower bound::
 
 The event is chosen on one part of the runs (training) and judged on the others (held out), which it has never seen:
 one event, one direction, so only two intervals can go wrong. Each is exact (Clopper and Pearson 1934) and has half of
-the error. The runs of one side must be independent of each other; the two sides may share randomness, because the
-two errors are added (a union bound).
+the error. The runs of one side must be independent of each other. Run ``i`` of one side may share randomness with run
+``i`` of the other, if both sides have the same number of runs: the two errors are added (a union bound), and both
+runs train or both judge.
 
 Nothing here draws private noise. All randomness (splits) comes from a general generator with a public seed.
 """
@@ -31,7 +32,7 @@ _THRESHOLDS = 256
 #: Fewer when many columns are tried each by itself.
 _THRESHOLDS_PER_COLUMN = 32
 #: Inverse strength of the ridge on standardised columns.
-_RIDGE = 0.1
+_RIDGE = 0.01
 _ITERATIONS = 200
 #: Error of each limit by which events are compared in training, at most.
 _TRAINING_ERROR = 1e-3
@@ -143,8 +144,7 @@ def distinguish(
     if a.shape[1] != b.shape[1]:
         raise DataError(f"{a.shape[1]} columns against {b.shape[1]}", where="distinguish")
     split = _Split.of(len(a), len(b), confidence, delta, train)
-    generator = np.random.default_rng(seed)
-    a, b = generator.permutation(a), generator.permutation(b)
+    a, b = _shuffled(a, seed), _shuffled(b, seed)
     spread = np.concatenate([a[: split.train_a], b[: split.train_b]])
     # Columns that never moved in training have nothing to say.
     moving = np.flatnonzero(spread.std(axis=0) > 1e-12 * (1.0 + np.abs(spread).max(axis=0)))
@@ -159,6 +159,11 @@ def distinguish(
     column = int(moving[single.column])
     label = names[column] if names else f"column {column}"
     return split.judge(single, a[:, column], b[:, column], label)
+
+
+def _shuffled(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """The same order for both sides: runs that share randomness stay together."""
+    return table[np.random.default_rng(seed).permutation(len(table))]
 
 
 def _regression(features: NDArray[np.float64], first: int) -> NDArray[np.float64]:
