@@ -143,7 +143,8 @@ def say_outcome(outcome: Outcome, as_json: bool) -> None:
             "misprint)."
         )
     out.print(
-        f"Wrote {', '.join(outcome.files[:3])} (with the spread) and {len(outcome.files) - 3} figures to {outcome.folder}"
+        f"Wrote {', '.join(outcome.files[:3])} (with the spread) and {len(outcome.files) - 3} figures "
+        f"to {outcome.folder}"
     )
 
 

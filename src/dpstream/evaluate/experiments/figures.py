@@ -97,6 +97,7 @@ def _draw(
                     title=f"epsilon {epsilon}" if row == 0 else "",
                 )
                 axes.set_yscale("log")
+            _ticks(grid[row][0])
         handles: dict[str, Artist] = {}
         for axes in grid.flat:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -104,17 +105,31 @@ def _draw(
         made.legend(
             list(handles.values()),
             list(handles),
-            loc="outside upper right",
+            loc="outside upper left",
             ncols=3,
             frameon=False,
             fontsize=9,
+            title=stream,
+            title_fontproperties={"weight": "bold", "size": 12},
+            alignment="left",
         )
-        made.suptitle(stream, x=0.01, ha="left", fontweight="bold", fontsize=12)
         made.supxlabel(
             f"{LABEL}; bands: lowest to highest repetition", fontsize=8.5, color=QUIET, x=0.01, ha="left"
         )
         made.savefig(out, format="png")
     return out.getvalue()
+
+
+def _ticks(axes: Axes) -> None:
+    """Plain numbers on a logarithmic axis, as many as its range bears."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axes.get_ylim()
+    span = high / low
+    steps = (1, 1.5, 2, 3, 4, 5, 6, 8) if span < 6 else (1, 2, 5) if span < 200 else (1,)
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=steps))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _paper(printed: Printed | None, stream: str, epsilon: str, metric: str, method: str) -> float | None:
