@@ -1,0 +1,187 @@
+"""Errors of marginals, against loops that spell out their definitions; the true table, against a Counter."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dpstream.errors import DataError
+from dpstream.evaluate import METRICS, TrueTable, WorkloadErrors, churn, total_variation, workload_errors
+from dpstream.evaluate.metrics import errors_or_blank
+from dpstream.schema.domain import Domain
+from dpstream.tables import EncodedBatch
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+CLIQUES = ((0,), (1,), (0, 1), (0, 1, 2))
+
+
+@st.composite
+def marginals(draw):
+    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    counts = st.integers(-3, 50)
+    truth = [draw(hnp.arrays(np.int64, size, elements=counts)) for size in sizes]
+    made = [draw(hnp.arrays(np.float64, size, elements=st.floats(-5, 60))) for size in sizes]
+    return truth, made, draw(st.integers(1, 200))
+
+
+def spelled_out(truth, made, records):
+    """The four errors of one workload, cell by cell."""
+    gaps = [abs(float(t) - float(m)) for t, m in zip(truth, made, strict=True)]
+    filled = [gap / t for gap, t in zip(gaps, truth.tolist(), strict=True) if t > 0]
+    floored = [gap / max(t, 1) for gap, t in zip(gaps, truth.tolist(), strict=True)]
+    return (
+        sum(gaps) / len(gaps) / records,
+        sum(gaps) / records,
+        sum(filled) / len(filled) if filled else math.nan,
+        sum(floored) / len(floored),
+    )
+
+
+@given(marginals())
+@settings(max_examples=150, deadline=None)
+def test_errors_are_those_of_the_definition(case):
+    truth, made, records = case
+    found = workload_errors(truth, made, records)
+    expected = np.array([spelled_out(t, m, records) for t, m in zip(truth, made, strict=True)])
+    for column, values in enumerate((found.we, found.l1, found.rel_we, found.rel_we_floor)):
+        np.testing.assert_allclose(values, expected[:, column], rtol=1e-9, atol=1e-12)
+    summary = found.as_dict()
+    assert tuple(summary) == METRICS
+    for name, column in (("WE", 0), ("L1", 1), ("RelWE", 2), ("RelWEFloor", 3)):
+        known = expected[~np.isnan(expected[:, column]), column]
+        if known.size:
+            assert summary[f"Avg{name}"] == pytest.approx(known.mean())
+            assert summary[f"Max{name}"] == pytest.approx(known.max())
+        else:
+            assert math.isnan(summary[f"Avg{name}"])
+            assert math.isnan(summary[f"Max{name}"])
+
+
+def test_what_each_error_means():
+    """One record in the wrong cell of ten: WE and L1 know the size, RelWE the cell, the floor the empty cell."""
+    truth, made = [np.array([9, 1, 0])], [np.array([8.0, 1.0, 1.0])]
+    found = workload_errors(truth, made, 10)
+    assert found.avg_l1 == pytest.approx(0.2)
+    assert found.avg_we == pytest.approx(0.2 / 3)
+    assert found.avg_rel_we == pytest.approx(1 / 18)
+    assert found.avg_rel_we_floor == pytest.approx((1 / 9 + 0 + 1) / 3)
+
+
+def test_workloads_without_a_relative_error_are_left_out():
+    found = workload_errors([np.array([0, -2]), np.array([4])], [np.array([1.0, 0.0]), np.array([5.0])], 4)
+    assert np.isnan(found.rel_we).tolist() == [True, False]
+    assert found.avg_rel_we == found.max_rel_we == pytest.approx(0.25)
+    assert found.rel_we_floor.tolist() == pytest.approx([1.5, 0.25])
+
+
+def test_an_empty_truth_is_an_error_or_blank_but_never_infinite():
+    truth, made = [np.array([0, 0])], [np.array([1.0, 2.0])]
+    with pytest.raises(DataError, match="true table is empty"):
+        workload_errors(truth, made, 0)
+    found = errors_or_blank(truth, made, 0)
+    assert np.isnan([found.avg_we, found.max_l1, found.avg_rel_we]).all()
+    assert found.avg_rel_we_floor == 1.5
+    assert np.isnan(errors_or_blank(truth, made, -3).we).all()
+    assert errors_or_blank(truth, made, 2).avg_l1 == workload_errors(truth, made, 2).avg_l1
+
+
+@pytest.mark.parametrize(
+    ("truth", "made"),
+    [
+        ([], []),
+        ([np.array([1, 2])], [np.array([1.0])]),
+        ([np.array([1])], []),
+        ([np.array([], int)], [np.array([])]),
+    ],
+)
+def test_marginals_that_do_not_fit_are_refused(truth, made):
+    with pytest.raises(DataError, match="do not fit each other"):
+        workload_errors(truth, made, 5)
+
+
+def test_total_variation_is_half_the_distance_of_shares():
+    assert total_variation(np.array([2, 2]), np.array([7, 7])) == 0
+    assert total_variation(np.array([5, 0]), np.array([0, 1])) == 1
+    assert total_variation(np.array([3, -4, 1]), np.array([1, 0, 1])) == 0.25
+    assert math.isnan(total_variation(np.array([0, 0]), np.array([1, 0])))
+    before, after = [np.array([1, 1]), np.array([0])], [np.array([2, 0]), np.array([3])]
+    assert churn(before, after) == 0.5, "the empty marginal is left out"
+    assert math.isnan(churn([np.array([0])], [np.array([1])]))
+
+
+def test_all_errors_are_plain_numbers():
+    values = WorkloadErrors(*(np.array([0.5, 1.0]) for _ in range(4))).as_dict()
+    assert all(type(value) is float for value in values.values())
+    assert values["AvgWE"] == 0.75
+
+
+rows = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 1)), max_size=12)
+
+
+def codes(records):
+    return np.array(records, np.int32).reshape(-1, 3)
+
+
+@given(st.lists(st.tuples(rows, st.none() | rows), max_size=6), st.sampled_from([1, 3, 2**18]))
+@settings(max_examples=150, deadline=None)
+def test_the_true_table_is_a_multiset_with_deletions(steps, block):
+    """Against ``collections.Counter``; asked in between or only at the end, the answer is the same."""
+    from dpstream.evaluate import truth
+
+    table, late = TrueTable(DOMAIN), TrueTable(DOMAIN)
+    net: Counter = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(truth, "_BLOCK_ROWS", block)
+        for inserts, deletes in steps:
+            batch = EncodedBatch(DOMAIN, codes(inserts), None if deletes is None else codes(deletes))
+            table.add(batch)
+            late.add(batch)
+            net.update(inserts)
+            net.subtract(deletes or [])
+            assert table.records == sum(net.values())
+            check(table, net)
+        check(late, net)
+
+
+def check(table: TrueTable, net: Counter) -> None:
+    for clique, counts in zip(CLIQUES, table.marginals(CLIQUES), strict=True):
+        expected = np.zeros(DOMAIN.shape(clique), np.int64)
+        for record, count in net.items():
+            expected[tuple(record[i] for i in clique)] += count
+        assert counts.tolist() == expected.ravel().tolist()
+    found = table.rows()
+    assert found.dtype == np.int32
+    assert Counter(map(tuple, found.tolist())) == +net
+    assert table.unmatched_deletes == sum(-count for count in net.values() if count < 0)
+    assert len(found) == table.records + table.unmatched_deletes
+
+
+def test_rows_of_wide_tables_are_told_apart_beyond_one_word():
+    """Codes that do not fit into one 64-bit word together: only the last column differs."""
+    wide = Domain(tuple("abcdef"), (60000,) * 6)
+    one, other = np.full((1, 6), 59999, np.int32), np.full((1, 6), 59999, np.int32)
+    other[0, 5] = 0
+    table = TrueTable(wide)
+    table.add(EncodedBatch(wide, np.vstack([one, other, one]), other))
+    assert table.rows().tolist() == [one[0].tolist()] * 2
+    table.add(EncodedBatch(wide, np.empty((0, 6), np.int32), other))
+    assert (table.records, table.unmatched_deletes) == (1, 1)
+
+
+def test_answers_are_snapshots_and_many_questions_may_be_asked():
+    table = TrueTable(DOMAIN)
+    table.add(EncodedBatch(DOMAIN, codes([(0, 0, 0)])))
+    first = table.marginals([(0,)])[0]
+    for clique in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]:
+        table.marginals([clique])
+    table.add(EncodedBatch(DOMAIN, codes([(1, 2, 1)])))
+    assert first.tolist() == [1, 0]
+    first[:] = 99
+    assert table.marginals([(0,)])[0].tolist() == [1, 1]
+    assert "hidden" in repr(table)
