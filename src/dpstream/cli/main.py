@@ -39,6 +39,7 @@ class Verbs(click.Group):
             "status",
             "sample",
             "evaluate",
+            "report",
             "reproduce",
             "compare",
         ]
@@ -66,6 +67,8 @@ class Verbs(click.Group):
                 from dpstream.cli.reproduce import command
             case "compare":
                 from dpstream.cli.compare import command
+            case "report":
+                from dpstream.cli.report import command
             case _:
                 return None
         return command

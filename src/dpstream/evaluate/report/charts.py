@@ -82,7 +82,8 @@ class Charts:
         )
         described = "; ".join(spoken(line, steps, unit) for line in lines)
         plot = element("div", class_="plot", role="img", aria_label=f"{title}. {described}")
-        legend = element("ul", [self._key(line) for line in lines], class_="legend")
+        at = element("li", element("output", class_="at"))
+        legend = element("ul", at, [self._key(line) for line in lines], class_="legend")
         return element(
             "figure",
             element("figcaption", element("bdi", title)),

@@ -33,16 +33,20 @@ def groups_of(
     ['1 to 2', '3 to 4', '5 to 6', 'missing']
     >>> city = Categorical("city", ["a", "b", "c", "d"])
     >>> [group.label for group in groups_of(city, city.labels(), np.array([1, 5, 0, 7]), 3)]
-    ['d', 'b', 'the other 2 values']
+    ['d', 'b', '2 further values']
     """
     if column.size <= most:
         return tuple(Group(label, (code,)) for code, label in enumerate(labels))
+    own = [Group(labels[code], (code,)) for code in range(column.bins, column.size)]
     if isinstance(column, Ordered):
-        own = [Group(labels[code], (code,)) for code in range(column.bins, column.size)]
         return (*_neighbours(labels[: column.bins], max(1, most - len(own))), *own)
-    order = top_codes(weights, most - 1)
-    rest = tuple(code for code in range(column.size) if code not in order)
-    return (*(Group(labels[code], (code,)) for code in order), Group(f"the other {len(rest)} values", rest))
+    order = top_codes(weights[: column.bins], max(1, most - 1 - len(own)))
+    rest = tuple(code for code in range(column.bins) if code not in order)
+    return (
+        *(Group(labels[code], (code,)) for code in order),
+        Group(f"{len(rest)} further values", rest),
+        *own,
+    )
 
 
 def top_codes(weights: NDArray[np.int64], most: int) -> list[int]:

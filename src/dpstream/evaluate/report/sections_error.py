@@ -48,8 +48,8 @@ def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
         Line("worst marginal (MaxWE)", [compared.errors.max_we for compared in truth.steps], style=2),
     ]
     note = (
-        f"{LABEL}. WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
-        f"{integer(len(run.workload))} marginals."
+        "WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
+        f"{integer(len(run.workload))} marginals ({LABEL})."
     )
     predicted = _predicted(run, steps)
     shares = [] if predicted is None else _noise_shares(predicted, truth)
@@ -122,7 +122,8 @@ def _noise(
         "number tells how wrong that is."
     )
     figure = charts.lines("Noise of a count", steps, lines, Unit("standard error, records"), note=note)
-    return join([element("p", words) if words else None, figure, _relative(run, steps, lines, charts)])
+    both = element("div", figure, _relative(run, steps, lines, charts), class_="grid wide")
+    return join([element("p", words) if words else None, both])
 
 
 def _relative(run: Run, steps: Sequence[int], lines: Sequence[Line], charts: Charts) -> Html:

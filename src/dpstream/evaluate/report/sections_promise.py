@@ -22,11 +22,8 @@ def banner(run: Run, private: bool) -> Html:
     """What nobody may overlook: private truth on the page, or noise that can be predicted."""
     warnings = []
     if private:
-        text = (
-            "This page was computed from the private table, without noise. "
-            "It is for the owner of the data: do not publish it or send it on."
-        )
-        warnings.append(element("div", element("strong", LABEL), f" {text}", class_="warning private"))
+        text = " Computed from the private table, without noise. Do not publish this page or send it on."
+        warnings.append(element("div", element("strong", LABEL), text, class_="warning private"))
     if run.test_seed:
         warnings.append(
             element(
@@ -70,6 +67,7 @@ def promise(run: Run) -> Html:
         plain,
         element("h3", "What is not covered"),
         element("ul", [element("li", text) for text in _limits(run)], class_="prose"),
+        _declared(run),
         element("h3", "Where the budget goes"),
         _parts(manifest),
         element(
@@ -183,7 +181,6 @@ def _limits(run: Run) -> list[str]:
             "A record that is added and later withdrawn or corrected is two such events, and loses twice as much.",
             "A person with several records loses the sum over them: ten records, ten times the amount.",
         ]
-    limits += [_sentence(text) for text in run.manifest["declared_public"]]
     limits += [
         "The names of columns, their values and bins, and this stream's settings are public and not protected.",
         "What is true of people in general can be learned, with or without any one record in the table. That is "
@@ -191,6 +188,18 @@ def _limits(run: Run) -> list[str]:
         "The running time, the memory of the program and the folder with its secret state are outside the promise.",
     ]
     return limits
+
+
+def _declared(run: Run) -> Html | None:
+    facts = run.manifest["declared_public"]
+    if not facts:
+        return None
+    return join(
+        [
+            element("h3", "What this stream's owner declared public, and what a halt shows"),
+            element("ul", [element("li", _sentence(str(text))) for text in facts], class_="prose fine"),
+        ]
+    )
 
 
 def _sentence(text: str) -> str:

@@ -42,7 +42,7 @@ def columns(run: Run, truth: Truth | None) -> Html:
         element("h2", "What the last release says"),
         element("p", *_introduction(run, truth)),
         _legend(run, truth),
-        element("div", cards, class_="grid"),
+        element("div", cards, class_="columns"),
         id="columns",
     )
 
@@ -109,11 +109,11 @@ def _card(run: Run, column: int, truth: Truth | None) -> Html:
         sizes = np.array([len(group.codes) for group in groups])
         errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - made / rows)) / rows
     real = None
-    footer = "no error can be given for this column" if truth is None and noise is None else None
+    footer = "No error can be given." if truth is None and noise is None else None
     if truth is not None:
         true = truth.columns[column]
         real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
-        footer = f"total variation distance {percent(total_variation(true, counts))}"
+        footer = f"Total variation distance {percent(total_variation(true, counts))}"
     return _bars(name, groups, made / rows, errors, real, footer)
 
 

@@ -34,8 +34,7 @@ def releases(run: Run, truth: Truth | None, charts: Charts) -> Html:
         "section",
         element("h2", "The releases"),
         _states(run),
-        _rows(run, truth, charts),
-        _churn(run, charts),
+        element("div", _rows(run, truth, charts), _churn(run, charts), class_="grid wide"),
         element("p", _thinned(run), class_="note") if _thinned(run) else None,
         id="releases",
     )
@@ -113,7 +112,7 @@ def _churn(run: Run, charts: Charts) -> Html | None:
     return charts.lines(
         "How much a release differs from the one before",
         run.tables[1:],
-        [Line("distance", np.array(run.churn), style=3)],
+        [Line("distance", np.array(run.churn))],
         Unit("total variation distance, share of rows", share=True),
         note=f"Mean over the {integer(len(run.workload))} marginals asked for, compared with {apart}. It holds the "
         "new records and the noise alike: in a steady stream it falls as the table grows.",

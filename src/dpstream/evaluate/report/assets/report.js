@@ -35,6 +35,7 @@
   const ticks = (values, share) => {
     const top = Math.max(...values.map(Math.abs));
     return values.map((v) => {
+      if (v === 0) return share ? "0%" : "0";
       if (share) return `${Number((100 * v).toPrecision(4))}%`;
       if (top >= 1e6) return `${Number((v / 1e6).toPrecision(4))} M`;
       if (top >= 1e4) return `${Number((v / 1e3).toPrecision(4))} k`;
@@ -49,10 +50,9 @@
   const width = (figure) => Math.max(120, figure.querySelector(".plot").clientWidth);
 
   function readout(figure, spec, index) {
-    const outputs = figure.querySelectorAll("output");
+    const [at, ...outputs] = figure.querySelectorAll("output");
+    at.textContent = `At ${named(spec.x[index])}:`;
     spec.lines.forEach((line, i) => { outputs[i].textContent = shown(line.values[index], spec.share); });
-    const x = figure.querySelector(".unit.x");
-    x.textContent = index === spec.x.length - 1 ? `step →  values: last, ${named(spec.x[index])}` : named(spec.x[index]);
   }
 
   function draw(figure, spec) {
@@ -61,11 +61,15 @@
     const few = spec.x.length <= 12;
     const axis = { stroke: css("--quiet"), font, ticks: { show: false } };
     const span = spec.x.length > 1 ? null : [spec.x[0] - 1, spec.x[0] + 1];
-    const whole = (u, splits) => splits.map((v) => (Number.isInteger(v) ? String(v) : ""));
+    const dated = !spec.small && spec.x.every((step) => data.periods[step]);
+    const whole = (u, splits) => splits.map((v) => {
+      if (!Number.isInteger(v)) return "";
+      return dated && data.periods[v] ? `${v}\n${data.periods[v]}` : String(v);
+    });
     const options = {
       width: width(figure),
       height: plot.clientHeight,
-      padding: [10, 12, 0, 0],
+      padding: [10, dated ? 32 : 12, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: {
@@ -73,7 +77,7 @@
         y: { range: (u, low, high) => limits(low, high, spec) },
       },
       axes: [
-        { ...axis, size: 26, gap: 4, grid: { show: false }, values: whole, incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000, 100000], space: 50 },
+        { ...axis, size: dated ? 42 : 26, gap: 4, grid: { show: false }, values: whole, incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000, 100000], space: dated ? 84 : 44 },
         { ...axis, size: 52, gap: 6, grid: { stroke: css("--grid"), width: 1 }, values: (u, v) => ticks(v, spec.share), space: spec.small ? 30 : 38 },
       ],
       series: [{}].concat(spec.lines.map((line) => ({

@@ -1,0 +1,65 @@
+"""``dpstream report``: one self-contained page about a run."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("report", short_help="Write one page about a run: what it protects, costs and gives.")
+@click.argument("run", default="dpstream.toml", type=click.Path())
+@click.option("--out", default="report.html", show_default=True, type=click.Path(), help="The page.")
+@click.option(
+    "--private-data",
+    is_flag=True,
+    help="Compare with the private table as well. The page is then for evaluation only, not releasable.",
+)
+@click.option(
+    "--pair",
+    "pairs",
+    type=(str, str),
+    multiple=True,
+    metavar="COLUMN COLUMN",
+    help="Two columns that get a heat map in any case; may be repeated.",
+)
+@click.option(
+    "--most-steps",
+    type=click.IntRange(min=2),
+    default=250,
+    show_default=True,
+    help="Tables to read at most, evenly spaced with the first and the last.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is no report.")
+def command(
+    run: str, out: str, private_data: bool, pairs: tuple[tuple[str, str], ...], most_steps: int, force: bool
+) -> None:
+    """Write one self-contained page about a run, for a browser without a network.
+
+    RUN is a configuration file, or a folder of releases. The page says in plain words what is protected and what it
+    cost, and shows the releases over time, their columns and pairs of columns, how noisy they are and where they are
+    weak. It is made of releases and public declarations only, and may be published with them.
+
+    With --private-data (a configuration only) it compares them with the private table too: errors over time, true
+    and synthetic shares side by side. Such a page is for evaluation only, not releasable; it says so on top and only
+    you can read the file.
+
+    \b
+    Example:
+      dpstream report releases/ --out report.html
+      dpstream report dpstream.toml --private-data --out private/evaluation.html
+    """
+    from dpstream.evaluate.label import LABEL
+    from dpstream.evaluate.report import write_report
+
+    page = write_report(
+        run,
+        out,
+        private_data=private_data,
+        pairs=pairs,
+        most_steps=most_steps,
+        force=force,
+        tell=lambda text: click.echo(f"note: {text}", err=True),
+    )
+    size = max(1, round(page.stat().st_size / 1000))
+    click.echo(f"wrote {page} ({size} kB){f'; {LABEL}' if private_data else ''}")
