@@ -5,18 +5,26 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.errors import ConfigError, LimitError, SchemaError
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.mechanism import CellEstimate, Measured, Packed
+from dpstream.privacy import DiscreteLaplace
+from dpstream.privacy.law import NoiseSum
+from dpstream.schema import Boolean, Categorical, Date, DateTime, Domain, Integer, Real, Schema
+from dpstream.schema.domain import Clique
 from dpstream.streams import Release, open_stream, release
+from dpstream.streams.manifest import accuracy_of
 from dpstream.streams.predicate import parse_predicate
 
 WIDE = Schema(
@@ -199,7 +207,8 @@ def test_marginals_and_answers(released: Release, monkeypatch: pytest.MonkeyPatc
     assert (none.value, none.standard_error) == (0.0, 0.0)
     mixed = released.answer("zip = '94103' and paid = 1")
     assert mixed.value == pytest.approx(zips.values[1] / 2)
-    assert mixed.standard_error is None
+    assert (mixed.standard_error, mixed.note, mixed.interval()) == (None, release.NO_INTERVAL, None)
+    assert released.marginal(["zip", "paid"]).interval() is None
     monkeypatch.setattr(release, "MAX_CELLS", 7)
     for ask in (
         lambda: released.answer("zip = '94103' and paid = 1"),
@@ -222,3 +231,122 @@ def test_samples(released: Release) -> None:
     for arguments in ({"rows": -1}, {"rows": 1.5}, {"rows": True}, {"seed": -1}, {"rows": 3, "seed": 2**63}):
         with pytest.raises(ConfigError):
             released.sample(**arguments)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A synthesis that says what it is told: measured marginals beside a model that differs from them."""
+
+    domain: Domain
+    measured: dict[Clique, Measured]
+    known: dict[Clique, float] = field(default_factory=dict)
+    total: float = 12.0
+    total_error: float | None = None
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        return [np.full(self.domain.cells(c), self.total / self.domain.cells(c)) for c in cliques]
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
+        return CellEstimate(values, self.known.get(clique))
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        return np.zeros((rows, len(self.domain)), np.int32)
+
+    def pack(self) -> Packed:
+        return Packed({})
+
+
+LAW = NoiseSum(((DiscreteLaplace(Fraction(2)), 3),))
+FIXED = Fixed(
+    SCHEMA.domain,
+    {
+        (0, 2): Measured(np.arange(16.0).reshape(4, 4), LAW.variance**0.5, LAW),
+        (0, 1): Measured(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [-7.0, 8.0]]), LAW.variance**0.5, LAW),
+        (0, 1, 2): Measured(np.ones((4, 2, 4)), LAW.variance**0.5, LAW),
+    },
+    known={(0, 2): LAW.variance**0.5},
+)
+
+
+def release_of(synthesis: Fixed) -> Release:
+    return Release(1, "a", {"stream": "s", "rows_in_table": 1, "sampling_seed": 0}, synthesis, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("question", "marginal", "cells", "value"),
+    [
+        ("zip = '94103' and paid = 1", "zip x paid", 1, 4.0),
+        ("zip in ('94103', 'other')", "zip x paid", 4, 8.0),
+        ("paid = 0", "zip x paid", 4, 2.0),
+        ("rent = 'missing' or rent >= 1000", "zip x rent", 8, 68.0),
+        ("zip = 'other' and rent < 500", "zip x rent", 1, 12.0),
+        ("paid = 1 and rent < 500", "zip x paid x rent", 4, 4.0),
+        ("paid = 1 or not paid = 1", "zip x paid", 8, 22.0),
+    ],
+)
+def test_the_smallest_measured_marginal_answers(
+    question: str, marginal: str, cells: int, value: float
+) -> None:
+    answer = release_of(FIXED).answer(question)
+    assert answer.measured_value == value
+    assert answer.measured_error == answer.standard_error == pytest.approx((cells * LAW.variance) ** 0.5)
+    low, high = answer.interval(0.9)  # type: ignore[misc]
+    assert (low + high) / 2 == value
+    assert (high - low) / 2 == LAW.times(cells).half_width(0.9)
+    assert answer.note.endswith(
+        f"of the measured marginal {marginal}" + (" that answers" if cells == 1 else "")
+    )
+    assert answer.value != value, "the model's answer stays the answer"
+
+
+def test_intervals_of_marginals_and_of_nothing() -> None:
+    made = release_of(FIXED)
+    one = made.marginal(["rent", "zip"])
+    np.testing.assert_array_equal(one.measured, np.arange(16.0).reshape(4, 4).T)  # type: ignore[arg-type]
+    low, high = one.interval(0.8)  # type: ignore[misc]
+    np.testing.assert_array_equal(high - low, np.full((4, 4), 2 * LAW.half_width(0.8)))
+    np.testing.assert_array_equal((high + low) / 2, one.measured)  # type: ignore[arg-type]
+    alone = made.marginal(["zip"])
+    assert (alone.measured, alone.interval()) == (None, None)
+    nobody = made.answer("paid = 1 and paid = 0")
+    assert (nobody.measured_value, nobody.measured_error, nobody.interval()) == (0.0, 0.0, (0.0, 0.0))
+    for ask in (nobody, made.answer("paid = 1"), one, alone):
+        with pytest.raises(ConfigError, match="confidence = 1"):
+            ask.interval(1.0)
+    assert made.total_standard_error is None
+    assert release_of(replace(FIXED, total_error=2.5)).total_standard_error == 2.5
+
+
+def test_a_step_that_was_stored_without_its_measurements() -> None:
+    """Releases of early versions: the error of the noise is known, the measurement is not."""
+    old = release_of(replace(FIXED, measured={}))
+    two = old.answer("zip = '94103' and rent < 1000")
+    assert two.standard_error == pytest.approx(2 * LAW.variance**0.5)
+    assert "upper bound" in two.note
+    assert (two.measured_value, two.measured_error, two.interval()) == (None, None, None)
+    assert old.answer("zip = '94103' and rent < 500").standard_error == pytest.approx(LAW.variance**0.5)
+    assert old.marginal(["zip", "rent"]).interval() is None
+
+
+def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> None:
+    said = released.manifest["accuracy"]
+    assert said["total_standard_error"] == released.total_standard_error
+    assert said["measured_every_step"]["marginals"] == [["zip"]]
+    assert said["measured_every_step"]["standard_error"] == released.marginal(["zip"]).standard_error
+    assert "The listed marginal was measured at every step" in said["words"]
+    names = SCHEMA.names
+    three = accuracy_of(FIXED, names, relation="add-remove")
+    assert three["measured_every_step"]["marginals"] == [
+        ["zip", "rent"],
+        ["zip", "paid"],
+        ["zip", "paid", "rent"],
+    ]
+    assert three["words"].startswith(
+        "The number of records is noisy, and its standard error is not known. The 3"
+    )
+    none = accuracy_of(replace(FIXED, measured={}, total_error=0.0), names, relation="replace")
+    assert none["measured_every_step"] == {"standard_error": None, "marginals": []}
+    assert none["words"].startswith(
+        "The number of records is declared public and has no noise. No other count"
+    )

@@ -127,6 +127,8 @@ def _print_predicted(facts: dict[str, Any]) -> None:
     ]
     heads = ["step", "cell measured at every step", "at its even share (times)", "number of records"]
     print_table(heads, rows, right=[0, 1, 2, 3])
+    if facts["options"].get("deletions"):
+        out.print("Of inserts less deletes, which are measured apart.")
     if facts["mechanism"] == "baseline":
         out.print("These are of sums of measurements; the released table comes from models fitted to them.")
     else:

@@ -132,7 +132,7 @@ _TURNS = (
 _OF_COUNTERS = (
     "every_step: one cell of a marginal that is measured at every step. even_share: one cell of the running sum "
     "of a marginal's measurements; what the model books for the other steps is not included, so it is no error "
-    f"of a released count. {_TURNS}"
+    f"of a released count. Where the stream may delete: of inserts less deletes. {_TURNS}"
 )
 _OF_RUNS = (
     "every_step, even_share: one cell of the sum of a marginal's measurements in independent runs. The released "

@@ -1,0 +1,407 @@
+"""What releases say about their own errors: against exact laws, matrices, and the truth of simulated streams."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpstream.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
+from dpstream.errors import ConfigError, HorizonError
+from dpstream.graphical import Measurement
+from dpstream.mechanism import Measured
+from dpstream.privacy import DiscreteGaussian, DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.privacy.law import NoiseSum
+from dpstream.schema.domain import Domain
+from dpstream.tables import EncodedBatch, Workload
+from dpstream.tabular import MWEMPGM, Baseline, DPStabs, accuracy
+from dpstream.tabular.accuracy import TotalNoise, arrival_weights
+from dpstream.tabular.offline import OfflineMechanism, OfflinePlan
+from dpstream.tabular.synthesis import ModelSynthesis, TableSynthesis
+
+DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+EVERY = len(PAIRS.cliques)
+#: The probability that a correct program fails one of the statistical tests here, were they not seeded.
+FALSE_ALARM = 1e-6
+
+
+def convolved(law):
+    """``Pr[|sum| <= h]`` for h = 0, 1, ..., by adding up probabilities: another way than the module's."""
+    pmf = np.array([1.0])
+    for noise, count in law.parts:
+        reach = math.ceil(40 * noise.variance**0.5) + 40
+        one = noise.pmf(np.arange(-reach, reach + 1))
+        for _ in range(count):
+            pmf = np.convolve(pmf, one / one.sum())
+    middle = len(pmf) // 2
+    return pmf[middle] + np.concatenate([[0.0], 2.0 * np.cumsum(pmf[middle + 1 :])])
+
+
+noises = st.one_of(
+    st.fractions(Fraction(1, 10), Fraction(12)).map(DiscreteLaplace),
+    st.fractions(Fraction(1, 30), Fraction(60)).map(DiscreteGaussian),
+)
+laws = st.lists(st.tuples(noises, st.integers(1, 3)), min_size=1, max_size=3).map(
+    lambda x: NoiseSum(tuple(x))
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(laws, st.floats(0.01, 0.999))
+def test_half_widths_are_the_smallest_that_hold_the_probability(law, confidence):
+    inside, width = convolved(law), law.half_width(confidence)
+    assert width == int(width)
+    assert inside[int(width)] >= confidence - 1e-9
+    if width:
+        assert inside[int(width) - 1] < confidence + 1e-9
+    assert NoiseSum.unpack(law.pack()) == law
+
+
+def test_half_widths_on_the_coarse_grid():
+    """Beyond a standard deviation of 1,024: Laplace noise has a quantile in closed form, many draws are normal."""
+    scale = 10**6
+    for confidence in (0.5, 0.95, 0.999, 0.999999):
+        exact = -scale * math.log(1 - confidence)
+        width = NoiseSum(((DiscreteLaplace(Fraction(scale)), 1),)).half_width(confidence)
+        assert exact <= width <= exact + 3 * scale * 2**0.5 / 1024
+        many = NoiseSum(((DiscreteLaplace(Fraction(1)), 10**8), (DiscreteGaussian(Fraction(9)), 10**7)))
+        normal = stats.norm.ppf(0.5 + confidence / 2) * many.variance**0.5
+        assert normal * 0.9999 <= many.half_width(confidence) <= normal + 3 * many.variance**0.5 / 1024
+
+
+def test_a_normal_quantile_would_not_do():
+    """The reason for exact laws: what 1.96 standard deviations cover of the noise of one, two and three ticks."""
+    found = {}
+    for ticks in (1, 2, 3):
+        for scale in (Fraction(20), Fraction(43, 100), Fraction(31, 100)):
+            law = NoiseSum(((DiscreteLaplace(scale), ticks),))
+            found[ticks, scale] = convolved(law)[int(1.96 * law.variance**0.5)]
+    assert [round(found[ticks, Fraction(20)], 3) for ticks in (1, 2, 3)] == [0.938, 0.942, 0.944]
+    assert found[1, Fraction(43, 100)] < 0.83, "noise of less than a record takes few values"
+    assert found[3, Fraction(31, 100)] < 0.80
+
+
+@pytest.mark.parametrize("confidence", [0, 1, -0.5, 1.5, 0.9999999, float("nan"), "0.9", True])
+def test_a_confidence_is_between_0_and_1(confidence):
+    for law in (None, NoiseSum(((DiscreteLaplace(Fraction(1)), 1),))):
+        with pytest.raises(ConfigError, match=r"allowed: above 0 and up to 0.999999"):
+            Measured(np.zeros(2), 1.0, law).half_width(1, confidence)
+
+
+def test_a_known_variance_alone_gives_chebyshevs_interval():
+    one = Measured(np.zeros(4), 2.0)
+    assert one.half_width(4, 0.75) == pytest.approx(2 * 2 * 2)
+
+
+class Foreign(CalibratedCounter):
+    """A counter of somebody else's making: only the contract, no intervals to look into."""
+
+    def __init__(self, inner):
+        self.inner, self.budget, self.unit = inner, inner.budget, inner.unit
+
+    horizon = property(lambda self: self.inner.horizon)
+    name = property(lambda self: "foreign")
+
+    def describe(self):
+        return self.inner.describe()
+
+    def init(self, width):
+        return self.inner.init(width)
+
+    def step(self, state, increment, randomness):
+        return self.inner.step(state, increment, randomness)
+
+    def variance(self, t):
+        return self.inner.variance(t)
+
+    def materialize(self, n):
+        return self.inner.materialize(n)
+
+    def check_state(self, state, width):
+        return self.inner.check_state(state, width)
+
+
+@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("horizon", [37, 64])
+def test_the_totals_variance_is_that_of_the_matrix(name, horizon):
+    """Two counters under random weights: noise of the weighted gains, coordinate by coordinate."""
+    counter = counter_by_name(name, horizon=horizon).calibrate(PureDP.of("1/3"), Event())
+    sizes = np.array([3, 7])
+    noise = TotalNoise.fresh(counter, sizes)
+    generator = np.random.default_rng(horizon)
+    weights = generator.random((2, horizon))
+    matrix = counter.materialize(horizon)
+    each = np.array([one.variance for one in matrix.scales])
+    gains = np.diff(matrix.decoder, axis=0, prepend=0)
+    ticks = [0, 0]
+    while min(ticks) < horizon:
+        chosen = [i for i in (0, 1) if ticks[i] < horizon and generator.random() < 0.7]
+        for i in chosen:
+            ticks[i] += 1
+        noise.add([(i, ticks[i], weights[i, ticks[i] - 1]) for i in chosen])
+        left = [weights[i, : ticks[i]] @ gains[: ticks[i]] for i in (0, 1)]
+        assert noise.variance == pytest.approx(sum(sizes[i] * (left[i] ** 2 @ each) for i in (0, 1)))
+
+
+def batches(steps, rows=60, seed=0, deletes=False):
+    generator = np.random.default_rng(seed)
+
+    def draw(n):
+        return np.column_stack([generator.integers(0, size, n) for size in DOMAIN.sizes]).astype(np.int32)
+
+    return [EncodedBatch(DOMAIN, draw(rows), draw(rows // 4) if deletes else None) for _ in range(steps)]
+
+
+def run(plan, data, randomness=None, state=None):
+    state = plan.start() if state is None else state
+    randomness = randomness or Randomness.seeded(3)
+    for batch in data:
+        synthesis = plan.step(state, batch, randomness)
+    return state, synthesis
+
+
+@pytest.mark.parametrize("deletions", [False, True])
+@pytest.mark.parametrize("counter", COUNTER_NAMES)
+def test_where_all_are_measured_everything_is_predicted(counter, deletions):
+    """Prediction, release and formula agree; so do the gains' bookkeeping and the counters' outputs."""
+    plan = DPStabs(PAIRS, k=EVERY, counter=counter, deletions=deletions, iterations=1)
+    plan = plan.calibrate(epsilon="2", horizon=9)
+    state, randomness = plan.start(), Randomness.seeded(1)
+    predicted = plan.predicted_errors(range(1, 10))
+    precision = sum(1 / DOMAIN.cells(clique) for clique in PAIRS.cliques)
+    sides = 1 + deletions
+    for one, batch in zip(predicted, batches(9, deletes=deletions), strict=True):
+        synthesis = plan.step(state, batch, randomness)
+        variance = plan.counter.variance(one.step) * sides
+        assert one.every_step == one.even_share == pytest.approx(variance**0.5)
+        assert one.measurements == one.step
+        assert one.total == pytest.approx((variance / precision) ** 0.5)
+        assert synthesis.total_error == pytest.approx(one.total)
+        assert list(synthesis.measured) == list(PAIRS.cliques)
+        for clique, measured in synthesis.measured.items():
+            assert measured.standard_error == pytest.approx(one.every_step)
+            assert measured.law.variance == pytest.approx(variance)
+            assert measured.values.shape == DOMAIN.shape(clique)
+
+
+def hits_of_cells(plan, steps, runs, seed, shrink=1.0):
+    """Of all cells at the last step (independent of each other): inside or not."""
+    randomness, deletes = Randomness.seeded(seed), plan.recipe.deletions
+    found = []
+    for number in range(runs):
+        data = batches(steps, seed=number, deletes=deletes)
+        _, synthesis = run(plan, data, randomness)
+        for clique, measured in synthesis.measured.items():
+            truth = sum(batch.count([clique])[0] for batch in data).reshape(measured.values.shape)
+            width = measured.half_width(1, 0.95) * shrink
+            found.append((np.abs(measured.values - truth) <= width).ravel())
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "budget", "steps"),
+    [
+        ({"counter": "simple"}, {"epsilon": "2"}, 1),
+        ({"counter": "block"}, {"epsilon": "2"}, 5),
+        ({"counter": "tree"}, {"rho": "1/2"}, 3),
+        ({"counter": "hybrid", "deletions": True}, {"epsilon": "2"}, 3),
+        ({"counter": "unbounded-block", "past": "literal"}, {"rho": "1/2"}, 5),
+    ],
+)
+def test_intervals_cover_what_they_promise(options, budget, steps):
+    """Hits are a binomial number with the probability that the convolved law gives to the interval."""
+    plan = DPStabs(PAIRS, k=EVERY, iterations=1, **options).calibrate(**budget, horizon=max(steps, 5))
+    law = run(plan, batches(steps, deletes=plan.recipe.deletions))[1].noise
+    share = convolved(law)[int(law.half_width(0.95))]
+    assert 0.95 <= share < 0.965
+    hits = hits_of_cells(plan, steps, 25, seed=11)
+    low, high = (stats.binom.ppf(q, len(hits), share) for q in (FALSE_ALARM / 2, 1 - FALSE_ALARM / 2))
+    assert low <= hits.sum() <= high
+    assert hits_of_cells(plan, steps, 25, seed=12, shrink=2 / 3).sum() < low, "the control must fail"
+
+
+@pytest.mark.parametrize("recipe", [
+    DPStabs(PAIRS, k=2, counter="hybrid", iterations=1),
+    DPStabs(PAIRS, k=3, iterations=1, deletions=True),
+    Baseline(PAIRS, MWEMPGM(k=2, iterations=1)),
+    Baseline(PAIRS, MWEMPGM(k=1, iterations=1), deletions=True),
+])  # fmt: skip
+def test_the_totals_error_is_the_error_of_the_total(recipe):
+    """Mean square of error over stated error is 1 (kurtosis at most 6, as one Laplace draw: it adds up to less)."""
+    plan, randomness, found = recipe.calibrate(epsilon="2"), Randomness.seeded(8), []
+    for number in range(300):
+        data = batches(3, rows=20, seed=number, deletes=recipe.deletions)
+        _, synthesis = run(plan, data, randomness)
+        found.append((synthesis.total - 3 * (20 - 5 * recipe.deletions)) / synthesis.total_error)
+    # The normal limit of a mean of 300 squares of variance at most 5.
+    bound = stats.norm.isf(FALSE_ALARM / 2) * (5 / 300) ** 0.5
+    squares = np.mean(np.square(found))
+    assert abs(squares - 1) < bound
+    assert abs(squares * 1.5**2 - 1) > bound, "two thirds of the stated error must fail"
+
+
+def test_a_public_total_has_no_error():
+    unit = Event("replace")
+    for recipe in (DPStabs(PAIRS, k=2), Baseline(PAIRS, MWEMPGM(k=2))):
+        plan = recipe.calibrate(epsilon="1", unit=unit)
+        _, synthesis = run(plan, batches(2))
+        assert synthesis.total == 120
+        assert synthesis.total_error == 0.0
+        assert [one.total for one in plan.predicted_errors([1, 5])] == [0.0, 0.0]
+
+
+def test_only_what_was_measured_at_every_step_is_passed_on():
+    plan = DPStabs(PAIRS, k=2).calibrate(epsilon="1")
+    state, synthesis = run(plan, batches(1))
+    assert len(synthesis.measured) == 2
+    part = plan.cells.part(PAIRS.cliques.index(next(iter(synthesis.measured))))
+    np.testing.assert_array_equal(
+        next(iter(synthesis.measured.values())).values.ravel(), state.sides[0].estimates[part]
+    )
+    state, synthesis = run(plan, batches(12), Randomness.seeded(1))
+    always = {PAIRS.cliques[i] for i in np.flatnonzero(state.sides[0].ticks == 12)}
+    assert set(synthesis.measured) == set(synthesis.errors) == always != set(PAIRS.cliques)
+    assert run(Baseline(PAIRS).calibrate(epsilon="1"), batches(1))[1].measured == {}
+
+
+def test_a_synthesis_comes_back_with_its_measurements():
+    plan = DPStabs(PAIRS, k=EVERY, counter="tree", deletions=True).calibrate(rho="1/3", horizon=5)
+    _, synthesis = run(plan, batches(3, deletes=True))
+    back = plan.unpack_synthesis(synthesis.pack())
+    assert (back.total_error, back.noise) == (synthesis.total_error, synthesis.noise)
+    for clique, measured in synthesis.measured.items():
+        np.testing.assert_array_equal(back.measured[clique].values, measured.values)
+        assert back.measured[clique].half_width(3, 0.9) == measured.half_width(3, 0.9)
+
+
+def without(packed, *names):
+    """As an early version packed it."""
+    meta = {key: value for key, value in packed.meta.items() if key not in names}
+    arrays = {
+        key: value
+        for key, value in packed.arrays.items()
+        if not key.startswith("count/") and not key.endswith("/open")
+    }
+    return replace(packed, meta=meta, arrays=arrays)
+
+
+def test_what_early_versions_stored_still_opens():
+    plan = DPStabs(PAIRS, k=EVERY).calibrate(epsilon="1")
+    state, synthesis = run(plan, batches(2))
+    old = ModelSynthesis.unpack(without(synthesis.pack(), "noise", "total_error"))
+    assert (old.measured, old.total_error) == ({}, None)
+    assert old.marginal((0, 1)).standard_error == synthesis.marginal((0, 1)).standard_error
+    # A state goes on; the total's error is known again where it does not depend on the order of selections.
+    for k, known in ((EVERY, True), (2, False)):
+        plan = DPStabs(PAIRS, k=k).calibrate(epsilon="1")
+        state, _ = run(plan, batches(2))
+        _, new = run(plan, batches(3)[2:], state=plan.unpack_state(plan.pack_state(state)))
+        _, old = run(plan, batches(3)[2:], state=plan.unpack_state(without(plan.pack_state(state))))
+        assert old.total == new.total
+        assert old.total_error == (pytest.approx(new.total_error) if known else None)
+    plan = Baseline(PAIRS).calibrate(epsilon="1")
+    state, synthesis = run(plan, batches(2))
+    table = TableSynthesis.unpack(without(synthesis.pack(), "total_error"))
+    assert table.total_error is None
+    packed = plan.pack_state(state)
+    assert run(plan, batches(1), state=plan.unpack_state(packed))[1].total_error > synthesis.total_error
+    _, old = run(plan, batches(1), state=plan.unpack_state(without(packed, "variance", "total_error")))
+    assert old.total_error is None
+
+
+def test_a_counter_of_somebody_else():
+    """Its variance is known and nothing else: wider intervals, and a total's error only where all are measured."""
+    plans = []
+    for k in (EVERY, 2):
+        plan = DPStabs(PAIRS, k=k).calibrate(epsilon="1")
+        plans.append((plan, replace(plan, counter=Foreign(plan.counter))))
+    own, foreign = (run(plan, batches(2))[1] for plan in plans[0])
+    assert foreign.total_error == pytest.approx(own.total_error)
+    assert foreign.noise is None
+    clique = PAIRS.cliques[0]
+    exact, wide = (s.measured[clique].half_width(1, 0.95) for s in (own, foreign))
+    assert exact < wide == pytest.approx(own.measured[clique].standard_error * 20**0.5)
+    selected = plans[1][1]
+    assert run(selected, batches(2))[1].total_error is None
+    assert [one.total for one in selected.predicted_errors([1, 7])] == [None, None]
+
+
+def test_predictions_where_marginals_are_selected(monkeypatch):
+    plan = DPStabs(PAIRS, k=2).calibrate(epsilon="1", horizon=50)
+    _, synthesis = run(plan, batches(50, rows=30), Randomness.seeded(2))
+    (one,) = plan.predicted_errors([50])
+    assert one.measurements == round(50 * 2 / 6)
+    assert one.even_share == pytest.approx(plan.counter.variance(one.measurements) ** 0.5)
+    assert synthesis.total_error / 2 < one.total < synthesis.total_error * 2
+    (early,) = plan.predicted_errors([1])
+    assert (early.measurements, early.even_share) == (1, early.every_step)
+    monkeypatch.setattr(accuracy, "MAX_PREDICTED", 20)
+    assert [one.total is None for one in plan.predicted_errors([10, 11])] == [False, True]
+    for step in (0, -1, 1.5, True, "1"):
+        for recipe in (plan, Baseline(PAIRS).calibrate(epsilon="1")):
+            with pytest.raises(ConfigError, match="allowed: 1, 2"):
+                recipe.predicted_errors([step])
+    with pytest.raises(HorizonError, match="step 51 lies beyond the horizon"):
+        plan.predicted_errors([51])
+
+
+def test_predictions_of_the_baseline():
+    """One marginal a run, the smallest: nothing is left to the data, so the prediction is exact."""
+    for deletions in (False, True):
+        recipe = Baseline(PAIRS, MWEMPGM(k=1), deletions=deletions)
+        plan = recipe.calibrate(epsilon="1")
+        predicted = plan.predicted_errors([3])[0]
+        _, synthesis = run(plan, batches(3, deletes=deletions))
+        assert synthesis.total_error == pytest.approx(predicted.total)
+        runs = 3 * (1 + deletions)
+        assert predicted.every_step == pytest.approx((plan.offline.noise.variance * runs) ** 0.5)
+    three = Baseline(PAIRS, MWEMPGM(k=3)).calibrate(epsilon="1")
+    _, synthesis = run(three, batches(20))
+    (predicted,) = three.predicted_errors([20])
+    assert synthesis.total_error / 2 < predicted.total < synthesis.total_error * 2
+
+
+class Silent(OfflineMechanism):
+    """An offline mechanism that does not tell its noise."""
+
+    def calibrate(self, workload, budget, unit):
+        return SilentPlan(MWEMPGM(k=1).calibrate(workload, budget, unit))
+
+
+class SilentPlan(OfflinePlan):
+    def __init__(self, inner):
+        self.inner, self.budget, self.unit, self.workload = inner, inner.budget, inner.unit, inner.workload
+
+    def parts(self):
+        return self.inner.parts()
+
+    def options(self):
+        return self.inner.options()
+
+    def run(self, batch, part, randomness, prior=None):
+        return self.inner.run(batch, part, randomness, prior)
+
+
+def test_an_offline_mechanism_that_does_not_tell_its_noise():
+    plan = Baseline(PAIRS, Silent()).calibrate(epsilon="1")
+    state, synthesis = run(plan, batches(2))
+    assert synthesis.total_error is None
+    assert plan.predicted_errors([1]) is None
+    assert plan.unpack_state(plan.pack_state(state)).variance is None
+
+
+def test_weights_of_arrivals_are_those_of_the_mean():
+    plan = DPStabs(PAIRS, k=EVERY).calibrate(epsilon="1")
+    _, synthesis = run(plan, batches(1))
+    sums = np.array([synthesis.counts[clique].sum() for clique in PAIRS.cliques])
+    precision = np.array([1 / DOMAIN.cells(clique) for clique in PAIRS.cliques])
+    assert synthesis.total == pytest.approx(sums @ precision / precision.sum())
+    increments = [Measurement(clique, np.zeros(DOMAIN.cells(clique)), 2.0) for clique in PAIRS.cliques]
+    np.testing.assert_allclose(arrival_weights(increments), precision / precision.sum())
