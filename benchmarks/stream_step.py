@@ -29,12 +29,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import kumar_streams
 import numpy as np
 from graphical import ADULT, PAIRS, records
-from kumar_streams import Stream
 from numpy.typing import NDArray
 
+from dpstream.evaluate.experiments import Replay, data_folder, kumar_stream
 from dpstream.privacy import Randomness
 from dpstream.schema import Categorical, Schema
 from dpstream.sinks import Publisher
@@ -57,17 +56,17 @@ EPSILON = 1
 Result = dict[str, Any]
 
 
-def adult_stream() -> Stream:
+def adult_stream() -> Replay:
     """Batches of 50 in random order."""
     if os.environ.get("DPSTREAM_DATA"):
-        return kumar_streams.load("Adult-randomized-bs-50")
+        return kumar_stream("Adult-randomized-bs-50", data_folder(None))
     data, what = records()
     codes = data[np.random.default_rng(0).permutation(len(data))].astype(np.int32)
     borders = np.append(np.arange(0, len(codes), BATCH), len(codes))
-    return Stream(what, ADULT, codes, borders)
+    return Replay(what, ADULT, codes, borders)
 
 
-def make_plan(stream: Stream, k: int) -> DPStabsPlan:
+def make_plan(stream: Replay, k: int) -> DPStabsPlan:
     workload = Workload.all_k_way(stream.domain, 2)
     return DPStabs(workload, k=k).calibrate(epsilon=EPSILON, horizon=len(stream))
 
@@ -87,7 +86,7 @@ def calibration() -> list[float]:
     return times
 
 
-def calibrated(measure: Callable[[Stream, int], Result], k: int) -> Result:
+def calibrated(measure: Callable[[Replay, int], Result], k: int) -> Result:
     """In a fresh process: one measurement between two calibrations."""
     before, load = calibration(), os.getloadavg()[0]
     result = measure(adult_stream(), k)
@@ -107,13 +106,13 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def plain(stream: Stream, k: int) -> Result:
+def plain(stream: Replay, k: int) -> Result:
     """The plan in a loop, over the whole stream."""
     plan, randomness = make_plan(stream, k), Randomness.system()
     state, cpu = plan.start(), []
     peaks, sizes = {}, {}
     for step in range(1, len(stream) + 1):
-        batch = EncodedBatch(stream.domain, stream.batch(step))
+        batch = EncodedBatch(stream.domain, stream.inserts(step))
         cpu.append(timed(lambda batch=batch: plan.step(state, batch, randomness))[0])
         if step in (WARM, WARM + 300, len(stream)):
             peaks[step] = peak()
@@ -122,7 +121,7 @@ def plain(stream: Stream, k: int) -> Result:
     return {"cpu": cpu, "peaks": peaks, "sizes": sizes}
 
 
-def published(stream: Stream, k: int) -> Result:
+def published(stream: Replay, k: int) -> Result:
     """The durable stream, with every release published as a Parquet file."""
     columns = [
         Categorical(name, range(size))
@@ -133,7 +132,7 @@ def published(stream: Stream, k: int) -> Result:
         sink = Publisher(Path(folder) / "releases")
         with open_stream(plan, Schema(columns), Path(folder) / "state", publish_to=sink) as durable:
             for step in range(1, WARM + PUBLISHED + 1):
-                batch = Batch(np.ascontiguousarray(stream.batch(step)))
+                batch = Batch(np.ascontiguousarray(stream.inserts(step)))
                 times.append(timed(lambda batch=batch, step=step: durable.step(batch, f"b{step}")))
             rows = round(durable.release().total)
     late = times[WARM:]
@@ -143,7 +142,7 @@ def published(stream: Stream, k: int) -> Result:
 class MbiLoop:
     """Select, measure, fit with mbi's models. Ordinary floating-point noise: a timing, not a mechanism."""
 
-    def __init__(self, stream: Stream, k: int) -> None:
+    def __init__(self, stream: Replay, k: int) -> None:
         import jax
 
         jax.config.update("jax_enable_x64", True)
@@ -200,7 +199,7 @@ class MbiLoop:
         return chosen
 
 
-def peer(stream: Stream, k: int) -> Result:
+def peer(stream: Replay, k: int) -> Result:
     """First steps as they come, then the choices of the last of them twice more."""
     warnings.simplefilter("ignore")
     loop, peaks = MbiLoop(stream, k), []
@@ -208,7 +207,7 @@ def peer(stream: Stream, k: int) -> Result:
     sequence: list[int] = []
 
     def run(step: int, repeat: list[int] | None) -> None:
-        codes = stream.batch(step)
+        codes = stream.inserts(step)
         sequence[:] = loop.step(count_marginals(codes, stream.domain, PAIRS), repeat)
 
     last = PEER_STEPS[k]
@@ -222,7 +221,7 @@ def peer(stream: Stream, k: int) -> Result:
     return {"fresh": fresh, "again": again, "peaks": peaks}
 
 
-def alone(measure: Callable[[Stream, int], Result], k: int) -> Result:
+def alone(measure: Callable[[Replay, int], Result], k: int) -> Result:
     """A measurement in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(calibrated, measure, k).result()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpstream.evaluate import workload_errors
+from dpstream.evaluate.experiments import data_folder, kumar_stream
 from dpstream.privacy import Randomness
-from dpstream.tables import EncodedBatch, Workload, count_marginals
+from dpstream.tables import Workload, count_marginals
 from dpstream.tabular import Baseline, DPStabs
 
 pytestmark = [
@@ -21,27 +19,15 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def streams():
-    """The benchmark's own loader."""
-    path = Path(__file__).parents[2] / "benchmarks" / "kumar_streams.py"
-    spec = importlib.util.spec_from_file_location("kumar_streams_under_test", path)
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["Adult-randomized-bs-200", "Adult-ordered-bs-200", "Eviction-bi-weekly"])
 @pytest.mark.parametrize("mechanism", [DPStabs, Baseline])
-def test_the_first_forty_steps(streams, name, mechanism):
-    stream = streams.load(name)
+def test_the_first_forty_steps(name, mechanism):
+    stream = kumar_stream(name, data_folder(None))
     workload = Workload.all_k_way(stream.domain, 2)
     plan = mechanism(workload).calibrate(epsilon="1")
     state, randomness = plan.start(), Randomness.seeded(7)
     for step in range(1, 41):
-        synthesis = plan.step(state, EncodedBatch(stream.domain, stream.batch(step)), randomness)
+        synthesis = plan.step(state, stream.batch(step), randomness)
     rows = stream.codes[: stream.borders[40]]
     truth = count_marginals(rows, stream.domain, workload.cliques)
     uniform = [np.full(len(counts), len(rows) / len(counts)) for counts in truth]

@@ -81,7 +81,7 @@ def task_facts(task: Task) -> tuple[dict[str, Any], float]:
     facts = {
         "format": FORMAT,
         "stream": task.source.label,
-        "data": stream.fingerprint(),
+        "data": stream.fingerprint,
         "steps": steps,
         "horizon": len(stream),
         "workload": workload.as_option(),

@@ -17,7 +17,7 @@ import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class Replay:
         """What a mechanism gets at a step."""
         return EncodedBatch(self.domain, self.inserts(step), self.deletes(step))
 
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of records and borders, so that results of other data are not taken for these."""
         found = hashlib.sha256(json.dumps([self.domain.names, self.domain.sizes]).encode())
