@@ -23,6 +23,8 @@ __all__ = ["draw"]
 
 #: A curve whose largest value is so many times its smallest is drawn on a logarithmic axis.
 _LOGARITHMIC = 20.0
+#: Curves of more steps are lines without a mark at every step.
+_MARKED_STEPS = 60
 #: More columns than this get no names in the heat maps (they could not be read).
 _NAMED_COLUMNS = 40
 
@@ -86,8 +88,11 @@ def _errors(evaluation: Evaluation, path: Path) -> Path:
 
 def _curves(axes: Axes, steps: NDArray[np.int64], curves: Sequence[tuple[str, NDArray[np.float64]]]) -> None:
     known = np.concatenate([values[np.isfinite(values)] for _, values in curves])
+    marker = "o" if len(steps) <= _MARKED_STEPS else ""
     for color, (name, values) in zip(PALETTE, curves, strict=False):
-        axes.plot(steps, values, color=color, linewidth=1.6, marker="o", markersize=2.6, label=name, zorder=3)
+        axes.plot(
+            steps, values, color=color, linewidth=1.6, marker=marker, markersize=2.6, label=name, zorder=3
+        )
     if not known.size:
         axes.text(0.5, 0.5, "no number", transform=axes.transAxes, ha="center", color=QUIET)
         axes.set_yticks([])

@@ -1,0 +1,91 @@
+"""Small finished runs to be evaluated, with deletions and empty steps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpstream.config import Config, pending_steps
+from dpstream.privacy import Randomness
+
+Row = tuple[str, str, str]
+#: zip, paid, size
+BASE: tuple[Row, ...] = (("a", "true", "1"), ("b", "false", "7"), ("c", "true", "7"), ("a", "false", "1"))
+COLUMNS = """\
+[schema.columns.zip]
+type = "categorical"
+values = ["a", "b", "c"]
+[schema.columns.paid]
+type = "boolean"
+[schema.columns.size]
+type = "integer"
+edges = [0, 4, 8]
+"""
+NAMES = ("zip", "paid", "size")
+
+
+def write_run(
+    folder: Path,
+    steps: Sequence[Sequence[tuple[str, Row]]],
+    *,
+    columns: str = COLUMNS,
+    keep: str = '"all"',
+    late: str = "error",
+    name: str = "small",
+) -> Config:
+    """Files and configuration of a stream; ``steps``: operations and rows of each."""
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(steps, 1):
+        write_step(folder, number, rows)
+    path = folder / "dpstream.toml"
+    path.write_text(
+        f'format = 1\n[stream]\nname = "{name}"\n[source]\npath = "data/*.csv"\ntime_column = "step"\n'
+        f'end = {len(steps)}\nop_column = "op"\nlate = "{late}"\n{columns}[mechanism]\nk = 2\n'
+        f'[budget]\nepsilon = "1"\n[output]\nformat = "csv"\nkeep = {keep}\n',
+        encoding="utf-8",
+    )
+    return Config.load(path)
+
+
+def write_step(folder: Path, number: int, rows: Sequence[tuple[str, Row]]) -> None:
+    lines = [f"{number},{op},{','.join(row)}\n" for op, row in rows]
+    (folder / "data" / f"{number:03d}.csv").write_text(
+        f"step,op,zip,paid,size\n{''.join(lines)}", encoding="utf-8"
+    )
+
+
+def run(config: Config, until: int | None = None) -> None:
+    """Take every step, with predictable noise."""
+    with config.open_stream(randomness=Randomness.seeded(11)) as stream:
+        for pending in pending_steps(config, stream, config.source(), until=until):
+            pending.take()
+
+
+def typical(steps: int) -> list[list[tuple[str, Row]]]:
+    """Eight inserts a step; every third step takes one of them back, the fifth deletes what never was."""
+    made = []
+    for step in range(1, steps + 1):
+        rows = [("insert", row) for row in BASE * 2]
+        if step % 3 == 0:
+            rows.append(("delete", BASE[1]))
+        if step == 5:
+            rows.append(("delete", ("c", "false", "1")))
+        made.append(rows)
+    return made
+
+
+def net(steps: Sequence[Sequence[tuple[str, Row]]], until: int) -> Counter[Row]:
+    """Inserts minus deletes after ``until`` steps."""
+    counts: Counter[Row] = Counter()
+    for rows in steps[:until]:
+        for op, row in rows:
+            counts[row] += 1 if op == "insert" else -1
+    return counts
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """Hashes of all files in a folder."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -1,0 +1,321 @@
+"""A whole run against its truth: the numbers, what is left untouched, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evaluated_runs import COLUMNS, NAMES, fingerprint, net, run, typical, write_run, write_step
+
+from dpstream.config import Config
+from dpstream.errors import (
+    ConfigError,
+    DataError,
+    SchemaError,
+    StepError,
+    StoreDamagedError,
+    StoreLockedError,
+)
+from dpstream.evaluate import LABEL, evaluate_run, true_steps
+from dpstream.evaluate.released import read_codes
+from dpstream.schema import Boolean, Categorical, Integer, Schema
+from dpstream.sinks import read
+from dpstream.tables import Workload
+
+STEPS = typical(14)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run of fourteen steps; tests that change something take a copy."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = write_run(folder, STEPS)
+    run(config)
+    return config
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    shutil.copytree(finished.path.parent, tmp_path / "copy")
+    return Config.load(tmp_path / "copy" / "dpstream.toml")
+
+
+def bins(row):
+    """A row's codes, spelled out."""
+    return ("abc".index(row[0]), int(row[1] == "true"), int(int(row[2]) >= 4))
+
+
+def released(config, step) -> Counter:
+    table = read(config.output.dir, step).to_pylist()
+    return Counter(bins((r["zip"], str(r["paid"]).lower(), r["size"])) for r in table)
+
+
+def truth(step) -> Counter:
+    counts: Counter = Counter()
+    for row, count in net(STEPS, step).items():
+        counts[bins(row)] += count
+    return counts
+
+
+def cells(counts, pair, sizes=(3, 2, 2)):
+    found = dict.fromkeys(itertools.product(*(range(sizes[i]) for i in pair)), 0)
+    for row, count in counts.items():
+        found[tuple(row[i] for i in pair)] += count
+    return found
+
+
+def test_every_number_is_the_one_of_the_files(finished):
+    found = evaluate_run(finished)
+    assert found.label == LABEL
+    assert [entry.step for entry in found.steps] == list(range(5, 15))
+    assert found.columns == tuple(itertools.combinations(NAMES, 2))
+    for entry in found.steps:
+        real, made, before = (
+            truth(entry.step),
+            released(finished, entry.step),
+            released(finished, entry.step - 1),
+        )
+        assert (entry.records, entry.rows) == (real.total(), made.total())
+        moved = []
+        for i, pair in enumerate(itertools.combinations(range(3), 2)):
+            left, right, earlier = cells(real, pair), cells(made, pair), cells(before, pair)
+            gaps = [abs(left[c] - right[c]) for c in left]
+            filled = [abs(left[c] - right[c]) / left[c] for c in left if left[c] > 0]
+            assert entry.errors.l1[i] == pytest.approx(sum(gaps) / real.total())
+            assert entry.errors.we[i] == pytest.approx(sum(gaps) / real.total() / len(left))
+            assert entry.errors.rel_we[i] == pytest.approx(sum(filled) / len(filled))
+            moved.append(
+                sum(abs(right[c] / made.total() - earlier[c] / before.total()) for c in right) / 2
+                if made.total() and before.total()
+                else math.nan
+            )
+        assert entry.churn == pytest.approx(float(np.mean(moved)))
+    assert found.last.errors.l1[found.worst(1)[0][0]] == found.last.errors.max_l1
+    assert found.mean()["AvgWE"] == pytest.approx(np.mean([entry.errors.avg_we for entry in found.steps]))
+    assert found.mean(2)["MaxL1"] == pytest.approx(
+        np.mean([entry.errors.max_l1 for entry in found.steps[-2:]])
+    )
+    assert any("1 deletes have found no equal row" in note for note in found.notes)
+    assert any("NO GUARANTEE" in note for note in found.notes), "made with a test seed"
+    assert found.utility is not None
+    assert found.utility.columns == NAMES
+
+
+def test_models_are_compared_without_sampling(finished):
+    found = evaluate_run(finished, synthetic="models", steps=[3, 14], target="paid")
+    with finished.open_stream(publish=False) as stream:
+        marginal = stream.release(14).marginal(["zip", "size"]).values.ravel()
+        rows = stream.release(14).rows
+    real = np.array(list(cells(truth(14), (0, 2)).values()))
+    assert found.last.errors.l1[1] == pytest.approx(np.abs(real - marginal).sum() / truth(14).total())
+    assert found.last.rows == rows
+    assert found.steps[0].churn is not None
+    assert found.utility is not None
+    assert found.utility.prediction is not None
+    assert found.utility.prediction.real_rows + found.utility.prediction.test_rows == (+truth(14)).total()
+
+
+@pytest.mark.parametrize("synthetic", ["tables", "models"])
+def test_nothing_of_the_stream_changes(copied, synthetic):
+    folder = copied.path.parent
+    before = {part: fingerprint(folder / part) for part in ("releases", "state", "data")}
+    evaluate_run(copied, synthetic=synthetic, every=5)
+    after = {part: fingerprint(folder / part) for part in ("releases", "state", "data")}
+    assert after == before
+    assert sorted(path.name for path in folder.iterdir()) == ["data", "dpstream.toml", "releases", "state"]
+
+
+def test_tables_need_no_state_and_models_no_releases(copied):
+    full = {kind: evaluate_run(copied, synthetic=kind).mean() for kind in ("tables", "models")}
+    shutil.rmtree(copied.state_dir)
+    assert evaluate_run(copied).mean() == full["tables"]
+    with pytest.raises(ConfigError, match="there is no stream"):
+        evaluate_run(copied, synthetic="models")
+    assert not copied.state_dir.exists(), "looking for a state does not start a stream"
+
+
+def test_other_places_steps_and_workloads(copied):
+    folder = copied.path.parent
+    (folder / "releases").rename(folder / "elsewhere")
+    (folder / "state").rename(folder / "secret")
+    places = {"out": folder / "elsewhere", "state": folder / "secret"}
+    domain = copied.schema().domain
+    for synthetic in ("tables", "models"):
+        done: list[tuple[int, int]] = []
+        found = evaluate_run(
+            copied,
+            **places,
+            synthetic=synthetic,
+            workload=Workload.all_k_way(domain, 3),
+            steps=[14, 2, 2],
+            progress=lambda *told, done=done: done.append(told),
+        )
+        assert (found.workload, found.columns) == ("all-3-way", (NAMES,))
+        assert [entry.step for entry in found.steps] == [2, 14]
+        assert done == [(1, 2), (2, 2)]
+    assert [e.step for e in evaluate_run(copied, **places, every=6).steps] == [6, 12, 14]
+    chosen = Workload.of(domain, [["size"], ["zip", "paid"]])
+    assert evaluate_run(copied, **places, workload=chosen).workload == "2 chosen marginals"
+
+
+def test_one_step_with_a_constant_column(tmp_path):
+    config = write_run(tmp_path, [[("insert", ("a", "true", "1"))] * 30])
+    run(config)
+    found = evaluate_run(config)
+    assert [entry.step for entry in found.steps] == [1]
+    assert found.last.churn is None
+    assert found.last.records == 30
+    assert found.utility is not None
+    assert np.isnan(found.utility.true_association).all()
+    assert not np.isnan(list(found.last.errors.as_dict().values())).any()
+    with pytest.raises(DataError, match="the same value of the target"):
+        evaluate_run(config, target="paid")
+
+
+def test_an_empty_truth_leaves_shares_blank(tmp_path):
+    row = ("b", "true", "1")
+    config = write_run(tmp_path, [[], [("insert", row)] * 3, [("delete", row)] * 3])
+    run(config)
+    found = evaluate_run(config)
+    assert [entry.records for entry in found.steps] == [0, 3, 0]
+    assert [math.isnan(entry.errors.avg_we) for entry in found.steps] == [True, False, True]
+    assert not any(math.isnan(entry.errors.avg_rel_we_floor) for entry in found.steps)
+    assert found.utility is None
+    assert found.worst() == []
+    assert any("At 2 evaluated steps the true table is empty" in note for note in found.notes)
+    assert found.mean()["AvgWE"] == found.steps[1].errors.avg_we
+
+
+def test_an_unfinished_run_is_evaluated_as_far_as_it_went(tmp_path):
+    config = write_run(tmp_path, typical(6))
+    run(config, until=4)
+    found = evaluate_run(config)
+    assert (found.released, [entry.step for entry in found.steps]) == (4, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("synthetic", ["tables", "models"])
+def test_dropped_tables_are_left_out(tmp_path, synthetic):
+    config = write_run(tmp_path, typical(6), keep="2")
+    run(config)
+    found = evaluate_run(config, synthetic=synthetic)
+    assert [(entry.step, entry.churn is None) for entry in found.steps] == [(5, True), (6, False)]
+    with pytest.raises(ConfigError, match=r"no released data of step 3 .*steps 5 to 6"):
+        evaluate_run(config, synthetic=synthetic, steps=[3])
+
+
+def test_late_records_are_where_they_belong_and_a_note_says_so(tmp_path):
+    config = write_run(tmp_path, typical(3), late="next-step")
+    run(config)
+    assert "in the step of their own time" in evaluate_run(config).notes[1]
+    assert [step.table.records for step in true_steps(config, until=2)] == [8, 16]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "small"', 'name = "large"', "releases of the stream 'small', not of 'large'"),
+        ("edges = [0, 4, 8]", "edges = [0, 5, 8]", "made with another schema"),
+        ('late = "error"', 'late = "next-step"', "cut into steps in another way"),
+        ("k = 2", "k = 1", "under another plan"),
+        ('epsilon = "1"', 'epsilon = "2"', "under another plan"),
+    ],
+)
+def test_releases_of_something_else_are_refused(copied, old, new, message):
+    text = copied.path.read_text()
+    assert old in text
+    copied.path.write_text(text.replace(old, new))
+    other = Config.load(copied.path)
+    with pytest.raises(ConfigError, match=message):
+        evaluate_run(other)
+    with pytest.raises(ConfigError, match="belongs to another plan"):
+        evaluate_run(other, synthetic="models")
+
+
+def test_what_is_not_there_is_said(copied, tmp_path):
+    with pytest.raises(ConfigError, match="there are no releases"):
+        evaluate_run(copied, out=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"no released data of step 15 .*steps 1 to 14"):
+        evaluate_run(copied, steps=[1, 15])
+    with pytest.raises(ConfigError, match="no step to evaluate"):
+        evaluate_run(copied, steps=[])
+    with pytest.raises(ConfigError, match="both given"):
+        evaluate_run(copied, steps=[1], every=2)
+    with pytest.raises(ConfigError, match="every 0 steps"):
+        evaluate_run(copied, every=0)
+    with pytest.raises(ConfigError, match="unknown source 'rows'"):
+        evaluate_run(copied, synthetic="rows")
+    with pytest.raises(SchemaError, match="unknown column 'rent'"):
+        evaluate_run(copied, target="rent")
+    other = Schema([Boolean("paid"), Boolean("zip")]).domain
+    with pytest.raises(ConfigError, match="made for other columns"):
+        evaluate_run(copied, workload=Workload.all_k_way(other, 2))
+
+
+def test_a_source_that_shrank_or_broke_stops_the_evaluation(copied):
+    data = copied.path.parent / "data"
+    copied.path.write_text(copied.path.read_text().replace("end = 14", "end = 12"))
+    with pytest.raises(StepError, match="the source ends at step 12, and step 14 is released"):
+        evaluate_run(Config.load(copied.path))
+    write_step(copied.path.parent, 3, [("insert", ("z", "true", "1"))])
+    with pytest.raises(DataError, match=r"step 3 .*column 'zip'") as caught:
+        evaluate_run(copied)
+    assert "'z'" not in str(caught.value)
+    shutil.rmtree(data)
+    with pytest.raises(DataError, match="no file matches"):
+        evaluate_run(copied)
+
+
+def test_damaged_releases_and_a_stream_at_work(copied):
+    with (
+        copied.open_stream(publish=False),
+        pytest.raises(StoreLockedError),
+    ):
+        evaluate_run(copied, synthetic="models")
+    evaluate_run(copied, synthetic="models")
+    table = copied.output.dir / "step-000014" / "table.csv"
+    table.write_text(table.read_text() + '"a",true,1\n')
+    with pytest.raises(StoreDamagedError, match="differs from its published hash"):
+        evaluate_run(copied)
+    (copied.output.dir / "step-000014" / "manifest.json").unlink()
+    with pytest.raises(StoreDamagedError, match="file is missing"):
+        evaluate_run(copied)
+
+
+def test_other_bins_of_numbers_come_back_from_null(tmp_path):
+    columns = COLUMNS.replace("edges = [0, 4, 8]\n", 'edges = [0, 4, 8]\nother = "other"\n')
+    steps = [[("insert", ("a", "true", "99"))] * 40 + [("insert", ("b", "false", "1"))] * 20]
+    config = write_run(tmp_path, steps, columns=columns)
+    run(config)
+    tables, models = (evaluate_run(config, synthetic=kind) for kind in ("tables", "models"))
+    assert read(config.output.dir, 1).column("size").null_count > 20
+    assert tables.last.errors.max_l1 == pytest.approx(models.last.errors.max_l1, abs=0.15)
+
+
+def test_codes_survive_a_released_table():
+    schema = Schema(
+        [
+            Categorical("kind", ["x"], other="other", missing="missing"),
+            Integer("age", edges=[0, 5, 9], other="other"),
+            Boolean("paid", missing="unknown"),
+            Categorical("level", [1, 2], other="more"),
+        ]
+    )
+    sizes = schema.domain.sizes
+    codes = np.array(list(itertools.product(*(range(size) for size in sizes))), np.int32)
+    np.testing.assert_array_equal(read_codes(schema.decode(codes, 1), schema, "here"), codes)
+    both = Schema([Integer("age", edges=[0, 5, 9], other="other", missing="missing")])
+    known = np.array([[0], [1]], np.int32)
+    np.testing.assert_array_equal(read_codes(both.decode(known, 1), both, "here"), known)
+    with pytest.raises(ConfigError, match="cannot be told apart"):
+        read_codes(both.decode(np.array([[0], [3]], np.int32), 1), both, "here")
+
+
+def test_a_true_step_hides_its_records(finished: Config, tmp_path: Path) -> None:
+    step = next(true_steps(finished))
+    assert "8" not in repr(step).replace("step", "")
+    assert (step.batch_id, step.period) == ("step-1", None)
