@@ -43,7 +43,7 @@ class Line:
     """One curve; NaN leaves a gap. ``style`` fixes colour and dashes; ``truth`` is drawn thick and grey."""
 
     label: str
-    values: NDArray[np.float64] | Sequence[float]
+    values: NDArray[np.float64]
     style: int = 1
     truth: bool = False
 
@@ -75,7 +75,11 @@ class Charts:
                 "zero": from_zero,
                 "small": small,
                 "lines": [
-                    {"label": line.label, "style": 0 if line.truth else line.style, "values": _plain(line.values)}
+                    {
+                        "label": line.label,
+                        "style": 0 if line.truth else line.style,
+                        "values": _plain(line.values),
+                    }
                     for line in lines
                 ],
             }
@@ -114,10 +118,12 @@ class Charts:
 def spoken(line: Line, steps: Sequence[int], unit: Unit) -> str:
     """A curve in words, for who does not see it.
 
-    >>> spoken(Line("rows", [10.0, 30.0, 20.0]), [1, 2, 3], Unit("rows"))
+    >>> spoken(Line("rows", np.array([10.0, 30.0, 20.0])), [1, 2, 3], Unit("rows"))
     'rows: 10 at step 1, 20 at step 3, between 10 and 30'
     """
-    known = [(step, float(value)) for step, value in zip(steps, line.values, strict=True) if math.isfinite(value)]
+    known = [
+        (step, float(value)) for step, value in zip(steps, line.values, strict=True) if math.isfinite(value)
+    ]
     if not known:
         return f"{line.label}: no value"
     (first, start), (last, end) = known[0], known[-1]
@@ -130,7 +136,7 @@ def spoken(line: Line, steps: Sequence[int], unit: Unit) -> str:
     )
 
 
-def _plain(values: NDArray[np.float64] | Sequence[float]) -> list[float | int | None]:
+def _plain(values: NDArray[np.float64]) -> list[float | int | None]:
     """Four significant digits carry a chart; NaN becomes a gap."""
     plain: list[float | int | None] = []
     for value in values:

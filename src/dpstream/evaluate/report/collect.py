@@ -29,9 +29,20 @@ MOST_STEPS = 250
 _WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or the folder of releases that a run wrote"
 #: What the page reads from a manifest, whatever else is in it.
 _NEEDED = (
-    "stream step period guarantee unit spent mechanism horizon schema program rows rows_in_table files "
-    "declared_public made_with_test_seed"
-).split()
+    "stream",
+    "step",
+    "period",
+    "guarantee",
+    "unit",
+    "spent",
+    "mechanism",
+    "horizon",
+    "schema",
+    "program",
+    "rows_in_table",
+    "declared_public",
+    "made_with_test_seed",
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,10 @@ class Run:
         kind = self.schema.columns[column]
         labels = list(kind.labels())
         if released_alike(kind):
-            labels[-2:] = [f"{kind.other} (always empty: released as null)", f"{kind.missing} or {kind.other}"]
+            labels[-2:] = [
+                f"{kind.other} (always empty: released as null)",
+                f"{kind.missing} or {kind.other}",
+            ]
         return tuple(labels)
 
 
@@ -226,13 +240,16 @@ def _catalogue(releases: Path, config: Config | None = None) -> dict[str, Any]:
         raise ConfigError(_not_yet(config), where=str(releases), allowed=f"dpstream run {config.path}")
     if there:
         raise ConfigError("no step is released yet", where=str(releases), allowed="one release or more")
-    raise ConfigError("there are no releases (no catalogue.json)", where=str(releases), allowed=_WHAT_IS_ALLOWED)
+    raise ConfigError(
+        "there are no releases (no catalogue.json)", where=str(releases), allowed=_WHAT_IS_ALLOWED
+    )
 
 
 def _entries(catalogue: dict[str, Any], releases: Path) -> list[dict[str, Any]]:
     try:
         entries = [
-            {"step": int(e["step"]), "state": str(e["state"]), "kept": bool(e["kept"])} for e in catalogue["steps"]
+            {"step": int(e["step"]), "state": str(e["state"]), "kept": bool(e["kept"])}
+            for e in catalogue["steps"]
         ]
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the catalogue cannot be read", where=str(releases)) from None
@@ -282,9 +299,7 @@ def _read(releases: Path, config: Config | None, catalogue: dict[str, Any], most
     facts = tuple(
         StepFacts(step, _period(m), int(m["rows_in_table"]), Accuracy.of(m)) for step, m in manifests.items()
     )
-    return Run(
-        releases, config, schema, last, states, facts, tables, workload, counts, changes, codes
-    )
+    return Run(releases, config, schema, last, states, facts, tables, workload, counts, changes, codes)
 
 
 def _state(entry: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from dpstream.evaluate.label import LABEL
 from dpstream.evaluate.report import sections_error, sections_promise, sections_tables, sections_time
 from dpstream.evaluate.report.charts import Charts
 from dpstream.evaluate.report.collect import MOST_STEPS, Run, collect
-from dpstream.evaluate.report.markup import Html, element, integer, join, raw, script_json
+from dpstream.evaluate.report.markup import Html, element, integer, raw, script_json
 from dpstream.evaluate.report.truth import Truth, collect_truth
 
 __all__ = ["MARKER", "render", "write_report"]
@@ -108,11 +108,7 @@ def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> 
         element("title", title),
         element("style", raw(_asset("uPlot.min.css") + _asset("report.css"))),
     )
-    links = [
-        element("a", text, href=f"#{name}")
-        for name, text in _SECTIONS
-        if name != "pairs" or chosen
-    ]
+    links = [element("a", text, href=f"#{name}") for name, text in _SECTIONS if name != "pairs" or chosen]
     page = element(
         "html",
         raw(MARKER),
@@ -137,7 +133,9 @@ def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> 
     return f"<!doctype html>\n{page}\n"
 
 
-_NO_SCRIPT = "Lines and heat maps need JavaScript (nothing is loaded from anywhere); the rest of the page does not."
+_NO_SCRIPT = (
+    "Lines and heat maps need JavaScript (nothing is loaded from anywhere); the rest of the page does not."
+)
 
 
 def _footer(run: Run, truth: Truth | None) -> Html:
@@ -158,7 +156,8 @@ def _footer(run: Run, truth: Truth | None) -> Html:
 def _policy(scripts: Sequence[str]) -> str:
     """No network at all, and no script but the page's own: each is named by its hash."""
     hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
     )
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
@@ -173,14 +172,18 @@ def _asset(name: str) -> str:
 def _checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     for pair in pairs:
         if len(pair) != 2 or pair[0] == pair[1]:
-            raise ConfigError(f"{' '.join(pair)!r} is not a pair", where="pairs", allowed="two different columns")
+            raise ConfigError(
+                f"{' '.join(pair)!r} is not a pair", where="pairs", allowed="two different columns"
+            )
     return list(pairs)
 
 
 def _place(out: Path, force: bool) -> Path:
     """The page's path, refused where it would destroy anything but an earlier report."""
     if out.suffix not in (".html", ".htm"):
-        raise ConfigError(f"the name {out.name!r} is not one of a page", where="--out", allowed="a name in .html")
+        raise ConfigError(
+            f"the name {out.name!r} is not one of a page", where="--out", allowed="a name in .html"
+        )
     if out.is_dir():
         raise ConfigError("there is a folder of that name", where=str(out), allowed="another name")
     if out.exists() and not force:
@@ -204,7 +207,9 @@ def _check_place(out: Path, run: Run, private: bool) -> None:
             allowed="a folder that is not published",
         )
     if inside and place.parent != run.releases.resolve():
-        raise ConfigError("a step's folder holds its own files only", where=str(out), allowed="another folder")
+        raise ConfigError(
+            "a step's folder holds its own files only", where=str(out), allowed="another folder"
+        )
 
 
 def _unfinished(run: Run) -> str | None:
@@ -221,7 +226,9 @@ def _unfinished(run: Run) -> str | None:
     if status.failed is not None:
         return f"step {status.reserved} stopped with {status.failed}; the report holds the steps up to {last}"
     if status.reserved is not None:
-        return f"step {status.reserved} was begun and is not finished; the report holds the steps up to {last}"
+        return (
+            f"step {status.reserved} was begun and is not finished; the report holds the steps up to {last}"
+        )
     if status.unpublished:
         return f"{len(status.unpublished)} committed steps wait to be published; the report holds those up to {last}"
     return None
@@ -233,4 +240,6 @@ def _write(out: Path, page: bytes, private: bool) -> None:
             out.parent.mkdir(mode=0o700 if private else 0o755, parents=True)
         durable.replace_file(out, page, mode=0o600 if private else 0o644)
     except OSError as error:
-        raise StoreError(f"the report could not be written: {error.strerror or error}", where=str(out)) from error
+        raise StoreError(
+            f"the report could not be written: {error.strerror or error}", where=str(out)
+        ) from error

@@ -44,15 +44,19 @@ def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | N
 def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
     steps = [compared.step for compared in truth.steps]
     lines = [
-        Line("mean over marginals (AvgWE)", [compared.errors.avg_we for compared in truth.steps], style=1),
-        Line("worst marginal (MaxWE)", [compared.errors.max_we for compared in truth.steps], style=2),
+        Line(
+            "mean over marginals (AvgWE)",
+            _known([compared.errors.avg_we for compared in truth.steps]),
+            style=1,
+        ),
+        Line("worst marginal (MaxWE)", _known([compared.errors.max_we for compared in truth.steps]), style=2),
     ]
     note = (
         "WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
         f"{integer(len(run.workload))} marginals ({LABEL})."
     )
     predicted = _predicted(run, steps)
-    shares = [] if predicted is None else _noise_shares(predicted, truth)
+    shares = _known([]) if predicted is None else _noise_shares(predicted, truth)
     if predicted is not None and np.isfinite(shares).any():
         lines.append(Line("noise alone, as the plan predicts it", shares, style=3))
         note += (
@@ -73,17 +77,21 @@ def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
         f"wrong by {_share(last.errors.avg_l1)} of the table ({LABEL}).",
     )
     figure = charts.lines(
-        "Error against the truth", steps, lines, Unit("mean error of a cell, share of the table", share=True), note=note
+        "Error against the truth",
+        steps,
+        lines,
+        Unit("mean error of a cell, share of the table", share=True),
+        note=note,
     )
     return join([words, figure])
 
 
-def _noise_shares(predicted: Sequence[PredictedError], truth: Truth) -> list[float]:
+def _noise_shares(predicted: Sequence[PredictedError], truth: Truth) -> NDArray[np.float64]:
     shares = []
     for one, compared in zip(predicted, truth.steps, strict=True):
         known = one.even_share is not None and compared.records > 0
         shares.append(_MEAN_DISTANCE * float(one.even_share or 0) / compared.records if known else math.nan)
-    return shares
+    return _known(shares)
 
 
 def _share(value: float) -> str:
@@ -97,15 +105,25 @@ def _noise(
     lines = []
     if predicted is not None:
         lines += [
-            Line("a count measured at every step (predicted)", _known([p.every_step for p in predicted]), style=1),
+            Line(
+                "a count measured at every step (predicted)",
+                _known([p.every_step for p in predicted]),
+                style=1,
+            ),
             Line("a count measured in turn (predicted)", _known([p.even_share for p in predicted]), style=2),
         ]
     told = [facts.accuracy for facts in run.shown]
     if predicted is None:
         lines.append(
-            Line("a count measured at every step", _known([None if a is None else a.cell for a in told]), style=1)
+            Line(
+                "a count measured at every step",
+                _known([None if a is None else a.cell for a in told]),
+                style=1,
+            )
         )
-    lines.append(Line("the number of records", _known([None if a is None else a.total for a in told]), style=3))
+    lines.append(
+        Line("the number of records", _known([None if a is None else a.total for a in told]), style=3)
+    )
     lines = [line for line in lines if np.isfinite(line.values).any()]
     if not lines:
         return element(
@@ -115,7 +133,9 @@ def _noise(
     words = run.accuracy.words if run.accuracy is not None else None
     if len(steps) == 1:
         known = "; ".join(f"{line.label}: {significant(float(line.values[0]))} records" for line in lines)
-        return join([element("p", f"Standard errors of the noise: {known}."), element("p", words) if words else None])
+        return join(
+            [element("p", f"Standard errors of the noise: {known}."), element("p", words) if words else None]
+        )
     note = (
         "Standard deviation of the noise, from public scales alone. In turn: all marginals are measured equally often. "
         "What the model guesses about steps at which a marginal was not measured is not in it, and no public "
@@ -130,9 +150,11 @@ def _relative(run: Run, steps: Sequence[int], lines: Sequence[Line], charts: Cha
     """The same as a share of the table, which is what a reader of shares sees."""
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
     whole = np.where(rows > 0, rows, np.nan)
-    shares = [Line(line.label, np.asarray(line.values) / whole, style=line.style) for line in lines]
+    shares = [Line(line.label, line.values / whole, style=line.style) for line in lines]
     # The first tables are tiny; their noise would flatten everything after it.
-    shares = [Line(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares]
+    shares = [
+        Line(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares
+    ]
     return charts.lines(
         "The same noise as a share of the table",
         steps,
@@ -158,7 +180,9 @@ def weak(run: Run, truth: Truth | None) -> Html:
 def _true_weakness(run: Run, truth: Truth) -> Html:
     last = truth.last.errors
     if not np.isfinite(last.we).any():
-        return element("p", f"The true table is empty at step {truth.last.step}: there is no error to give ({LABEL}).")
+        return element(
+            "p", f"The true table is empty at step {truth.last.step}: there is no error to give ({LABEL})."
+        )
     order = [int(i) for i in np.argsort(-last.l1, kind="stable")[:_WORST]]
     rows = []
     for i in order:
@@ -199,7 +223,9 @@ def _public_weakness(run: Run) -> Html:
         )
         made = _thin_marginals(run, least)
     else:
-        texts.insert(0, "How large a count must be to be more than noise cannot be told from what is public here.")
+        texts.insert(
+            0, "How large a count must be to be more than noise cannot be told from what is public here."
+        )
         made = _thin_marginals(run, None)
     texts.append(
         "The model keeps the marginals that it was asked for. How columns outside of one such marginal go together "

@@ -50,7 +50,9 @@ def header(run: Run, private: bool) -> Html:
             "dl",
             _tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
             _tile("Loss of privacy", _short(manifest["guarantee"]), _cap(manifest)),
-            _tile("Rows in the last release", integer(last.rows), f"a noisy number; first {integer(first.rows)}"),
+            _tile(
+                "Rows in the last release", integer(last.rows), f"a noisy number; first {integer(first.rows)}"
+            ),
             _tile("Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"),
             class_="tiles",
         ),
@@ -118,7 +120,10 @@ def _plainly(run: Run) -> list[str]:
     words = [f"Protected is {manifest['unit']['words']}."]
     words += _bound(manifest["guarantee"], last)
     if run.test_seed:
-        return ["There is no guarantee: this stream was made with a test seed. Otherwise it would read:", *words]
+        return [
+            "There is no guarantee: this stream was made with a test seed. Otherwise it would read:",
+            *words,
+        ]
     words.append(
         "This holds against somebody who knows every other record, has any amount of computing power, and "
         "watches every release."
@@ -148,7 +153,9 @@ def _bound(guarantee: dict[str, Any], last: int) -> list[str]:
     opening = f"Whether it is there or not, any outcome of all releases up to step {last} together"
     if guarantee["definition"] == "pure":
         epsilon = Fraction(guarantee["epsilon"])
-        return [f"{opening} is {_times(epsilon)} in one case than in the other (epsilon = {decimal_text(epsilon)})."]
+        return [
+            f"{opening} is {_times(epsilon)} in one case than in the other (epsilon = {decimal_text(epsilon)})."
+        ]
     rho = Fraction(guarantee["rho"])
     implied = Fraction(zcdp_to_epsilon(ZCDP.of(rho), "1e-9"))
     bound = Fraction(math.ceil(implied * 10**4), 10**4)
@@ -209,9 +216,7 @@ def _sentence(text: str) -> str:
 def _parts(manifest: dict[str, Any]) -> Html:
     amount = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
-    rows = [
-        [str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts
-    ]
+    rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]
     rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
     made = table(
         ["part", "times a step", f"{amount} each", f"{amount} a step"],

@@ -48,7 +48,8 @@ def columns(run: Run, truth: Truth | None) -> Html:
 
 
 def _introduction(run: Run, truth: Truth | None) -> list[str]:
-    text = f"Each column of the table of step {run.last_table}, as shares of its {integer(len(run.codes))} rows. "
+    rows = integer(float(run.rows()[-1]))
+    text = f"Each column of the table of step {run.last_table}, as shares of its {rows} rows. "
     if truth is not None:
         return [text, f"The true shares stand beside them: {LABEL}."]
     return [text, _error_words(run)]
@@ -134,11 +135,15 @@ def _bars(
         numbers: list[Html | str] = [percent(float(shares[i]))]
         if errors is not None:
             low, high = max(0.0, shares[i] - errors[i]), min(1.0, shares[i] + errors[i])
-            bars.append(element("i", class_="bracket", style=f"left:{_at(low, top)};right:{_at(top - high, top)}"))
+            bars.append(
+                element("i", class_="bracket", style=f"left:{_at(low, top)};right:{_at(top - high, top)}")
+            )
             numbers.append(element("small", f"± {percent(float(errors[i]))}"))
         if real is not None:
             bars.append(element("i", class_="bar true", style=_width(real[i], top)))
-            numbers.append(element("small", element("span", "true ", class_="hidden"), percent(float(real[i]))))
+            numbers.append(
+                element("small", element("span", "true ", class_="hidden"), percent(float(real[i])))
+            )
         rows.append(
             element(
                 "tr",
@@ -148,7 +153,9 @@ def _bars(
             )
         )
     marks = [element("span", f"{100 * tick:g}", style=f"left:{_at(tick, top)}") for tick in ticks]
-    axis = element("tr", element("td"), element("td", marks, class_="ticks"), element("td", "% of rows", class_="n"))
+    axis = element(
+        "tr", element("td"), element("td", marks, class_="ticks"), element("td", "% of rows", class_="n")
+    )
     made = element(
         "table",
         element("caption", element("bdi", name)),
@@ -228,9 +235,7 @@ def heat_json(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> dict[s
         return {}
     used = sorted({column for pair in chosen for column in pair})
     groups = {
-        column: groups_of(
-            run.schema.columns[column], run.labels(column), run.counts[column][-1], _SQUARE
-        )
+        column: groups_of(run.schema.columns[column], run.labels(column), run.counts[column][-1], _SQUARE)
         for column in used
     }
     made = count_marginals(run.codes, run.schema.domain, list(chosen)) if chosen else []
@@ -293,7 +298,9 @@ def pairs(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> Html:
         element("option", " × ".join(run.schema.names[column] for column in pair), value=i)
         for i, pair in enumerate(chosen)
     ]
-    modes = [("v", "synthetic")] if truth is None else [("v", "synthetic"), ("t", "true"), ("d", "difference")]
+    modes = (
+        [("v", "synthetic")] if truth is None else [("v", "synthetic"), ("t", "true"), ("d", "difference")]
+    )
     buttons = [
         element(
             "label",

@@ -140,10 +140,15 @@ def _movement(run: Run, charts: Charts) -> Html:
         there = "One release has a full table" if run.tables else "No release has a full table"
         return element("p", f"{there}, so there is no change over time to show yet.")
     rows = run.rows().astype(np.float64)
-    moving, still = [], []
+    moving: list[tuple[float, int, NDArray[np.float64]]] = []
+    still: list[tuple[float, int, NDArray[np.float64]]] = []
     for column in range(len(run.schema)):
         shares = _shares(run.counts[column], rows)
-        spread = np.nanmax(shares, axis=0) - np.nanmin(shares, axis=0) if np.isfinite(shares).any() else np.zeros(1)
+        spread = (
+            np.nanmax(shares, axis=0) - np.nanmin(shares, axis=0)
+            if np.isfinite(shares).any()
+            else np.zeros(1)
+        )
         (moving if spread.max() > 0 else still).append((float(spread.max()), column, shares))
     drawn = {column for _, column, _ in sorted(moving, key=lambda entry: -entry[0])[:MOST_COLUMNS]}
     figures = [_column(run, column, shares, charts) for _, column, shares in moving if column in drawn]
@@ -158,7 +163,9 @@ def _movement(run: Run, charts: Charts) -> Html:
             ),
             element("div", figures, class_="grid") if figures else None,
             element("p", f"Not drawn, they moved least: {', '.join(left)}.", class_="note") if left else None,
-            element("p", f"The same in every release: {', '.join(constant)}.", class_="note") if constant else None,
+            element("p", f"The same in every release: {', '.join(constant)}.", class_="note")
+            if constant
+            else None,
         ]
     )
 

@@ -1,0 +1,387 @@
+"""A report says what is in the releases, keeps private truth where it belongs, and stops with one sentence."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_stream import dpstream, make
+from report_pages import Page
+
+from dpstream import Batch
+from dpstream.config import Config
+from dpstream.errors import ConfigError, DpstreamError, SchemaError, StepError, StoreDamagedError
+from dpstream.evaluate import LABEL, evaluate_run
+from dpstream.evaluate.report import write_report
+from dpstream.privacy import Randomness
+from dpstream.sinks import read
+from dpstream.tabular.dpstabs import DPStabsPlan
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run; tests do not change it."""
+    folder = tmp_path_factory.mktemp("stream")
+    dpstream("run", make(folder, STEPS))
+    return folder
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="module")
+def public(folder: Path) -> Page:
+    return Page(write_report(folder / "releases", folder / "public.html"))
+
+
+def share(text: str) -> float:
+    return float(text.split(" ")[0]) / 100
+
+
+def test_bars_are_the_shares_of_the_released_table(folder: Path, public: Page) -> None:
+    table = read(folder / "releases", STEPS)
+    assert set(public.bars) >= {"zip", "paid", "kind"}
+    for column in ("zip", "paid", "kind"):
+        values = Counter(str(value).lower() for value in table.column(column).to_pylist())
+        for label, shown in public.bars[column].items():
+            assert share(shown) == pytest.approx(values[label] / table.num_rows, abs=0.00051)
+    rows = [read(folder / "releases", step).num_rows for step in range(1, STEPS + 1)]
+    assert public.chart("Rows per release")["released (noisy)"] == rows
+    paid = [
+        sum(read(folder / "releases", step).column("paid").to_pylist()) / rows[step - 1]
+        for step in range(1, STEPS + 1)
+    ]
+    assert public.chart("paid")["true"] == pytest.approx(paid, rel=1e-3)
+
+
+def test_heat_maps_are_the_released_pairs(folder: Path, public: Page) -> None:
+    rows = read(folder / "releases", STEPS).select(["zip", "kind"]).to_pylist()
+    counts = Counter((row["zip"], row["kind"]) for row in rows)
+    heat = public.data["heat"]
+    assert len(heat["pairs"]) == 3
+    (pair,) = [pair for pair in heat["pairs"] if pair["c"] == [0, 2]]
+    zips, kinds = (heat["columns"][str(c)]["groups"] for c in pair["c"])
+    for i, first in enumerate(zips):
+        for j, second in enumerate(kinds):
+            assert pair["v"][i][j] == pytest.approx(1e4 * counts[first, second] / len(rows), abs=0.51)
+
+
+def test_public_page_needs_nothing_private(copy: Path) -> None:
+    from_config = write_report(copy / "dpstream.toml", copy / "c.html").read_bytes()
+    from_folder = write_report(copy / "releases", copy / "f.html").read_bytes()
+    shutil.rmtree(copy / "data")
+    shutil.rmtree(copy / "state")
+    assert write_report(copy / "dpstream.toml", copy / "c.html").read_bytes() == from_config
+    (copy / "dpstream.toml").unlink()
+    assert write_report(copy / "releases", copy / "f.html").read_bytes() == from_folder
+    assert LABEL.encode() not in from_config + from_folder
+
+
+def test_promise_in_plain_words(public: Page) -> None:
+    assert "at most 2.72 times likelier in one case than in the other" in public.words
+    assert "Spent so far: epsilon 1 of 1 that the plan allows" in public.words
+    assert "is two such events, and loses twice as much" in public.words
+    assert "A null stops the stream in columns 'zip', 'paid', 'kind'" in public.words
+
+
+def test_page_is_sealed(public: Page) -> None:
+    policy = next(
+        str(attributes["content"])
+        for tag, attributes in public.attributes
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in public.scripts[1:]]
+    assert re.findall(r"'sha256-([^']+)'", policy) == digests
+    names = {name for _, attributes in public.attributes for name in attributes}
+    assert not names & {"src", "srcset", "action", "onclick", "onload", "data", "poster"}
+    links = [str(a["href"]) for _, a in public.attributes if "href" in a]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    ids = {a["id"] for _, a in public.attributes if "id" in a}
+    assert {link[1:] for link in links} <= ids
+    assert not {tag for tag, _ in public.attributes} & {"link", "img", "iframe", "object", "base", "form"}
+    assert "@import" not in public.text
+    assert "url(" not in public.text
+    assert "Permission is hereby granted, free of charge" in public.text
+    assert len(public.text) < 250_000
+
+
+def test_error_against_the_truth_is_the_one_of_evaluate(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "private.html"
+    page = Page(write_report(folder / "dpstream.toml", out, private_data=True))
+    evaluation = evaluate_run(Config.load(folder / "dpstream.toml"), steps=range(1, STEPS + 1))
+    chart = page.chart("Error against the truth")
+    average = [step.errors.avg_we for step in evaluation.steps]
+    worst = [step.errors.max_we for step in evaluation.steps]
+    assert chart["mean over marginals (AvgWE)"] == pytest.approx(average, rel=1e-3)
+    assert chart["worst marginal (MaxWE)"] == pytest.approx(worst, rel=1e-3)
+    assert page.chart("Rows per release")["true"] == [10 * step for step in range(1, STEPS + 1)]
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert stat.S_IMODE(out.parent.stat().st_mode) == 0o700
+    assert page.words.count(LABEL) >= 5
+    assert page.words.strip().startswith(f"test: dpstream report ({LABEL})")
+    assert page.text.count('<span class="hidden">true </span>40.0 %') >= 2  # a and b in zip
+    (pair,) = [pair for pair in page.data["heat"]["pairs"] if pair["c"] == [0, 1]]
+    assert pair["t"] == [[2000, 2000], [2000, 2000], [0, 2000]]
+
+
+def test_private_page_has_no_place_among_the_releases(folder: Path, tmp_path: Path) -> None:
+    config, releases = folder / "dpstream.toml", folder / "releases"
+    (tmp_path / "link").symlink_to(releases, target_is_directory=True)
+    before = sorted(releases.rglob("*"))
+    for place in (releases / "x.html", releases / "step-000001" / "x.html", tmp_path / "link" / "x.html"):
+        with pytest.raises(ConfigError, match="no place among the releases"):
+            write_report(config, place, private_data=True)
+    with pytest.raises(ConfigError, match="does not say where the private data are"):
+        write_report(releases, tmp_path / "x.html", private_data=True)
+    assert sorted(releases.rglob("*")) == before
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_private_page_that_turns_public_is_written_anew(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    write_report(folder / "dpstream.toml", out, private_data=True)
+    write_report(folder / "dpstream.toml", out)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o644
+    assert LABEL not in out.read_text(encoding="utf-8")
+
+
+def test_data_of_another_run_are_refused(copy: Path) -> None:
+    for step in (5, 6):
+        (copy / "data" / f"{step:03d}.csv").unlink()
+    text = (copy / "dpstream.toml").read_text()
+    (copy / "dpstream.toml").write_text(text.replace("end = 6", "end = 4"))
+    with pytest.raises(StepError, match="end before step 6"):
+        write_report(copy / "dpstream.toml", copy / "x.html", private_data=True)
+
+
+def _no_run(folder: Path) -> Path:
+    return make(folder / "fresh", 1)
+
+
+def _tamper(folder: Path, name: str, old: str, new: str) -> Path:
+    path = folder / "releases" / name
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return folder / "releases"
+
+
+def _gone(folder: Path, name: str) -> Path:
+    (folder / "releases" / name).unlink()
+    return folder / "releases"
+
+
+def _empty_catalogue(folder: Path) -> Path:
+    path = folder / "releases" / "catalogue.json"
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, "steps": []}))
+    return folder / "releases"
+
+
+def _other_budget(folder: Path) -> Path:
+    path = folder / "dpstream.toml"
+    path.write_text(path.read_text().replace('epsilon = "1"', 'epsilon = "2"'))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("break_it", "kind", "words"),
+    [
+        (lambda f: f / "nowhere", ConfigError, "nothing of that name"),
+        (lambda f: f / "data", ConfigError, "there are no releases"),
+        (_no_run, ConfigError, "the run has not started"),
+        (_empty_catalogue, ConfigError, "no step is released yet"),
+        (_other_budget, ConfigError, "made under another plan"),
+        (lambda f: _tamper(f, "step-000006/table.csv", '"a"', '"b"'), StoreDamagedError, "published hash"),
+        (
+            lambda f: _tamper(f, "step-000002/manifest.json", '"step": 2', '"step": 3'),
+            StoreDamagedError,
+            "hash",
+        ),
+        (
+            lambda f: _tamper(f, "codebook.json", '"label": "a"', '"label": "q"'),
+            StoreDamagedError,
+            "codebook",
+        ),
+        (lambda f: _tamper(f, "catalogue.json", '"kept"', '"keep"'), StoreDamagedError, "catalogue"),
+        (lambda f: _gone(f, "codebook.json"), StoreDamagedError, "missing"),
+        (lambda f: _gone(f, "step-000003/manifest.json"), StoreDamagedError, "missing"),
+        (lambda f: _gone(f, "step-000003/table.csv"), StoreDamagedError, "missing"),
+    ],
+)
+def test_what_is_no_run_stops_with_a_sentence(
+    copy: Path, break_it: object, kind: type[DpstreamError], words: str
+) -> None:
+    assert callable(break_it)
+    run = break_it(copy)
+    with pytest.raises(kind, match=words):
+        write_report(run, copy / "x.html")
+    result = dpstream("report", run, "--out", copy / "x.html", code=kind.exit_code)
+    assert words in result.stderr
+    assert not (copy / "x.html").exists()
+
+
+def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
+    releases, mine = folder / "releases", tmp_path / "notes.html"
+    mine.write_text("my notes")
+    with pytest.raises(ConfigError, match="no report"):
+        write_report(releases, mine)
+    assert mine.read_text() == "my notes"
+    for name in ("dpstream.toml", "report"):
+        with pytest.raises(ConfigError, match="not one of a page"):
+            write_report(releases, tmp_path / name)
+    with pytest.raises(ConfigError, match="own files only"):
+        write_report(releases, releases / "step-000001" / "x.html")
+    write_report(releases, mine, force=True)
+    write_report(releases, mine)  # its own page is replaced without asking
+    with pytest.raises(SchemaError, match="unknown column 'zap'"):
+        write_report(releases, mine, pairs=[("zip", "zap")])
+    with pytest.raises(ConfigError, match="not a pair"):
+        write_report(releases, mine, pairs=[("zip", "zip")])
+
+
+def test_unfinished_run_is_told_on_the_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make(tmp_path / "s", 3)
+
+    whole = DPStabsPlan.step
+
+    def stop(*arguments: Any) -> None:
+        whole(*arguments)
+        raise KeyboardInterrupt  # after noise was drawn: the step stays reserved
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DPStabsPlan, "step", stop)
+        dpstream("run", config, code=5)
+    result = dpstream("report", config, "--out", tmp_path / "r.html", code=2)
+    assert "step 1 was begun and is not finished" in result.stderr
+    dpstream("run", config, "--until", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(DPStabsPlan, "step", stop)
+        dpstream("run", config, code=5)
+    result = dpstream("report", config, "--out", tmp_path / "r.html")
+    assert "step 3 was begun and is not finished; the report holds the steps up to 2" in result.stderr
+    assert "begun" not in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_thinned_and_dropped_steps_are_told(tmp_path: Path) -> None:
+    config = make(tmp_path / "s", 8)
+    config.write_text(config.read_text().replace("[output]\n", "[output]\nkeep = 5\n"))
+    dpstream("run", config)
+    page = Page(write_report(config, tmp_path / "r.html", most_steps=3))
+    assert page.chart("Rows per release")["x"][:: len(page.chart("Rows per release")["x"]) - 1] == [1, 8]
+    assert page.chart("zip")["x"] == [4, 6, 8]
+    assert "3 of 5 tables were read for this page, evenly spaced" in page.words
+    assert "the release drawn before it (2 steps earlier)" in page.words
+    assert "1 to 3" in page.words
+    assert "table dropped" in page.words
+    shown = page.chart("How much a release differs from the one before")
+    assert shown["x"] == [6, 8]
+
+
+def test_one_step_one_column_and_constants(tmp_path: Path) -> None:
+    one = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
+    config = make(tmp_path / "s", 1, k=1, columns=one, ignore=None)
+    (tmp_path / "s" / "data" / "001.csv").write_text("step,zip\n" + "1,a\n" * 40)
+    dpstream("run", config)
+    for private in (False, True):
+        page = Page(write_report(config, tmp_path / "r.html", private_data=private))
+        assert page.bars["zip"] == {"a": "100.0 %"}
+        assert "there is no change over time to show yet" in page.words
+        assert page.data["heat"] == {"columns": {}, "pairs": []}
+    assert Page(write_report(tmp_path / "s" / "releases", tmp_path / "f.html")).bars["zip"]
+
+
+def test_nulls_of_other_and_missing(tmp_path: Path) -> None:
+    """Outside text columns both bins are released as null: told apart where possible, told together where not."""
+    columns = (
+        '[schema.columns.a]\ntype = "integer"\nmin = 0\nmax = 1\nother = "odd"\n'
+        '[schema.columns.b]\ntype = "integer"\nmin = 0\nmax = 1\nother = "odd"\nmissing = "none"\n'
+        '[schema.columns.c]\ntype = "date"\nevery = "month"\nstart = 2024-01-01\nend = 2024-03-31\nmissing = "none"\n'
+    )
+    config = make(tmp_path / "s", 2, columns=columns)
+    text = config.read_text().replace('format = "csv"', 'format = "parquet"')
+    config.write_text(text.replace('epsilon = "1"', 'epsilon = "100"'))
+    for step in (1, 2):
+        body = "".join(
+            f"{step},{a},{b},{c}\n"
+            for a, b, c in [(0, 0, "2024-01-03"), (9, 9, "2024-02-03"), (1, "", "2024-03-03"), (9, 1, "")]
+            * 50
+        )
+        (tmp_path / "s" / "data" / f"{step:03d}.csv").write_text(f"step,a,b,c\n{body}")
+    dpstream("run", config)
+    page = Page(write_report(config, tmp_path / "r.html", private_data=True))
+    assert share(page.bars["a"]["odd"]) == pytest.approx(0.5, abs=0.05)
+    assert share(page.bars["b"]["none or odd"]) == pytest.approx(0.5, abs=0.05)
+    assert share(page.bars["c"]["none"]) == pytest.approx(0.25, abs=0.05)
+    (pair,) = [pair for pair in page.data["heat"]["pairs"] if pair["c"] == [0, 1]]
+    assert pair["t"] == [[2500, 0, 0, 0], [0, 0, 0, 2500], [0, 2500, 0, 2500]]
+    folder = Page(write_report(tmp_path / "s" / "releases", tmp_path / "f.html"))
+    assert folder.bars.keys() == page.bars.keys()
+    assert folder.chart("Rows per release")["x"] == [1, 2]
+
+
+def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
+    """All pairs measured at every step: the bracket is two standard errors of the noise and of drawing rows."""
+    config = make(tmp_path / "s", 2, k=3)
+    dpstream("run", config)
+    page = Page(write_report(tmp_path / "s" / "releases", tmp_path / "r.html"))
+    manifest = json.loads((tmp_path / "s" / "releases" / "step-000002" / "manifest.json").read_text())
+    cell = manifest["accuracy"]["measured_every_step"]["standard_error"]
+    rows = manifest["rows_in_table"]
+    p = sum(v == "x" for v in read(tmp_path / "s" / "releases", 2).column("kind").to_pylist()) / rows
+    # `kind` is read from `paid x kind`: two cells for each of its values.
+    expected = 2 * (2 * cell**2 + rows * p * (1 - p)) ** 0.5 / rows
+    shown = re.findall(r"± ([0-9.]+) %", page.text.split("<bdi>kind</bdi>")[1])[0]
+    assert float(shown) / 100 == pytest.approx(expected, abs=0.00051)
+    assert "All marginals asked for were measured at every step." in page.words
+    assert "No error can be given." not in page.words
+
+
+def test_test_seeds_are_told(tmp_path: Path) -> None:
+    config = Config.load(make(tmp_path / "s", 1))
+    with config.open_stream(randomness=Randomness.seeded(3)) as stream:
+        for entry in config.source().steps(1):
+            stream.step(Batch(entry.inserts, entry.deletes), batch_id=entry.batch_id)
+    page = Page(write_report(config.output.dir, tmp_path / "r.html"))
+    assert "No guarantee." in page.words
+    assert "There is no guarantee: this stream was made with a test seed" in page.words
+
+
+def test_withdrawn_releases_are_shown_as_such(copy: Path) -> None:
+    text = (copy / "releases" / "catalogue.json").read_text()
+    line = '{"step": 6, "state": "full"'
+    assert line in text
+    (copy / "releases" / "catalogue.json").write_text(text.replace(line, line.replace("full", "withdrawn")))
+    page = Page(write_report(copy / "releases", copy / "x.html"))
+    assert "the owner has taken the release back" in page.words
+    assert page.chart("zip")["x"] == [1, 2, 3, 4, 5]
+    (copy / "releases" / "catalogue.json").write_text(text.replace('"full"', '"withdrawn"'))
+    with pytest.raises(ConfigError, match="all releases are withdrawn"):
+        write_report(copy / "releases", copy / "x.html")
+
+
+def test_command_says_what_it_wrote(folder: Path, tmp_path: Path) -> None:
+    config = folder / "dpstream.toml"
+    out = tmp_path / "r.html"
+    assert dpstream("report", config, "--out", out, "--pair", "zip", "kind").stdout.startswith(
+        f"wrote {out} ("
+    )
+    assert Page(out).data["heat"]["pairs"][0]["c"] == [0, 2]
+    result = dpstream("report", config, "--private-data", "--out", out)
+    assert result.stdout.rstrip().endswith(LABEL)

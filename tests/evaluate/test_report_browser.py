@@ -1,0 +1,173 @@
+"""Reports in a real browser: every chart is drawn, nothing is loaded, nothing overflows, no label becomes code."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from cli_stream import dpstream, make
+from report_pages import Page
+
+from dpstream.evaluate.report import write_report
+
+BROWSER = next(
+    (
+        path
+        for name in ("chromium", "chromium-browser", "google-chrome", "chrome")
+        if (path := shutil.which(name))
+    ),
+    None,
+)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+
+#: Ends a script, an attribute, a comment; writes from right to left; is wide, long, and not in the BMP.
+HOSTILE = [
+    "</script><script>document.documentElement.setAttribute('data-owned','1')</script>",
+    "\"'><img src=x onerror=\"document.documentElement.setAttribute('data-owned','2')\">",
+    "<!--<script>",
+    "مرحبا",
+    "日本語😀&amp;\u2028end",
+    "w" * 150,
+]
+
+#: Shows the page in a frame of a phone's width and writes down what came of it. The frame has this page's origin,
+#: so that it may be looked into.
+FRAME = """<!doctype html><html><body><iframe srcdoc="{page}" style="width:{width}px;height:4000px;border:0"></iframe>
+<script>
+addEventListener("load", () => setTimeout(() => {{
+  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
+  const wide = [...page.querySelectorAll("section, figure, header, nav, footer")].filter(
+    (e) => e.getBoundingClientRect().right > {width} + 1).map((e) => e.tagName + "." + e.className);
+  const inked = [...page.querySelectorAll("canvas")].filter((c) => {{
+    const pixels = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+    return pixels.some((v) => v > 0);
+  }}).length;
+  const facts = {{
+    ...root.dataset, wide, inked, scroll: root.scrollWidth, client: root.clientWidth,
+    frame: page.defaultView.innerWidth,
+    figures: page.querySelectorAll("figure[data-chart]").length,
+    cells: page.querySelectorAll(".heat td").length,
+    options: [...page.querySelectorAll("option")].map((o) => o.textContent),
+    labels: [...page.querySelectorAll(".heat th bdi")].map((o) => o.textContent),
+    title: page.title, paper: page.defaultView.getComputedStyle(page.body).backgroundColor,
+  }};
+  page.querySelectorAll("figure[data-chart] details").forEach((d) => {{ d.open = true; }});
+  setTimeout(() => {{
+    facts.rows = [...page.querySelectorAll("figure[data-chart] tbody")].map((b) => b.rows.length);
+    document.documentElement.setAttribute("data-facts", encodeURIComponent(JSON.stringify(facts)));
+  }}, 200);
+}}, 600));
+</script></body></html>"""
+
+
+def look(page: Path, tmp_path: Path, *, width: int = 360, dark: bool = False) -> dict[str, object]:
+    """What a browser makes of a page."""
+    frame = tmp_path / "frame.html"
+    text = html.escape(page.read_text(encoding="utf-8"))
+    frame.write_text(FRAME.format(page=text, width=width), encoding="utf-8")
+    assert BROWSER is not None
+    result = subprocess.run(
+        [
+            BROWSER,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-extensions",
+            "--no-first-run",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+            f"--window-size={max(width, 500)},1000",
+            "--virtual-time-budget=6000",
+            "--dump-dom",
+            frame.as_uri(),
+        ],
+        capture_output=True,
+        check=False,
+        timeout=200,
+    )
+    found = re.search(rb'<html[^>]*data-facts="([^"]+)"', result.stdout)
+    assert found, result.stderr.decode(errors="replace")[-2000:]
+    facts: dict[str, object] = json.loads(unquote(found[1].decode()))
+    return facts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose name and labels do their worst."""
+    folder = tmp_path_factory.mktemp("browser")
+    values = json.dumps(HOSTILE, ensure_ascii=False)
+    columns = (
+        f'[schema.columns."</script><b>zip"]\ntype = "categorical"\nvalues = {values}\n'
+        '[schema.columns.age]\ntype = "integer"\nmin = 0\nmax = 30\n'
+        '[schema.columns.paid]\ntype = "boolean"\n'
+    )
+    config = make(folder / "s", 5, columns=columns)
+    name = json.dumps("</title><script>alert(1)</script> \"&'")
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace('name = "test"', f"name = {name}"), encoding="utf-8")
+    for step in range(1, 6):
+        rows = "".join(
+            f'{step},"{HOSTILE[i % 6].replace(chr(34), chr(34) * 2)}",{i % 31},{"true" if i % 3 else "false"}\n'
+            for i in range(60)
+        )
+        path = folder / "s" / "data" / f"{step:03d}.csv"
+        path.write_text(f"step,</script><b>zip,age,paid\n{rows}", encoding="utf-8")
+    dpstream("run", config)
+    return folder / "s"
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["public", "private"])
+def test_hostile_labels_stay_labels(folder: Path, tmp_path: Path, private: bool) -> None:
+    page = write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=private)
+    read = Page(page)
+    assert len(read.scripts) == 3
+    assert HOSTILE[0] in read.words
+    facts = look(page, tmp_path)
+    assert facts["errors"] == ""
+    assert facts["ready"] == "true"
+    assert "owned" not in facts
+    assert str(facts["title"]).startswith("</title><script>alert(1)</script> \"&'")
+    assert any("</script><b>zip" in option for option in facts["options"])  # type: ignore[attr-defined]
+    assert set(HOSTILE) <= set(facts["labels"])  # type: ignore[call-overload]
+    # Every chart is drawn, with a table behind it.
+    assert facts["figures"] == facts["inked"] == int(str(facts["canvases"])) == len(read.data["charts"]) > 4
+    assert facts["rows"] == [len(chart["x"]) for chart in read.data["charts"]]
+    assert int(str(facts["cells"])) > 4
+    # A phone's width is enough.
+    assert facts["wide"] == []
+    assert facts["scroll"] == facts["client"]
+    assert facts["frame"] == 360
+
+
+def test_dark_and_wide(folder: Path, tmp_path: Path) -> None:
+    page = write_report(folder / "releases", tmp_path / "r.html")
+    light = look(page, tmp_path, width=1200)
+    dark = look(page, tmp_path, width=1200, dark=True)
+    brightness = [sum(map(int, re.findall(r"\d+", str(facts["paper"]))[:3])) for facts in (light, dark)]
+    assert brightness[0] > 700
+    assert brightness[1] < 90
+    assert light["errors"] == dark["errors"] == ""
+    assert light["scroll"] == light["client"]
+
+
+def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> None:
+    """Control: a script and an image that somebody adds are refused and recorded, and too wide a table is seen."""
+    page = write_report(folder / "releases", tmp_path / "r.html")
+    text = page.read_text(encoding="utf-8")
+    evil = (
+        "<script>document.documentElement.setAttribute('data-owned','3')</script>"
+        '<img src="http://127.0.0.1:9/x.png"><figure style="width:700px">x</figure>'
+    )
+    page.write_text(text.replace("</body>", f"{evil}</body>"), encoding="utf-8")
+    facts = look(page, tmp_path)
+    assert "owned" not in facts
+    assert "policy: img-src" in str(facts["errors"])
+    assert "policy: script-src" in str(facts["errors"])
+    assert facts["scroll"] != facts["client"]
+    assert facts["wide"] != []
