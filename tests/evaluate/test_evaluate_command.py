@@ -1,0 +1,205 @@
+"""``dpstream evaluate``: private, labelled files that other programs can read, and sentences for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from cli_stream import dpstream
+from evaluated_runs import run, typical, write_run
+
+from dpstream.cli import evaluate as verb
+from dpstream.errors import ConfigError
+from dpstream.evaluate import LABEL, METRICS, evaluate_run, evaluation_pictures, private_folder
+from dpstream.evaluate.evaluation_files import FILES, PICTURES
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("command")
+    config = write_run(folder, typical(12))
+    run(config)
+    return config
+
+
+@pytest.fixture
+def config(finished, tmp_path):
+    shutil.copytree(finished.path.parent, tmp_path / "stream")
+    return tmp_path / "stream" / "dpstream.toml"
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_files_are_private_labelled_and_readable(finished, config, monkeypatch):
+    notes = []
+    save = evaluation_pictures.save
+
+    def noted(made, path, note):
+        notes.append(note)
+        save(made, path, note)
+
+    monkeypatch.setattr(evaluation_pictures, "save", noted)
+    umask = os.umask(0)
+    try:
+        result = dpstream("evaluate", config, "--target", "paid")
+    finally:
+        os.umask(umask)
+    folder = config.parent / "evaluation"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [*FILES, *PICTURES, private_folder.MARKER]
+    )
+    assert mode(folder) == 0o700
+    assert {mode(path) for path in folder.iterdir()} == {0o600}
+    assert result.stdout.startswith(f"{LABEL}\n")
+    assert result.stdout.endswith(f"{LABEL}: 9 files in {folder}\n")
+    assert [note.startswith(LABEL) for note in notes] == [True] * 3
+    for path in folder.iterdir():
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+            continue
+        text = path.read_text(encoding="utf-8")
+        assert LABEL in text
+        if path.suffix == ".csv":
+            assert all(line.endswith(f',"{LABEL}"') for line in text.splitlines()[1:])
+        if path.suffix == ".json":
+            assert next(iter(json.loads(text).items())) == ("label", LABEL)
+
+    found = evaluate_run(finished, target="paid")
+    steps = pd.read_csv(folder / "steps.csv")
+    assert steps["step"].tolist() == [entry.step for entry in found.steps]
+    assert steps["true_records"].tolist() == [entry.records for entry in found.steps]
+    for name in METRICS:
+        assert steps[name].tolist() == pytest.approx([entry.errors.as_dict()[name] for entry in found.steps])
+    assert steps["churn"].tolist() == pytest.approx([entry.churn for entry in found.steps])
+    workloads = pd.read_csv(folder / "workloads.csv")
+    assert workloads["L1"].tolist() == pytest.approx(found.last.errors.l1.tolist())
+    matrix = pd.read_csv(folder / "association.csv").pivot(
+        index="column", columns="other_column", values="true"
+    )
+    assert found.utility is not None
+    assert matrix.loc["zip", "size"] == pytest.approx(found.utility.true_association[0, 2])
+    scores = json.loads((folder / "utility.json").read_text())["prediction"]["scores"]
+    assert [score["trained_on"] for score in scores] == ["synthetic", "real", "synthetic", "real", "real"]
+    assert f"| AvgWE | {found.last.errors.avg_we:.4g} |" in (folder / "summary.md").read_text()
+    for number in (found.last.errors.avg_we, found.mean()["MaxL1"]):
+        assert f"{number:.4g}" in result.stdout
+    assert "evaluated 10 of 10 steps" in result.stderr
+
+
+def test_json_repeats_the_summary_and_older_results_are_replaced(config):
+    dpstream("evaluate", config)
+    again = dpstream("evaluate", config, "--json", "--every", 6, "--workload", "all-3-way", "--no-pictures")
+    facts = json.loads(again.stdout)
+    folder = config.parent / "evaluation"
+    assert again.stderr == ""
+    assert facts["label"] == LABEL
+    assert facts["evaluated_steps"] == [6, 12]
+    assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 12)
+    assert facts.items() >= json.loads((folder / "summary.json").read_text()).items()
+    assert set(facts["files"]) == set(FILES)
+    assert not any((folder / name).exists() for name in PICTURES), "old pictures would show other numbers"
+
+
+def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
+    row = ("a", "true", "1")
+    path = write_run(tmp_path / "s", [[("insert", row)] * 5, [("delete", row)] * 5])
+    run(path)
+    result = dpstream("evaluate", path.path, "--out", tmp_path / "results")
+    lines = (tmp_path / "results" / "steps.csv").read_text().splitlines()
+    assert lines[2].split(",")[4:8] == [""] * 4
+    assert json.loads((tmp_path / "results" / "summary.json").read_text())["last"]["AvgWE"] is None
+    assert "nan" not in result.stdout.lower().replace(LABEL, "")
+    assert not (tmp_path / "results" / "association.csv").exists()
+    assert not (tmp_path / "results" / "workloads.png").exists()
+    assert (tmp_path / "results" / "errors.png").exists()
+
+
+def test_from_models_other_places_and_listed_steps(config, tmp_path):
+    (config.parent / "state").rename(tmp_path / "secret")
+    (config.parent / "releases").rename(tmp_path / "public")
+    places = ("--state", tmp_path / "secret", "--releases", tmp_path / "public")
+    for synthetic in ("tables", "models"):
+        facts = json.loads(
+            dpstream(
+                "evaluate",
+                config,
+                *places,
+                "--json",
+                "--from",
+                synthetic,
+                "--steps",
+                "1,4-6",
+                "--no-pictures",
+            ).stdout
+        )
+        assert (facts["compared"], facts["evaluated_steps"]) == (synthetic, [1, 4, 5, 6])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--steps", "3,x"], "'x' is not a step (allowed: such as 1,10,90-104)"),
+        (["--steps", "5-3"], "'5-3' holds no step"),
+        (["--steps", "1-"], "'1-' is not a step"),
+        (["--steps", "0"], "'0' holds no step"),
+        (["--steps", "3", "--every", "2"], "both given"),
+        (["--steps", "11-13"], "no released data of step 13 (allowed: steps 1 to 12)"),
+        (["--workload", "all-4-way"], "all-4-way needs 4 columns and the domain has 3"),
+        (["--workload", "pairs"], "unknown workload 'pairs'"),
+        (["--target", "rent"], "unknown column 'rent' (allowed: zip, paid, size)"),
+        (["--out", "releases/evaluation"], "lie inside each other"),
+        (["--out", "."], "lie inside each other"),
+        (["--out", "state"], "lie inside each other"),
+        (["--out", "data"], "holds other files (allowed: a new or empty folder"),
+        (["--out", "dpstream.toml"], "is a file"),
+        (["--releases", "nowhere"], "there are no releases"),
+        (["--from", "models", "--state", "nowhere"], "there is no stream"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_writes_nothing(config, monkeypatch, arguments, message):
+    monkeypatch.chdir(config.parent)
+    before = {path: mode(path) for path in sorted(Path().rglob("*"))}
+    result = dpstream("evaluate", "dpstream.toml", *arguments, code=2)
+    assert message in result.stderr
+    assert len([line for line in result.stderr.splitlines() if line.startswith("error")]) == 1
+    assert {path: mode(path) for path in sorted(Path().rglob("*"))} == before
+
+
+def test_a_folder_of_results_is_never_somebody_elses(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o755)
+    private_folder.open_private_folder(mine, {})
+    assert mode(mine) == 0o700
+    private_folder.open_private_folder(mine, {})
+    link = tmp_path / "link"
+    (tmp_path / "releases").mkdir()
+    link.symlink_to(tmp_path / "releases")
+    with pytest.raises(ConfigError, match="lie inside each other"):
+        private_folder.open_private_folder(link / "deep", {"releases": tmp_path / "releases"})
+    (tmp_path / "other").mkdir(mode=0o755)
+    (tmp_path / "other" / "note.txt").touch()
+    with pytest.raises(ConfigError, match="holds other files"):
+        private_folder.open_private_folder(tmp_path / "other", {})
+    assert mode(tmp_path / "other") == 0o755
+
+
+def test_without_matplotlib_there_are_numbers_only(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = dpstream("evaluate", config, "--every", 12, code=2)
+    assert "pip install 'dpstream[evaluate]', or --no-pictures" in result.stderr
+    dpstream("evaluate", config, "--every", 12, "--no-pictures")
+
+
+def test_progress_is_told_in_tenths(capsys):
+    for done in range(1, 1001):
+        verb._lines(done, 1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 10
+    assert lines[-1] == "evaluated 1000 of 1000 steps"
