@@ -35,7 +35,7 @@ from dpstream.streams.predicate import parse_predicate
 from dpstream.tables import EncodedBatch, Workload
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 
-LONG = "about 10 minutes"
+LONG = "about 6 minutes"
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}
 SCHEMA = Schema([Integer(name, min=0, max=size - 1) for name, size in SIZES.items()])
 PAIRS = Workload.all_k_way(SCHEMA.domain, 2)
