@@ -78,7 +78,8 @@ def transcript_loss(
     Args:
         plan: pure, with an interval counter; any wrapped or broken parts are run as they are.
         base, neighbour: two streams of the same number of steps; they may differ anywhere.
-        randomness: makes the transcript. The bound holds for every transcript, so a seeded one will do.
+        randomness: makes the transcript. The bound holds for every transcript, so a seeded one will do, or one
+            whose noise leans to one side.
 
     Cost: two runs, and the counters' matrices.
 
@@ -113,14 +114,14 @@ class _Taped(Randomness):
         shifts: list[NDArray[np.int64]] | None = None,
     ) -> None:
         super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._tape, self._shifts = tape, shifts or []
+        self._inner, self._tape, self._shifts = inner, tape, shifts or []
         self.draws: list[tuple[Noise, NDArray[np.int64]]] = []
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         """Fresh noise, or what makes the same output."""
         position = len(self.draws)
         if self._tape is None:
-            drawn = super().draw(noise, size)
+            drawn = self._inner.draw(noise, size)
         else:
             drawn = self._tape[position][1] - self._shifts[position]
         self.draws.append((noise, drawn))
