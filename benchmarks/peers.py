@@ -61,9 +61,9 @@ class _Fit:
         noisy = values + self.rng.normal(0.0, sigma, values.size)
         self.noisy.append(self.mbi.LinearMeasurement(noisy, self.names(clique), stddev=sigma))
 
-    def fit(self) -> None:
+    def fit(self, iterations: int | None = None) -> None:
         self.model = self.estimation.MirrorDescent().estimate(
-            self.own, self.noisy, iters=self.iterations, warm_start=self.model
+            self.own, self.noisy, iters=iterations or self.iterations, warm_start=self.model
         )
 
     def answer(self, clique: Clique) -> NDArray[np.float64]:
@@ -127,8 +127,12 @@ def aim(
     delta: float | str = 1e-9,
     iterations: int = 1000,
     max_model_mb: float = 80.0,
+    between: int = 100,
 ) -> list[NDArray[np.float64]]:
-    """AIM: the worst explained marginal of the workload's closure, measured and refitted, with growing budgets."""
+    """AIM: the worst explained marginal of the workload's closure, measured and refitted, with growing budgets.
+
+    ``between`` is the number of iterations of a fit between rounds; it starts from the model before it.
+    """
     rho = float(approximate_to_zcdp(epsilon, delta).rho)
     fit = _Fit(codes, domain, repeat, iterations)
     weights = _closure(cliques)
@@ -139,7 +143,7 @@ def aim(
     used = len(singles) / (2 * sigma**2)
     for clique in singles:
         fit.measure(clique, true[clique], sigma)
-    fit.fit()
+    fit.fit(between)
     taken: list[Clique] = list(singles)
     turn, last = 0, False
     while not last:
@@ -159,7 +163,7 @@ def aim(
         fit.measure(clique, true[clique], sigma)
         if clique not in taken:
             taken.append(clique)
-        fit.fit()
+        fit.fit(None if last else between)
         moved = float(np.abs(fit.answer(clique) - before).sum())
         print(
             f"aim: round {turn}, {used / rho:.0%} of the budget, {fit.names(clique)}",

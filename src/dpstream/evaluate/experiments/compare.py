@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpstream.config import Config
 from dpstream.config.reader import did_you_mean, shown
 from dpstream.errors import ConfigError, DpstreamError
 from dpstream.evaluate.experiments.figures import draw_figures, require_matplotlib
@@ -112,7 +113,7 @@ class Comparison:
         """
         if figures:
             require_matplotlib()
-        private = PrivateFolder(out)
+        private = PrivateFolder(out, self._apart_from())
         results = run_grid(self.tasks(), private, jobs=jobs, watch=watch)
         lines = summarise(results)
         private.write("table.csv", csv_table(lines))
@@ -123,6 +124,16 @@ class Comparison:
         names = ["table.csv", "table.md", "settings.md"]
         names += draw_figures(results, private) if figures else []
         return Outcome(private.path, tuple(names), tuple(lines), tuple(results))
+
+    def _apart_from(self) -> dict[str, Path]:
+        """The released tables and the secret states of the configurations that are read."""
+        places = {}
+        for source in self.streams:
+            if isinstance(source, ConfigSource):
+                config = Config.load(source.path)
+                places[f"releases of {source.label}"] = config.output.dir
+                places[f"state of {source.label}"] = config.state_dir
+        return places
 
     def _page(self, lines: Sequence[Line]) -> str:
         runs = f"{self.repeats} repetitions" if self.repeats > 1 else "One run"

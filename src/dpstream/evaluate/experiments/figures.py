@@ -63,14 +63,12 @@ def draw_figures(
     Lines are means over the repetitions, bands go from the lowest to the highest. A method that ran once on the
     final table is a dashed line. Printed numbers are marked at the end.
     """
-    inner = folder.sub(_FOLDER)
     names = []
     for stream in dict.fromkeys(result.task.source.label for result in results):
         own = [result for result in results if result.task.source.label == stream]
         for group, metrics in GROUPS.items():
-            name = f"{stream}-{group}.png"
-            inner.write(name, _draw(stream, own, metrics, printed))
-            names.append(f"{_FOLDER}/{name}")
+            names.append(f"{_FOLDER}/{stream}-{group}.png")
+            folder.write(names[-1], _draw(stream, own, metrics, printed))
     return names
 
 

@@ -1,13 +1,14 @@
-"""A folder for numbers that touch private truth: for its owner only, and never among the releases."""
+"""The output folder of an experiment: private, and never among the releases."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpstream import durable
 from dpstream.errors import ConfigError
+from dpstream.evaluate.private_folder import open_private_folder, write_private
 
 __all__ = ["PrivateFolder"]
 
@@ -19,39 +20,33 @@ class PrivateFolder:
 
     Args:
         path: is made where it is missing.
+        apart_from: folders that must neither hold it nor lie in it, by what they are.
 
     Errors:
-        ConfigError: not a folder, or a folder of releases (or inside one), which others read.
+        ConfigError: a file, a folder with other content, or one among releases (any folder of releases is known
+            by its catalogue).
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if self.path.exists() and not self.path.is_dir():
-            raise ConfigError("this is a file", where=str(self.path), allowed="a folder, or a new name")
-        full = self.path.resolve()
+    def __init__(self, path: str | Path, apart_from: Mapping[str, Path] | None = None) -> None:
+        full = Path(path).resolve()
         for folder in (full, *full.parents):
             if (folder / _CATALOGUE).exists():
                 raise ConfigError(
                     f"{str(folder)!r} is a folder of releases, and these numbers are not releasable",
-                    where=str(self.path),
-                    allowed="a folder that is not among the releases",
+                    where="out",
+                    allowed="a folder of its own",
                 )
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o700)
+        self.path = open_private_folder(path, apart_from or {})
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
-    def sub(self, name: str) -> PrivateFolder:
-        """A folder inside this one."""
-        return PrivateFolder(self.path / name)
-
     def write(self, name: str, content: str | bytes) -> Path:
-        """Replace a file: a reader sees the old content or the new one."""
+        """Replace a file, perhaps in a folder inside this one: a reader sees the old content or the new one."""
         path = self.path / name
-        data = content.encode("utf-8") if isinstance(content, str) else content
-        durable.replace_file(path, data, mode=0o600)
-        return path
+        if path.parent != self.path:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        return write_private(path, content.encode("utf-8") if isinstance(content, str) else content)
 
     def write_json(self, name: str, value: Any) -> Path:
         """The same with JSON; a number that is not finite has no place in it."""

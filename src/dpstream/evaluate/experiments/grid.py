@@ -86,11 +86,10 @@ def run_grid(
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}", where="jobs", allowed="1 or more")
     seen = watch or Silent()
-    runs = folder.sub(_RUNS)
     plans = [_Planned(task, *task_facts(task)) for task in tasks]
     done: dict[str, dict[str, Any]] = {}
     for plan in plans:
-        found = _kept(runs / f"{plan.task.name}.json", plan)
+        found = _kept(folder / _file(plan), plan)
         if found is not None:
             done[plan.task.name] = found
     todo = sorted((p for p in plans if p.task.name not in done), key=lambda p: -p.cost)
@@ -98,10 +97,14 @@ def run_grid(
     clock = _Clock(todo)
     finish = _alone(todo, seen) if jobs == 1 or len(todo) < 2 else _shared(todo, jobs, seen)
     for plan, values in finish:
-        runs.write_json(f"{plan.task.name}.json", values)
+        folder.write_json(_file(plan), values)
         done[plan.task.name] = values
         seen.finished(plan.task.name, values["seconds"], clock.left(plan))
     return [Result(task, done[task.name]) for task in tasks]
+
+
+def _file(plan: _Planned) -> str:
+    return f"{_RUNS}/{plan.task.name}.json"
 
 
 def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
@@ -109,17 +112,19 @@ def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         settings, stated = values["settings"], values["settings_hash"]
+        settings["options"].items()
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
             "this is not the result of a run", where=str(path), allowed="remove it to run again"
         ) from None
     if stated == settings_hash(plan.facts):
         return values
-    differ = [key for key in plan.facts if settings.get(key) != plan.facts[key]]
+    then, now = _flat(settings), _flat(plan.facts)
+    differ = [key for key in (*now, *then) if then.get(key) != now.get(key)]
     shown = "; ".join(
-        f"{key}: {_short(settings.get(key))} then, {_short(plan.facts[key])} now" for key in differ
+        f"{key}: {_short(then.get(key))} then, {_short(now.get(key))} now" for key in dict.fromkeys(differ)
     )
     raise ConfigError(
         f"a finished run was made with other settings ({shown or 'its file was changed'})",
@@ -128,9 +133,18 @@ def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
     )
 
 
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the mechanism's options among them."""
+    return {
+        **settings,
+        **{f"options.{key}": value for key, value in settings["options"].items()},
+        "options": None,
+    }
+
+
 def _short(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
-    return text if len(text) <= 200 else text[:197] + "..."
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _alone(todo: Sequence[_Planned], seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
