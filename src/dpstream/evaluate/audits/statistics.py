@@ -34,6 +34,8 @@ _THRESHOLDS_PER_COLUMN = 32
 #: Inverse strength of the ridge on standardised columns.
 _RIDGE = 0.01
 _ITERATIONS = 200
+#: Relative spread of a column that counts as none.
+_STILL = 1e-12
 #: Error of each limit by which events are compared in training, at most.
 _TRAINING_ERROR = 1e-3
 
@@ -128,8 +130,9 @@ def distinguish(
 ) -> Bound:
     """Lower bound on epsilon from whole outputs, with a statistic that is learned.
 
-    On the training runs: a logistic regression of "a or b" on the standardised columns, and every column by
-    itself; the one with the best training bound is kept, with its best tail. The held-out runs judge that one event.
+    On the training runs: a logistic regression of "a or b" on the standardised columns (the mean of two, one from
+    each half, so that each half judges the other's without having seen it), and every column by itself; the one with
+    the best training bound is kept, with its best tail. The held-out runs judge that one event.
 
     Args:
         features_a: one row of numbers per run on one input, shape (runs, columns).
@@ -138,7 +141,7 @@ def distinguish(
         names: of the columns, for ``Bound.statistic``.
 
     Everything else, the errors too, as in ``lower_bound``. Needs scikit-learn (``dpstream[evaluate]``).
-    Cost: one regression, and 128 evaluations of the incomplete beta function per column.
+    Cost: two regressions, and 128 evaluations of the incomplete beta function per column.
     """
     a, b = _columns(features_a, "a"), _columns(features_b, "b")
     if a.shape[1] != b.shape[1]:
@@ -147,12 +150,10 @@ def distinguish(
     a, b = _shuffled(a, seed), _shuffled(b, seed)
     spread = np.concatenate([a[: split.train_a], b[: split.train_b]])
     # Columns that never moved in training have nothing to say.
-    moving = np.flatnonzero(spread.std(axis=0) > 1e-12 * (1.0 + np.abs(spread).max(axis=0)))
+    moving = np.flatnonzero(spread.std(axis=0) > _STILL * (1.0 + np.abs(spread).max(axis=0)))
     if not len(moving):
         return Bound(0.0, delta, confidence, min(len(a), len(b)), "nothing moves")
-    weights = _regression(spread[:, moving], split.train_a)
-    learned_a, learned_b = a[:, moving] @ weights, b[:, moving] @ weights
-    event = split.best(learned_a[:, None], learned_b[:, None], _THRESHOLDS)
+    learned_a, learned_b, event = _learned(a[:, moving], b[:, moving], split)
     single = split.best(a[:, moving], b[:, moving], _THRESHOLDS_PER_COLUMN)
     if single.promise <= event.promise:
         return split.judge(event, learned_a, learned_b, f"logistic regression on {len(moving)} columns")
@@ -166,21 +167,45 @@ def _shuffled(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     return table[np.random.default_rng(seed).permutation(len(table))]
 
 
-def _regression(features: NDArray[np.float64], first: int) -> NDArray[np.float64]:
-    """Weights of the raw columns in a ridge logistic regression; the first rows are of kind a."""
+def _learned(
+    a: NDArray[np.float64], b: NDArray[np.float64], split: _Split
+) -> tuple[NDArray[np.float64], NDArray[np.float64], _Event]:
+    """Scores of all runs by the mean of two regressions, and the event that promises most.
+
+    The promise is not the regressions' opinion of their own training runs: each half is scored by the other one.
+    """
+    halves = [(slice(0, m // 2), slice(m // 2, m)) for m in (split.train_a, split.train_b)]
+    if min(split.train_a, split.train_b) < 4:
+        halves = [(slice(0, m), slice(0, m)) for m in (split.train_a, split.train_b)]
+    centre = np.concatenate([a[: split.train_a], b[: split.train_b]]).mean(axis=0)
+    a, b = a - centre, b - centre
+    weights = [_regression(a[of_a], b[of_b]) for of_a, of_b in zip(*halves, strict=True)]
+    scores_a, scores_b = (table @ np.mean(weights, axis=0) for table in (a, b))
+    crossed = [scores_a.copy(), scores_b.copy()]
+    for other in (0, 1):
+        for table, scores, half in zip((a, b), crossed, halves, strict=True):
+            scores[half[other]] = table[half[other]] @ weights[1 - other]
+    event = split.best(crossed[0][:, None], crossed[1][:, None], _THRESHOLDS)
+    return scores_a, scores_b, event
+
+
+def _regression(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of the raw columns in a ridge logistic regression."""
     try:
         from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise ConfigError(
             "scikit-learn is not installed", where="audit", allowed="pip install 'dpstream[evaluate]'"
         ) from None
-    mean, deviation = features.mean(axis=0), features.std(axis=0)
-    labels = np.zeros(len(features), dtype=np.int64)
-    labels[:first] = 1
-    # Standardised, so that the ridge means the same for every column; Newton's method needs no tuning, and the
-    # solution is only a choice of a statistic: not converging costs power, never validity.
+    both = np.concatenate([a, b])
+    # Standardised, so that the ridge means the same for every column; a column that does not move here gets none.
+    deviation = both.std(axis=0)
+    deviation[deviation <= _STILL * (1.0 + np.abs(both).max(axis=0))] = np.inf
+    labels = np.repeat([1, 0], [len(a), len(b)])
+    # Newton's method needs no tuning, and the solution is only a choice of a statistic: not converging costs
+    # power, never validity.
     model = LogisticRegression(C=_RIDGE, solver="newton-cholesky", max_iter=_ITERATIONS)
-    model.fit((features - mean) / deviation, labels)
+    model.fit((both - both.mean(axis=0)) / deviation, labels)
     weights: NDArray[np.float64] = model.coef_[0] / deviation
     return weights
 
