@@ -42,6 +42,7 @@ class Verbs(click.Group):
             "report",
             "reproduce",
             "compare",
+            "audit",
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -69,6 +70,8 @@ class Verbs(click.Group):
                 from dpstream.cli.compare import command
             case "report":
                 from dpstream.cli.report import command
+            case "audit":
+                from dpstream.cli.audit import command
             case _:
                 return None
         return command

@@ -92,7 +92,7 @@ def _controls(transcripts: int, randomness: Randomness, progress: Progress) -> I
     yield exact_threshold(
         BrokenQuietThreshold(Fraction(1), 1), "above-threshold with 2/3 of the noise", control=True
     )
-    fresh = BrokenFreshThreshold(Fraction(4), 1)
+    fresh = BrokenFreshThreshold(Fraction(2), 1)
     yield exact_threshold(fresh, "above-threshold, fresh threshold noise", deviations=9, control=True)
     progress("controls of DP-STabS")
     _, plan = next(_plans())

@@ -1,0 +1,129 @@
+"""``dpstream audit``: attack the program's own mechanisms, and broken ones beside them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from dpstream.cli.shared import json_option, print_json
+
+if TYPE_CHECKING:
+    from dpstream.evaluate.audits import AuditLength, Finding
+    from dpstream.evaluate.audits.page import AuditReport
+
+__all__ = ["command"]
+
+
+@click.command("audit", short_help="Test the privacy claims; broken mechanisms must be caught.")
+@click.argument("config", required=False, type=click.Path())
+@click.option("--long", "is_long", is_flag=True, help="More runs and longer streams (about an hour).")
+@click.option(
+    "--only", metavar="LIST", help="Some of exact, counters, selection, streams (with CONFIG: not streams)."
+)
+@click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=2, show_default=True, help="How many work at once."
+)
+@json_option
+def command(
+    config: str | None, is_long: bool, only: str | None, out: str | None, processes: int, as_json: bool
+) -> None:
+    """Does any mechanism lose more privacy than it claims? Reads no private data.
+
+    Losses are computed exactly where that is possible, and bounded from below by many runs on pairs of
+    neighbouring streams elsewhere. Mechanisms that are broken on purpose run beside the real ones and must be
+    caught. With CONFIG, audits the counter and the selector exactly as that file configures them.
+
+    Exit code 3: something loses more than it claims, or a broken mechanism was not caught.
+
+    \b
+    Examples:
+      dpstream audit
+      dpstream audit dpstream.toml --only exact
+      dpstream audit --long --out audit
+    """
+    from dpstream.errors import RefusedError
+    from dpstream.evaluate.audits.page import AuditReport, prepare_folder, write_report
+    from dpstream.evaluate.audits.runner import audit_names, run_audits
+
+    names = (
+        audit_names(configured=config is not None)
+        if only is None
+        else tuple(word.strip() for word in only.split(",") if word.strip())
+    )
+    folder = None if out is None else prepare_folder(out)
+    began = time.perf_counter()
+    findings: list[Finding] = []
+    length: AuditLength = "long" if is_long else "short"
+    found = run_audits(names, length, _say_progress, config=config, processes=processes)
+    for finding in found:
+        if not as_json:
+            if not findings:
+                click.echo(_HEADING)
+            click.echo(_line(finding))
+        findings.append(finding)
+    seconds = time.perf_counter() - began
+    report = AuditReport(tuple(findings), length, _command(), _stream(config), seconds)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print_end(report)
+    if folder is not None:
+        for path in write_report(report, folder):
+            click.echo(f"wrote {path}", err=as_json)
+    if not report.passed:
+        raise RefusedError("; ".join(report.complaints()) or "nothing was audited", where="audit")
+
+
+_HEADING = f"{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} subject"
+
+
+def _line(finding: Finding) -> str:
+    from dpstream.evaluate.audits.page import amount, verdict
+
+    return (
+        f"{verdict(finding):<8} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
+        f"{finding.kind:<10} {finding.subject}"
+    )
+
+
+def _print_end(report: AuditReport) -> None:
+    honest = [f for f in report.findings if not f.control]
+    controls = len(report.findings) - len(honest)
+    click.echo("")
+    click.echo(
+        f"{len(honest)} audits of real mechanisms: {len(report.exceeding)} lose more than they claim. "
+        f"{controls} controls: {len(report.missed)} missed. {report.seconds:.0f} seconds."
+    )
+    if report.false_alarm > 0:
+        click.echo(
+            f"Chance alone accuses a real mechanism with probability {report.false_alarm:.1g} at most."
+        )
+
+
+def _say_progress(text: str) -> None:
+    """On a terminal, one line that is written over."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text} ...\r", err=True, nl=False)
+
+
+def _command() -> str:
+    context = click.get_current_context()
+    words = ["dpstream audit"]
+    for key, flag in (("is_long", "--long"), ("only", "--only"), ("out", "--out")):
+        value = context.params[key]
+        if value:
+            words.append(flag if value is True else f"{flag} {value}")
+    config = context.params["config"]
+    return " ".join([words[0], *([config] if config else []), *words[1:]])
+
+
+def _stream(config: str | None) -> str | None:
+    if config is None:
+        return None
+    from dpstream.config import Config
+
+    return Config.load(config).name

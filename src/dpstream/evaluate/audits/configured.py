@@ -1,0 +1,138 @@
+"""The counter and the selector of one configuration file, audited exactly as its plan would run them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpstream.counters import CalibratedCounter, SimpleCounter
+from dpstream.errors import ConfigError
+from dpstream.evaluate.audits.counters import audit_counter
+from dpstream.evaluate.audits.exact import exact_counter, exact_selector
+from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
+from dpstream.evaluate.audits.selection import audit_selector
+from dpstream.privacy import Event, Randomness
+from dpstream.tabular import BaselinePlan, Cells, DPStabsPlan, Score
+from dpstream.tabular.offline import MWEMPGMPlan
+from dpstream.tabular.selection import Selector
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+    from dpstream.mechanism import Part
+
+__all__ = ["configured_audits"]
+
+#: Ticks looked at where the stream has more (or no) steps: claims of counters hold for every prefix.
+_EXACT_TICKS: dict[AuditLength, int] = {"short": 48, "long": 200}
+_TICKS: dict[AuditLength, int] = {"short": 12, "long": 32}
+_COUNTER_RUNS: dict[AuditLength, int] = {"short": 200_000, "long": 600_000}
+_CHOICES: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a plan is made of, as far as privacy goes."""
+
+    measure: Part
+    counter: CalibratedCounter
+    select: Part | None
+    sensitivity: Fraction
+
+
+def configured_audits(config: Config) -> dict[str, Audit]:
+    """Audits of the parts of one plan, by the names of the general audits ("exact", "counters", "selection").
+
+    Everything is taken from the plan: the counter with its noise, the selector's budget, the scores' sensitivity.
+    No data are read; the scores and streams are invented.
+
+    Errors:
+        ConfigError: a mechanism whose parts are not known here.
+    """
+    plan = config.plan()
+    parts = _parts(plan)
+
+    def exact(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+        began = time.perf_counter()
+        progress("the configured counter")
+        ticks = _ticks(parts.counter, _EXACT_TICKS[length])
+        proof = exact_counter([(parts.counter, ticks)], f"configured counter {parts.counter.name}")
+        yield proof
+        loss = parts.measure.times * proof.found
+        words = f"{parts.measure.times} x {proof.found:.6g} measured"
+        if parts.select is not None:
+            progress("the configured selector")
+            selector = Selector(parts.select.budget)
+            subject = f"configured {selector.describe()}"
+            chosen = exact_selector(selector, parts.select.budget, subject, sensitivity=parts.sensitivity)
+            yield chosen
+            loss += parts.select.times * chosen.found
+            words += f" + {parts.select.times} x {chosen.found:.6g} selected"
+        yield Finding(
+            subject=f"configured {plan.name}, one event over the whole stream (sum of parts)",
+            kind="exact",
+            claimed=float(plan.budget.amount),
+            found=loss,
+            confidence=None,
+            runs=None,
+            control=False,
+            detail=words,
+            seconds=time.perf_counter() - began,
+            unit=proof.unit,
+        )
+
+    def counters(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+        progress("the configured counter, many runs")
+        ticks = _ticks(parts.counter, _TICKS[length])
+        subject = f"configured counter {parts.counter.name}, {ticks} ticks"
+        yield audit_counter(parts.counter, ticks, _COUNTER_RUNS[length], randomness, subject)
+
+    def selection(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+        if parts.select is None:
+            progress("nothing is selected: every marginal is measured at every step")
+            return
+        progress("the configured selector, many runs")
+        selector = Selector(parts.select.budget)
+        subject = f"configured {selector.describe()}, frequencies"
+        yield audit_selector(
+            selector,
+            parts.select.budget,
+            _CHOICES[length],
+            randomness,
+            subject,
+            sensitivity=parts.sensitivity,
+        )
+
+    return {"exact": exact, "counters": counters, "selection": selection}
+
+
+def _ticks(counter: CalibratedCounter, most: int) -> int:
+    return most if counter.horizon is None else min(counter.horizon, most)
+
+
+def _parts(plan: object) -> _Parts:
+    if isinstance(plan, DPStabsPlan):
+        score = Score(Cells(plan.recipe.workload), plan.recipe.score, plan.unit)
+        lines = {part.name: part for part in plan.parts()}
+        return _Parts(lines["measure"], plan.counter, lines.get("select"), score.grid_sensitivity)
+    if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
+        offline = plan.offline
+        score = Score(Cells(offline.workload), offline.recipe.score, offline.unit)
+        lines = {part.name: part for part in plan.parts()}
+        return _Parts(
+            lines["measure"],
+            _once(offline, lines["measure"], offline.unit),
+            lines.get("select"),
+            score.grid_sensitivity,
+        )
+    raise ConfigError("the parts of this mechanism are not known to the audit", where="audit")
+
+
+def _once(offline: MWEMPGMPlan, measure: Part, unit: Event) -> CalibratedCounter:
+    """A measured histogram is a counter that is used once: the same noise, for the same claim."""
+    counter = SimpleCounter().calibrate(measure.budget, unit)
+    if counter.materialize(1).scales[0] != offline.noise:
+        raise ConfigError("the noise of a measurement is not that of its budget", where="audit")
+    return counter
