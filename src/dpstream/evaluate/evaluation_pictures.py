@@ -87,6 +87,8 @@ def _errors(evaluation: Evaluation, path: Path) -> Path:
 
 
 def _curves(axes: Axes, steps: NDArray[np.int64], curves: Sequence[tuple[str, NDArray[np.float64]]]) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     known = np.concatenate([values[np.isfinite(values)] for _, values in curves])
     marker = "o" if len(steps) <= _MARKED_STEPS else ""
     for color, (name, values) in zip(PALETTE, curves, strict=False):
@@ -100,10 +102,11 @@ def _curves(axes: Axes, steps: NDArray[np.int64], curves: Sequence[tuple[str, ND
         axes.set_yscale("log")
         low, high = float(known.min()), float(known.max())
         axes.set_ylim(low / 1.3, high * (high / low) ** (0.35 if len(curves) > 1 else 0.05))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.set_ylim(0, max(1e-9, (1.25 if len(curves) > 1 else 1.08) * float(known.max())))
-    axes.tick_params(which="minor", length=0)
     axes.locator_params(axis="x", integer=True) if len(steps) > 1 else axes.set_xticks(steps)
     if len(curves) > 1:
         axes.legend(
