@@ -69,6 +69,17 @@ class _Fit:
     def answer(self, clique: Clique) -> NDArray[np.float64]:
         return np.asarray(self.model.project(self.names(clique)).datavector(), dtype=np.float64)
 
+    def answers(self, cliques: Sequence[Clique]) -> Counts:
+        """Many at once: one elimination for each would be compiled for each."""
+        from mbi.marginal_oracles import calculate_many_marginals
+
+        model, names = self.model, [self.names(c) for c in cliques]
+        found = calculate_many_marginals(model.potentials, names, float(model.total))
+        return {
+            clique: np.asarray(found[name].transpose(name).datavector(), dtype=np.float64)
+            for clique, name in zip(cliques, names, strict=True)
+        }
+
     def size(self, cliques: Sequence[Clique]) -> float:
         """Megabytes of the junction tree of some cliques."""
         from mbi.junction_tree import hypothetical_model_size
@@ -101,7 +112,8 @@ def mst(
     fit.fit()
     pairs = list(itertools.combinations(columns, 2))
     true = fit.true(pairs)
-    weight = {pair: float(np.abs(true[pair] - fit.answer(pair)).sum()) for pair in pairs}
+    expected = fit.answers(pairs)
+    weight = {pair: float(np.abs(true[pair] - expected[pair]).sum()) for pair in pairs}
     each = math.sqrt(8 * (rho / 3) / max(1, len(domain) - 1))
     group = list(columns)
     chosen: list[Clique] = []
@@ -114,7 +126,8 @@ def mst(
     for pair in chosen:
         fit.measure(pair, true[pair], math.sqrt(len(chosen) / (2 * rho / 3)))
     fit.fit()
-    return [fit.answer(clique) for clique in cliques]
+    found = fit.answers(cliques)
+    return [found[clique] for clique in cliques]
 
 
 def aim(
@@ -154,12 +167,13 @@ def aim(
         used += 1 / (2 * sigma**2) + each**2 / 8
         limit = max_model_mb * used / rho
         small = [c for c in weights if c in taken or fit.size([*taken, c]) <= limit]
+        expected = fit.answers(small)
         scores = [
-            weights[c] * (float(np.abs(true[c] - fit.answer(c)).sum()) - _MEAN_NOISE * sigma * true[c].size)
+            weights[c] * (float(np.abs(true[c] - expected[c]).sum()) - _MEAN_NOISE * sigma * true[c].size)
             for c in small
         ]
         clique = small[fit.choose(scores, each, max(weights[c] for c in small))]
-        before = fit.answer(clique)
+        before = expected[clique]
         fit.measure(clique, true[clique], sigma)
         if clique not in taken:
             taken.append(clique)
@@ -172,7 +186,8 @@ def aim(
         )
         if moved <= _MEAN_NOISE * sigma * before.size:
             sigma, each = sigma / 2, each * 2
-    return [fit.answer(clique) for clique in cliques]
+    found = fit.answers(cliques)
+    return [found[clique] for clique in cliques]
 
 
 def _closure(cliques: Sequence[Clique]) -> dict[Clique, float]:
