@@ -176,8 +176,8 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
             700,
         ),
         _subject(
-            "DP-STabS, literal, one of two marginals selected, unbounded blocks",
-            DPStabs(singles, k=1, past="literal", counter="unbounded-block").calibrate(epsilon=3),
+            "DP-STabS, literal, one of two marginals selected",
+            DPStabs(singles, k=1, past="literal").calibrate(epsilon=3),
             Scene.inserted(crowd_two, (1, 1), (2, 4)),
             700,
         ),
