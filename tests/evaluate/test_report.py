@@ -21,6 +21,7 @@ from dpstream.config import Config
 from dpstream.errors import ConfigError, DpstreamError, SchemaError, StepError, StoreDamagedError
 from dpstream.evaluate import LABEL, evaluate_run
 from dpstream.evaluate.report import write_report
+from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Randomness
 from dpstream.sinks import read
 from dpstream.tabular.dpstabs import DPStabsPlan
@@ -64,7 +65,7 @@ def test_bars_are_the_shares_of_the_released_table(folder: Path, public: Page) -
         sum(read(folder / "releases", step).column("paid").to_pylist()) / rows[step - 1]
         for step in range(1, STEPS + 1)
     ]
-    assert public.chart("paid")["true"] == pytest.approx(paid, rel=1e-3)
+    assert public.chart("paid")["paid = true"] == pytest.approx(paid, rel=1e-3)
 
 
 def test_heat_maps_are_the_released_pairs(folder: Path, public: Page) -> None:
@@ -351,6 +352,35 @@ def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
     assert float(shown) / 100 == pytest.approx(expected, abs=0.00051)
     assert "All marginals asked for were measured at every step." in page.words
     assert "No error can be given." not in page.words
+
+
+def test_older_manifests_and_other_mechanisms_give_no_errors(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifests that say nothing of their noise, and a plan that predicts none: said so, and nothing invented."""
+    root = copy / "releases"
+    catalogue = json.loads((root / "catalogue.json").read_text())
+    for entry in catalogue["steps"]:
+        path = root / f"step-{entry['step']:06d}" / "manifest.json"
+        manifest = json.loads(path.read_text())
+        del manifest["accuracy"]
+        path.write_text(json.dumps(manifest))
+        entry["manifest_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (root / "catalogue.json").write_text(json.dumps(catalogue))
+    page = Page(write_report(root, tmp_path / "old.html"))
+    assert "so no chart has error bars" in page.words
+    assert "Neither the manifests nor a configuration say how large the noise is" in page.words
+    assert "cannot be told from what is public here" in page.words
+    config = make(tmp_path / "s", 3)
+    config.write_text(config.read_text().replace("[mechanism]", '[mechanism]\nname = "baseline"'))
+    dpstream("run", config)
+    page = Page(write_report(config, tmp_path / "new.html", private_data=True))
+    assert "noise alone, as the plan predicts it" in page.chart("Error against the truth")
+    monkeypatch.setattr(type(Config.load(config).plan()), "predicted_errors", StreamPlan.predicted_errors)
+    page = Page(write_report(config, tmp_path / "new.html", private_data=True))
+    error = page.chart("Error against the truth")
+    assert list(error) == ["x", "mean over marginals (AvgWE)", "worst marginal (MaxWE)"]
+    assert list(page.chart("Noise of a count")) == ["x", "the number of records"]
 
 
 def test_test_seeds_are_told(tmp_path: Path) -> None:

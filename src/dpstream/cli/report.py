@@ -26,7 +26,7 @@ __all__ = ["command"]
 @click.option(
     "--most-steps",
     type=click.IntRange(min=2),
-    default=250,
+    default=200,
     show_default=True,
     help="Tables to read at most, evenly spaced with the first and the last.",
 )

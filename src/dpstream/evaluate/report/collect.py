@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Accuracy", "Run", "StepFacts", "collect", "released_alike", "released_codes", "thin"]
 
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
-MOST_STEPS = 250
+MOST_STEPS = 200
 
 _WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or the folder of releases that a run wrote"
 #: What the page reads from a manifest, whatever else is in it.

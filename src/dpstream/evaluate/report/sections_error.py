@@ -60,7 +60,7 @@ def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
     if predicted is not None and np.isfinite(shares).any():
         lines.append(Line("noise alone, as the plan predicts it", shares, style=3))
         note += (
-            " Predicted: the mean size of the counters' noise in a cell where all marginals take turns. Above it "
+            " Predicted: the mean size of the measurements' noise in a cell where all marginals take turns. Above it "
             "lies what the model guesses and what drawing rows adds; below it, what the model smooths away."
         )
     late = {
@@ -191,14 +191,14 @@ def _true_weakness(run: Run, truth: Truth) -> Html:
         rows.append(
             [
                 _marginal_name(run, run.workload.cliques[i]),
+                _cell_name(run, run.workload.cliques[i], cell),
                 percent(float(last.l1[i])),
                 f"{100 * last.we[i]:.3f} %",
-                _cell_name(run, run.workload.cliques[i], cell),
                 integer(float(true[cell])),
                 integer(float(made[cell])),
             ]
         )
-    headings = ["marginal", "L1", "WE", "its worst cell", "true count", "released count"]
+    headings = ["marginal", "its worst cell", "L1", "WE", "true count", "released count"]
     return join(
         [
             element(
@@ -206,7 +206,7 @@ def _true_weakness(run: Run, truth: Truth) -> Html:
                 f"The marginals that the table of step {truth.last.step} gets most wrong. L1: sum of its cells' "
                 "errors; WE: their mean; both as shares of the true table.",
             ),
-            table(headings, rows, caption=f"Worst marginals ({LABEL})"),
+            table(headings, rows, caption=f"Worst marginals ({LABEL})", numeric=2),
         ]
     )
 
@@ -218,8 +218,9 @@ def _public_weakness(run: Run) -> Html:
         least = math.ceil(2 * error)
         texts.insert(
             0,
-            f"A count under {integer(least)} is mostly noise: that is two standard errors of {source} "
-            f"({significant(error)} records). Add up cells, or wait for more steps, before you rely on it.",
+            f"A count under about {integer(least)} is mostly noise: that is two standard errors of {source} "
+            f"({significant(error)} records). What the model guesses comes on top, so that larger counts can be wrong "
+            "too. Sums over several cells are safer than single ones.",
         )
         made = _thin_marginals(run, least)
     else:

@@ -184,7 +184,9 @@ def _column(run: Run, column: int, shares: NDArray[np.float64], charts: Charts) 
         weights = np.nansum(shares, axis=0) * 1e6
         codes = top_codes(weights.astype(np.int64), min(_VALUES, MOST_LINES))
         codes = [code for code in codes if weights[code] > 0]
-    lines = [Line(labels[code], shares[:, code], style=i + 1) for i, code in enumerate(codes)]
+    # Of two values only one is drawn, and it may be called "true", which means something else on these pages.
+    name = f"{run.schema.names[column]} = " if size == 2 else ""
+    lines = [Line(f"{name}{labels[code]}", shares[:, code], style=i + 1) for i, code in enumerate(codes)]
     rest = size - len(codes)
     note = None if size <= len(codes) + 1 else f"{rest} other values are not drawn."
     return charts.lines(

@@ -69,7 +69,7 @@
     const options = {
       width: width(figure),
       height: plot.clientHeight,
-      padding: [10, dated ? 32 : 12, 0, 0],
+      padding: [10, dated ? 32 : 18, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: {
@@ -156,7 +156,8 @@
     const top = Math.max(1, ...cells.flat().map(Math.abs));
     const table = make("table");
     table.className = "heat";
-    make("caption", mode === "d" ? "released less true, percentage points of all rows" : "percent of all rows", table);
+    const what = { v: "synthetic: percent of all rows", t: "true: percent of all rows", d: "synthetic less true: percentage points of all rows" };
+    make("caption", what[mode], table);
     const headings = make("thead", undefined, table);
     const over = make("tr", undefined, headings);
     make("td", undefined, over);
