@@ -1,0 +1,193 @@
+"""Empirical audits of counters and selections: near the truth, never above it, and blind to no control.
+
+Each bound of an honest mechanism passes its claim with probability 5e-8 at most (``CONFIDENCE``); about ten are looked
+at, so the false-alarm rate of this module is below 1e-6. Words are fixed, so it either fails always or never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, norm
+
+from dpstream.counters import SimpleCounter, TreeCounter
+from dpstream.counters.intervals import CalibratedIntervalCounter
+from dpstream.errors import DataError
+from dpstream.evaluate.audits import controls
+from dpstream.evaluate.audits.counters import (
+    CONFIDENCE,
+    audit_counter,
+    border_steps,
+    divergence_rate,
+    rho_lower_bound,
+)
+from dpstream.evaluate.audits.selection import (
+    AGAINST,
+    TOGETHER,
+    Questions,
+    audit_outcomes,
+    audit_selector,
+    audit_threshold,
+)
+from dpstream.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
+from dpstream.tabular.selection import Selector
+
+ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
+
+
+@given(st.integers(1, 200))
+def test_the_changed_steps_cover_borders(ticks):
+    steps = border_steps(ticks)
+    assert steps == sorted(set(steps))
+    assert steps[0] == 1
+    assert steps[-1] == ticks
+    assert all(1 <= step <= ticks for step in steps)
+    assert all(2**i in steps for i in range(8) if 2**i <= ticks)
+    # Last and first ticks of the partitions of the unbounded block counter.
+    assert all(step in steps for step in (4, 5, 13, 14, 29, 30) if step <= ticks)
+
+
+@pytest.mark.parametrize(
+    ("counter", "least"),
+    [
+        (SimpleCounter().calibrate(ONE, Event()), 0.8),
+        (TreeCounter(4).calibrate(ONE, Event()), 0.7),
+        (TreeCounter(2).calibrate(ONE, Event("replace")), 0.5),
+        (TreeCounter(2).calibrate(HALF, Event()), 0.2),
+    ],
+    ids=["simple", "tree", "replace", "zCDP"],
+)
+def test_honest_counters_hold_and_much_of_their_loss_is_seen(counter, least):
+    found = audit_counter(counter, 4 if counter.horizon != 2 else 2, 40_000, Randomness.seeded(1), "x")
+    assert found.passed
+    assert least < found.found <= found.claimed
+    assert (found.confidence, found.runs) == (CONFIDENCE, 40_000)
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        controls.broken_quiet_counter(SimpleCounter().calibrate(ONE, Event())),
+        controls.broken_quiet_counter(TreeCounter(4).calibrate(ONE, Event())),
+        controls.broken_quiet_counter(TreeCounter(4).calibrate(HALF, Event())),
+        controls.BrokenShortTree(4).calibrate(ONE, Event()),
+    ],
+    ids=["simple", "tree", "zCDP", "short tree"],
+)
+def test_broken_counters_are_caught(counter):
+    found = audit_counter(counter, 4, 60_000, Randomness.seeded(2), "x", control=True)
+    assert found.passed
+    assert found.found > found.claimed
+
+
+@dataclass(frozen=True)
+class _OnceQuiet(SimpleCounter):
+    """Half of the noise at one tick only."""
+
+    at: int = 5
+
+    def calibrate(self, budget, unit):
+        return _OnceQuietCalibrated(self, budget, unit)
+
+
+class _OnceQuietCalibrated(CalibratedIntervalCounter):
+    def step(self, state, increment, randomness):
+        quiet = int(state["t"][0]) + 1 == self.recipe.at
+        twin = CalibratedIntervalCounter(SimpleCounter(), self.budget.scaled(2 if quiet else 1), self.unit)
+        return twin.step(state, increment, randomness)
+
+
+def test_a_slip_at_one_tick_is_seen_by_the_sweep_only():
+    counter = _OnceQuiet().calibrate(ONE, Event())
+    assert 5 in border_steps(8)
+    swept = audit_counter(counter, 8, 25_000, Randomness.seeded(3), "x", control=True)
+    assert swept.passed
+    assert "at tick 5" in swept.detail
+    first = audit_counter(counter, 8, 25_000, Randomness.seeded(3), "x", steps=[1])
+    assert first.passed
+
+
+def test_a_counter_that_lets_the_input_through():
+    class Plain(CalibratedIntervalCounter):
+        def step(self, state, increment, randomness):
+            super().step(state, increment, randomness)
+            return increment.copy()
+
+    leak = audit_counter(
+        Plain(SimpleCounter(), ONE, Event()), 2, 5_000, Randomness.seeded(4), "x", control=True
+    )
+    assert leak.passed
+    assert leak.found > 4
+
+
+def test_bounds_on_rho_are_right_as_often_as_they_say():
+    """Two-point and Gaussian laws whose rho is known; wrong bounds against a binomial quantile at 1e-6."""
+    generator = np.random.default_rng(6)
+    truth = divergence_rate(np.array([0.6, 0.4]), np.array([0.4, 0.6]))
+    wrong = 0
+    for _ in range(120):
+        a, b = generator.random(400) < 0.6, generator.random(400) < 0.4
+        wrong += rho_lower_bound(a.astype(float), b.astype(float), confidence=0.8) > truth
+    assert wrong <= binom.ppf(1 - 1e-6, 120, 0.2)
+    # N(1, 1) against N(0, 1) has rho 1/2; many runs see half of it, and 2/3 of the noise shows.
+    a, b = norm.rvs(loc=1, size=(2, 40_000), random_state=generator) - [[0], [1]]
+    assert 0.2 < rho_lower_bound(a, b, confidence=CONFIDENCE) <= 0.5
+    assert rho_lower_bound(1.5 * a, 1.5 * b, confidence=CONFIDENCE) <= 0.5  # scaling tells nothing
+    quieter = norm.rvs(size=40_000, random_state=generator) * 2 / 3 + 1
+    assert rho_lower_bound(quieter, quieter - 1, confidence=CONFIDENCE) > 0.5
+    assert rho_lower_bound(b, b, confidence=CONFIDENCE) == 0.0
+    with pytest.raises(DataError, match="too few"):
+        rho_lower_bound(a[:3], b, confidence=0.9)
+
+
+@pytest.mark.parametrize("budget", [ONE, HALF], ids=["pure", "zCDP"])
+def test_selectors_hold_and_quiet_ones_are_caught(budget):
+    honest = audit_selector(
+        Selector(budget), budget, 5_000, Randomness.seeded(5), "x", sensitivity=Fraction(2, 3)
+    )
+    assert honest.passed
+    assert honest.found > 0.5 * honest.claimed
+    quiet = controls.broken_quiet_selector(Selector(budget))
+    caught = audit_selector(quiet, budget, 9_000, Randomness.seeded(5), "x", control=True)
+    assert caught.passed
+    assert caught.claimed == honest.claimed
+
+
+def test_above_threshold_holds_and_broken_ones_are_caught():
+    two, share = Fraction(2), Fraction(1, 4)
+    honest = audit_threshold(AboveThreshold(two, 1, share), (AGAINST,), 12_000, Randomness.seeded(7), "x")
+    assert honest.passed
+    assert honest.found > 1
+    broken = (
+        (controls.BrokenQuietThreshold(two, 1, share), AGAINST, 25_000),
+        (controls.BrokenFreshThreshold(two, 1, monotone=True), TOGETHER, 15_000),
+    )
+    for test, questions, runs in broken:
+        caught = audit_threshold(test, (questions,), runs, Randomness.seeded(8), "x", control=True)
+        assert caught.passed
+        assert caught.found > 2
+
+
+def test_the_error_is_shared_out_among_pairs():
+    """The same runs prove less when more pairs could have been chosen."""
+    generator = np.random.default_rng(9)
+
+    def outcomes(values):
+        return (generator.random(4_000) < values[0] / 10).astype(np.int64)
+
+    one = audit_outcomes(outcomes, [((2,), (8,), "a")], ONE, "x")
+    generator = np.random.default_rng(9)
+    many = audit_outcomes(outcomes, [((2,), (8,), "a")] + [((5,), (5,), "b")] * 4, ONE, "x")
+    assert 0.5 < many.found < one.found
+    assert many.detail == "most with a"
+
+
+def test_questions_are_told_shortly():
+    test = AboveThreshold(Fraction(2), 1)
+    found = audit_threshold(test, (Questions((0, 0, 1), (1, 1, 0), 1),), 200, Randomness.seeded(1), "x")
+    assert "numbers 2 x 0, 1 against numbers 2 x 1, 0" in found.detail

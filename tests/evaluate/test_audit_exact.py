@@ -1,0 +1,203 @@
+"""Exact audits: known losses are found to the last digit, honest mechanisms hold, planted bugs do not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.counters import (
+    COUNTER_NAMES,
+    CalibratedCounter,
+    HybridCounter,
+    SimpleCounter,
+    TreeCounter,
+    counter_by_name,
+)
+from dpstream.errors import ConfigError
+from dpstream.evaluate.audits import Finding, controls
+from dpstream.evaluate.audits.counters import divergence_rate
+from dpstream.evaluate.audits.exact import (
+    _plans,
+    _ThresholdReader,
+    exact_counter,
+    exact_selector,
+    exact_threshold,
+    exact_transcripts,
+)
+from dpstream.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
+from dpstream.tabular.selection import Selector
+
+ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
+SOURCE = Path(controls.__file__).parents[2]
+
+
+def finding(found, *, claimed=1.0, control=False):
+    return Finding("x", "exact", claimed, found, None, None, control, "", 0.0)
+
+
+def test_a_finding_is_caught_only_above_its_claim():
+    assert not finding(1.0).caught
+    assert not finding(1.0 + 1e-10).caught  # float arithmetic of the audit itself
+    assert finding(1.0 + 1e-8).caught
+    assert finding(math.inf).caught
+    assert finding(math.nan).caught  # what cannot be computed is no proof of anything
+    assert finding(1.5, control=True).passed
+    assert not finding(0.9, control=True).passed
+    facts = finding(math.inf, control=True).as_json()
+    assert json.loads(json.dumps(facts, allow_nan=False))["found"] == "infinite"
+    assert facts["passed"] is True
+
+
+@pytest.mark.parametrize("budget", [ONE, HALF], ids=["pure", "zCDP"])
+@pytest.mark.parametrize("unit", [Event(), Event("replace")], ids=lambda u: u.relation)
+def test_counters_and_their_controls(budget, unit):
+    claim = float(budget.amount)
+    honest = [counter_by_name(name, horizon=8).calibrate(budget, unit) for name in COUNTER_NAMES]
+    proof = exact_counter([(counter, 8) for counter in honest], "all")
+    assert proof.passed
+    assert proof.found == pytest.approx(claim)  # and nothing is wasted
+    assert proof.unit == ("epsilon" if budget is ONE else "rho")
+    for recipe in (SimpleCounter(), TreeCounter(8), HybridCounter()):
+        quiet = controls.broken_quiet_counter(recipe.calibrate(budget, unit))
+        caught = exact_counter([(quiet, 8)], "quiet", control=True)
+        assert caught.found == pytest.approx(claim * (1.5 if budget is ONE else 2.25))
+        assert caught.claimed == claim
+        assert caught.passed
+    short = exact_counter([(controls.BrokenShortTree(8).calibrate(budget, unit), 8)], "short", control=True)
+    assert short.found == pytest.approx(claim * 4 / 3)
+    assert short.passed
+
+
+def test_only_interval_counters_have_noise_to_take_away():
+    class Other(CalibratedCounter):
+        horizon = None
+        name = "other"
+        describe = init = step = variance = materialize = check_state = None
+
+    with pytest.raises(ConfigError, match="intervals"):
+        controls.broken_quiet_counter(Other())
+
+
+@pytest.mark.parametrize("sensitivity", [1, Fraction(2, 3)])
+def test_selectors_reach_their_claim_and_no_more(sensitivity):
+    for budget in (PureDP.of("0.25"), PureDP.of(3)):
+        found = exact_selector(Selector(budget), budget, "x", sensitivity=sensitivity)
+        assert found.passed
+        assert found.found == pytest.approx(float(budget.epsilon))
+        quiet = controls.broken_quiet_selector(Selector(budget))
+        caught = exact_selector(quiet, budget, "x", sensitivity=sensitivity, control=True)
+        assert caught.passed
+        assert caught.found == pytest.approx(1.5 * float(budget.epsilon))
+    small = ZCDP.of("0.01")
+    found = exact_selector(Selector(small), small, "x")
+    assert found.passed
+    assert found.found > 0.0098  # the bound of the range is all but reached where epsilon is small
+    quiet = controls.broken_quiet_selector(Selector(small))
+    assert exact_selector(quiet, small, "x", control=True).found > 0.02
+
+
+def test_divergences_of_two_points():
+    """Against the formula, at an order by hand: the supremum is at least that, and zCDP's own law stays below."""
+    p, q = np.array([0.7, 0.3]), np.array([0.4, 0.6])
+    at_two = math.log(0.49 / 0.4 + 0.09 / 0.6) / 2
+    assert divergence_rate(p, q) >= at_two - 1e-3
+    assert divergence_rate(p, p) == pytest.approx(0.0, abs=1e-12)
+    # Randomised response with log-odds +-1/2 is 1/2-DP, and pure epsilon-DP has rho epsilon^2 / 2 at most.
+    odds = 1 / (1 + math.exp(-0.5))
+    assert divergence_rate(np.array([odds, 1 - odds]), np.array([1 - odds, odds])) <= 0.125
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from([Fraction(1, 2), Fraction(1), Fraction(5)]),
+    st.sampled_from([Fraction(1, 2), Fraction(1, 5)]),
+    st.booleans(),
+    st.lists(st.integers(-3, 9), min_size=1, max_size=4),
+)
+def test_the_code_of_above_threshold_follows_its_formula(epsilon, share, monotone, values):
+    """Two ways to the same law: the running code on all its noise, and the closed form."""
+    test = AboveThreshold(epsilon, 1, share, monotone)
+    reader = _ThresholdReader(test, 30)
+    expected = test.halting_probabilities(values, reader.THRESHOLD)
+    assert reader.law(tuple(values)) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+def test_the_broken_thresholds_do_what_their_names_say():
+    fresh = controls.BrokenFreshThreshold(Fraction(4), 1)
+    reader = _ThresholdReader(fresh, 12)
+    # With fresh noise the questions are independent: the law of many is made of the law of one.
+    one, two = reader.law((2,)), reader.law((5,))
+    together = reader.law((2, 5))
+    assert together == pytest.approx([one[0], one[1] * two[0], one[1] * two[1]], rel=1e-6)
+    # With kept noise they are not: a "no" says that the threshold is high.
+    kept = _ThresholdReader(AboveThreshold(Fraction(4), 1), 12)
+    assert kept.law((2, 5))[1] < kept.law((2,))[1] * kept.law((5,))[0] - 1e-3
+    quiet = controls.BrokenQuietThreshold(Fraction(1), 1)
+    assert quiet.threshold_noise.scale == Fraction(4, 3)
+    assert quiet.question_noise.scale == Fraction(8, 3)
+
+
+def test_above_threshold_and_its_controls():
+    for share, monotone in itertools.product((Fraction(1, 2), Fraction(1, 4)), (False, True)):
+        held = exact_threshold(AboveThreshold(Fraction(4), 1, share, monotone), "x")
+        assert held.passed
+        assert held.found > 3.5
+    quiet = controls.BrokenQuietThreshold(Fraction(2), 1, Fraction(1, 4))
+    assert exact_threshold(quiet, "x", control=True).passed
+    fresh = controls.BrokenFreshThreshold(Fraction(4), 1)
+    assert exact_threshold(fresh, "x", deviations=9, control=True).passed
+
+
+def test_a_precondition_that_does_not_hold_is_found():
+    """``monotone`` promises that questions move the same way; against other moves it claims too much."""
+
+    class Anyway(AboveThreshold):
+        """Takes the noise of the monotone case and promises the general one."""
+
+        @property
+        def question_noise(self):
+            return replace(super().question_noise, scale=super().question_noise.scale / 2)
+
+    assert exact_threshold(Anyway(Fraction(1), 1), "x").caught
+
+
+def test_transcripts_reach_the_claim_and_catch_missing_noise():
+    *_, (name, tree) = _plans()
+    (whole,) = exact_transcripts(tree, 6, Randomness.seeded(3), name)
+    assert whole.passed
+    assert whole.found == pytest.approx(1.0)  # leaning noise spends everything, in every level of the tree
+    _, plan = next(_plans())
+    total, share = exact_transcripts(plan, 6, Randomness.seeded(3), "x")
+    assert total.passed
+    assert share.passed
+    assert (total.claimed, share.claimed) == (1.0, 0.5)
+    assert share.found == pytest.approx(0.5)
+    quiet = replace(plan, counter=controls.broken_quiet_counter(plan.counter))
+    *_, caught = exact_transcripts(quiet, 6, Randomness.seeded(3), "x")
+    assert caught.found == pytest.approx(0.75)
+    assert caught.caught
+
+
+def test_controls_cannot_be_reached_from_a_configuration():
+    users = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if re.search(
+            r"audits(\.| import )(controls|leaky)\b|\bbroken_quiet|\bBroken[A-Z]", path.read_text("utf-8")
+        )
+    }
+    assert users
+    assert all(user.startswith("evaluate/audits/") for user in users)
+    for name in ("short-tree", "broken", "quiet", "BrokenShortTree"):
+        with pytest.raises(ConfigError, match="unknown counter"):
+            counter_by_name(name, horizon=8)
