@@ -93,7 +93,7 @@ def audit_streams(length: AuditLength, randomness: Randomness, progress: Progres
     """
     factor = 1 if length == "short" else LONG
     for subject in (*stream_subjects(), *stream_controls()):
-        progress(subject.name)
+        progress(f"control: {subject.name}" if subject.control else subject.name)
         yield from audit_stream(subject, subject.runs * factor, randomness)
     progress("published files")
     yield from audit_published()
