@@ -65,7 +65,8 @@ def write_report(
         StoreDamagedError: files that differ from their published hashes.
         StepError, DataError: private data that do not belong to the run.
 
-    Cost: 0.3 s for 100 steps of 8 columns; it reads each drawn table once (twice with the private data).
+    Cost: reads each drawn table once (twice with the private data, and these once). CPU time: 0.4 s for 104 steps
+    of 8 columns (1.6 s with the private data), 4 s for 1,000 steps of 22 columns (15 s).
     """
     place = _place(Path(out), force)
     found = collect(run, most=most_steps)
