@@ -103,7 +103,8 @@ class AuditReport:
         lines = [
             f"**What was asked.** dpstream promises a number, epsilon (or rho): the most that everything it publishes "
             f"may tell about one record. This audit attacks {what} on invented data and measures how much they "
-            f"really tell. It reads no private data, and this page may be published.",
+            "really tell. It reads no private data, and this page may be published. (With epsilon 1, whether one "
+            "record was there or not makes no outcome more than 2.72 times likelier.)",
             "",
         ]
         if self.exceeding:
@@ -137,6 +138,12 @@ class AuditReport:
             "where it must. A lower bound well below the claim is no fault: it says how much this attack can see.",
             "",
         ]
+        if any("transcripts" in f.subject for f in self.findings):
+            lines += [
+                "Transcripts are whole outputs of tiny streams. The loss of each is exact; the table gives the largest "
+                "of those that were tried, so a loss above the claim would be certain, and one below it is no proof.",
+                "",
+            ]
         if any(f.kind == "empirical" for f in self.findings):
             lines += [
                 "Bounds from runs: the attack is chosen on one part of the runs and judged on the others, by exact "
