@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpstream.counters import CalibratedCounter, SimpleCounter
 from dpstream.errors import ConfigError
+from dpstream.evaluate.audits.controls import broken_quiet_counter, broken_quiet_selector
 from dpstream.evaluate.audits.counters import audit_counter
 from dpstream.evaluate.audits.exact import exact_counter, exact_selector
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
@@ -46,7 +47,8 @@ def configured_audits(config: Config) -> dict[str, Audit]:
     """Audits of the parts of one plan, by the names of the general audits ("exact", "counters", "selection").
 
     Everything is taken from the plan: the counter with its noise, the selector's budget, the scores' sensitivity.
-    No data are read; the scores and streams are invented.
+    No data are read; the scores and streams are invented. Exact audits carry controls; runs do not, because few
+    runs cannot tell small epsilons apart.
 
     Errors:
         ConfigError: a mechanism whose parts are not known here.
@@ -82,6 +84,7 @@ def configured_audits(config: Config) -> dict[str, Audit]:
             seconds=time.perf_counter() - began,
             unit=proof.unit,
         )
+        yield from _controls(parts, ticks)
 
     def counters(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
         progress("the configured counter, many runs")
@@ -106,6 +109,20 @@ def configured_audits(config: Config) -> dict[str, Audit]:
         )
 
     return {"exact": exact, "counters": counters, "selection": selection}
+
+
+def _controls(parts: _Parts, ticks: int) -> Iterator[Finding]:
+    """The same counter and selector with 2/3 of their noise: the exact audits must see that at this budget too."""
+    quiet = broken_quiet_counter(parts.counter)
+    yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
+    if parts.select is not None:
+        yield exact_selector(
+            broken_quiet_selector(Selector(parts.select.budget)),
+            parts.select.budget,
+            "configured selector with 2/3 of its noise",
+            sensitivity=parts.sensitivity,
+            control=True,
+        )
 
 
 def _ticks(counter: CalibratedCounter, most: int) -> int:
