@@ -3,9 +3,6 @@
 Evaluation only: the test records are private. Needs scikit-learn.
 """
 
-# scikit-learn and its threadpoolctl carry no types.
-# mypy: disable-error-code="import-untyped"
-
 from __future__ import annotations
 
 import warnings
