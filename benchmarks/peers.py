@@ -70,15 +70,17 @@ class _Fit:
         return np.asarray(self.model.project(self.names(clique)).datavector(), dtype=np.float64)
 
     def answers(self, cliques: Sequence[Clique]) -> Counts:
-        """Many at once: one elimination for each would be compiled for each."""
-        from mbi.marginal_oracles import calculate_many_marginals
-
-        model, names = self.model, [self.names(c) for c in cliques]
-        found = calculate_many_marginals(model.potentials, names, float(model.total))
-        return {
-            clique: np.asarray(found[name].transpose(name).datavector(), dtype=np.float64)
-            for clique, name in zip(cliques, names, strict=True)
-        }
+        """Many at once, from mbi's potentials: mbi's own elimination compiles each of them, a second apiece."""
+        place = {name: i for i, name in enumerate(self.domain.names)}
+        operands: list[Any] = []
+        for factor in self.model.potentials.tables.values():
+            values = np.asarray(factor.values, dtype=np.float64)
+            operands += [np.exp(values - values.max()), [place[name] for name in factor.domain.attributes]]
+        found = {}
+        for clique in cliques:
+            values = np.einsum(*operands, list(clique), optimize="greedy").ravel()
+            found[clique] = values * (float(self.model.total) / values.sum())
+        return found
 
     def size(self, cliques: Sequence[Clique]) -> float:
         """Megabytes of the junction tree of some cliques."""
