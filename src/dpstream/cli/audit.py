@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 @click.command("audit", short_help="Test the privacy claims; broken mechanisms must be caught.")
 @click.argument("config", required=False, type=click.Path())
-@click.option("--long", "is_long", is_flag=True, help="More runs and longer streams (about an hour).")
+@click.option("--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer.")
 @click.option(
     "--only", metavar="LIST", help="Some of exact, counters, selection, streams (with CONFIG: not streams)."
 )
@@ -100,7 +100,7 @@ def _print_end(report: AuditReport) -> None:
     )
     if report.false_alarm > 0:
         click.echo(
-            f"Chance alone accuses a real mechanism with probability {report.false_alarm:.1g} at most."
+            f"Chance alone accuses a real mechanism with probability {report.false_alarm:.2g} at most."
         )
 
 

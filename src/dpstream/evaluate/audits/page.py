@@ -148,7 +148,7 @@ class AuditReport:
             lines += [
                 "Bounds from runs: the attack is chosen on one part of the runs and judged on the others, by exact "
                 "binomial limits (Clopper and Pearson). The confidence stands in each row; chance alone accuses any "
-                f"honest mechanism of this whole page with probability {self.false_alarm:.1g} at most.",
+                f"honest mechanism of this whole page with probability {self.false_alarm:.2g} at most.",
                 "",
             ]
         return [
@@ -173,12 +173,13 @@ def _table(findings: Sequence[Finding]) -> list[str]:
         "| " + " | ".join(heads) + " |",
         "|---|---:|---:|---|" + ("---:|---|" if empirical else "") + "---|",
     ]
-    for f in findings:
+    # By subject: findings come in whatever order two processes make them.
+    for f in sorted(findings, key=lambda finding: finding.subject.lower()):
         unit = "" if f.unit == "epsilon" else " rho"
         cells = [f.subject, f"{amount(f.claimed)}{unit}", f"{amount(f.found)}{unit}", verdict(f)]
         if empirical:
             runs = "" if f.runs is None else f"{f.runs:,}"
-            cells += [runs, "exact" if f.confidence is None else f"1 - {1 - f.confidence:.1g}"]
+            cells += [runs, "exact" if f.confidence is None else f"1 - {1 - f.confidence:.2g}"]
         cells.append(f.detail)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
