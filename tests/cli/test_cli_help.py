@@ -22,7 +22,10 @@ from dpstream.cli.reference import reference
 from dpstream.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
-VERBS = ("init", "simulate", "check", "plan", "run", "status", "sample")
+VERBS = (
+    "init", "simulate", "check", "plan", "run", "status", "sample",
+    "evaluate", "report", "reproduce", "compare", "audit",
+)  # fmt: skip
 
 
 def test_the_reference_page_is_the_help() -> None:
