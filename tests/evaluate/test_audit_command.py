@@ -62,13 +62,13 @@ def test_all_as_it_must_be(audits, tmp_path):
     assert "caught" in lines[3]
     assert "infinite" in lines[3]
     assert "2 audits of real mechanisms: 0 lose more than they claim. 1 controls: 0 missed." in result.stdout
-    assert "1e-07" in result.stdout
+    assert "probability 1e-7 at most" in result.stdout
     page = (tmp_path / "new" / "folder" / "audit.md").read_text(encoding="utf-8")
     assert "nothing lost more than it claims** in 2 audits" in page
     assert "every one was caught" in page
     assert "reads no private data" in page
     assert "everywhere \\| here" in page
-    assert "1 - 1e-07" in page
+    assert "1 - 1e-7" in page
     facts = json.loads((tmp_path / "new" / "folder" / "audit.json").read_text(encoding="utf-8"))
     assert facts["passed"] is True
     assert facts["command"].startswith("dpstream audit --out")

@@ -91,6 +91,8 @@ def _line(finding: Finding) -> str:
 
 
 def _print_end(report: AuditReport) -> None:
+    from dpstream.evaluate.audits.page import rounded_up
+
     honest = [f for f in report.findings if not f.control]
     controls = len(report.findings) - len(honest)
     click.echo("")
@@ -100,7 +102,7 @@ def _print_end(report: AuditReport) -> None:
     )
     if report.false_alarm > 0:
         click.echo(
-            f"Chance alone accuses a real mechanism with probability {report.false_alarm:.2g} at most."
+            f"Chance alone accuses a real mechanism with probability {rounded_up(report.false_alarm)} at most."
         )
 
 

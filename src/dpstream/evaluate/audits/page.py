@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ class AuditReport:
             lines += [
                 "Bounds from runs: the attack is chosen on one part of the runs and judged on the others, by exact "
                 "binomial limits (Clopper and Pearson). The confidence stands in each row; chance alone accuses any "
-                f"honest mechanism of this whole page with probability {self.false_alarm:.2g} at most.",
+                f"honest mechanism of this whole page with probability {rounded_up(self.false_alarm)} at most.",
                 "",
             ]
         return [
@@ -179,7 +180,7 @@ def _table(findings: Sequence[Finding]) -> list[str]:
         cells = [f.subject, f"{amount(f.claimed)}{unit}", f"{amount(f.found)}{unit}", verdict(f)]
         if empirical:
             runs = "" if f.runs is None else f"{f.runs:,}"
-            cells += [runs, "exact" if f.confidence is None else f"1 - {1 - f.confidence:.2g}"]
+            cells += [runs, "exact" if f.confidence is None else f"1 - {_error(f.confidence)}"]
         cells.append(f.detail)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
@@ -199,6 +200,21 @@ def verdict(finding: Finding) -> str:
 def amount(value: float) -> str:
     """Four digits; what is infinite in words."""
     return "infinite" if math.isinf(value) else f"{value:.4g}"
+
+
+def _error(confidence: float) -> str:
+    """One minus the confidence; the digits that the subtraction of floats leaves behind are cut off first."""
+    return rounded_up(float(f"{1 - confidence:.6g}"))
+
+
+def rounded_up(value: float) -> str:
+    """Two digits, never less than the value: for bounds on probabilities.
+
+    >>> rounded_up(1.11e-6), rounded_up(0.0)
+    ('1.2e-6', '0')
+    """
+    short = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    return f"{short.normalize():e}" if short else "0"
 
 
 def _count(number: int, one: str, many: str) -> str:
