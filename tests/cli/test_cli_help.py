@@ -38,7 +38,7 @@ def test_the_reference_page_is_the_help() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_help_has_an_example_that_parses(verb: str) -> None:
     text = CliRunner().invoke(main, [verb, "--help"]).stdout
-    example = re.search(r"Example:\n\s+dpstream (.*)\n", text)
+    example = re.search(r"Examples?:\n\s+dpstream (.*)\n", text)
     assert example is not None
     command = main.get_command(click.Context(main), verb)
     assert command is not None
