@@ -163,6 +163,14 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "source",
+        "op_values",
+        'words such as {insert = ["c", "after"], delete = ["d", "before"]}',
+        "insert and update-after; delete and update-before",
+        "an update is two rows, the old one as a delete and the new one as an insert",
+        "The words of `op_column`. A word for updates that comes without the old row cannot be used.",
+    ),
+    Key(
+        "source",
         "late",
         "error, next-step, drop-and-count-nothing",
         "error",

@@ -332,7 +332,9 @@ class FileSource:
 
     def _deletes(self, block: Any, column: str, name: str, before: int) -> NDArray[np.bool_]:
         shown = before if self._reveal else None
-        return delete_flags(block.column(column), name=column, where=name, before=shown)
+        return delete_flags(
+            block.column(column), name=column, where=name, before=shown, words=self.options.op_values
+        )
 
     def _split(self, block: Any, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
         """A block's records in the order of the first file's columns, and which of them are deletes."""

@@ -9,12 +9,13 @@ from typing import Any, Literal, Self
 
 from dpstream.errors import ConfigError
 from dpstream.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
+from dpstream.sources.operations import Operations
 
 __all__ = ["Late", "SourceOptions"]
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 _LATE = ("error", "next-step", "drop-and-count-nothing")
-_KEYS = ("path", "time_column", "every", "rows", "start", "end", "op_column", "late")
+_KEYS = ("path", "time_column", "every", "rows", "start", "end", "op_column", "op_values", "late")
 _WHERE = "[source]"
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
@@ -47,7 +48,8 @@ class SourceOptions:
         start: public first day of the calendar, or number of the first step.
         end: public last day or step; ``"today"``: every period that is over by the clock; ``"data"``: the
             step of the newest record, which the owner thereby declares public.
-        op_column: column with ``insert`` or ``delete``; without it every record is an insert.
+        op_column: column that says what a record does; without it every record is an insert.
+        op_values: the words of that column; a table of words in ``parse``.
         late: what happens to a record of a step that is already released.
 
     Errors:
@@ -61,6 +63,7 @@ class SourceOptions:
     start: datetime.date | int | None = None
     end: datetime.date | int | str | None = None
     op_column: str | None = None
+    op_values: Operations = Operations()
     late: Late = "error"
 
     def __post_init__(self) -> None:
@@ -74,6 +77,10 @@ class SourceOptions:
             raise ConfigError(
                 "op_column and time_column are the same column", where=_WHERE, allowed="two columns"
             )
+        if not isinstance(self.op_values, Operations):
+            object.__setattr__(self, "op_values", Operations.parse(self.op_values))
+        if self.op_column is None and self.op_values != Operations():
+            raise ConfigError("op_values has no meaning without op_column", where=_WHERE, allowed="op_column")
         if self.late not in _LATE:
             raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
         if self.rows is not None or self.every == "files":
@@ -237,7 +244,11 @@ class SourceOptions:
         """
         start = self.start.isoformat() if isinstance(self.start, datetime.date) else self.start
         end = self.end if self.end in (None, "data") else "public"
+        # A key that older states do not have is there only where it says something.
+        own = self.op_values.pinned()
+        words = {} if own == Operations().pinned() else {"op_values": own}
         return {
+            **words,
             "time_column": self.time_column,
             "every": self.every,
             "rows": self.rows,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError
+from dpstream.sources.operations import UPDATE_ADVICE, Operations
 
 __all__ = ["delete_flags", "times_of"]
 
@@ -94,16 +95,19 @@ def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowe
     return pa.array(days.astype("datetime64[D]"))
 
 
-def delete_flags(column: Any, *, name: str, where: str, before: int | None) -> NDArray[np.bool_]:
-    """True where the operation is ``delete``.
+def delete_flags(
+    column: Any, *, name: str, where: str, before: int | None, words: Operations | None = None
+) -> NDArray[np.bool_]:
+    """True where the operation says that a row leaves.
 
     Errors:
-        DataError: anything but ``insert`` and ``delete``; ``update`` with the way to write it.
+        DataError: a word that is not declared; ``update`` with the way to write it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    allowed = "insert, delete"
+    words = words or Operations()
+    allowed = ", ".join((*words.insert, *words.delete))
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -118,10 +122,10 @@ def delete_flags(column: Any, *, name: str, where: str, before: int | None) -> N
         "an update does not say what the old row was",
         where,
         before,
-        "two records instead: delete with the old values, then insert with the new ones",
+        UPDATE_ADVICE,
     )
-    deletes = pc.equal(values, "delete")
-    known = pc.or_(deletes, pc.equal(values, "insert"))
+    deletes = pc.is_in(values, pa.array(words.delete, values.type))
+    known = pc.or_(deletes, pc.is_in(values, pa.array(words.insert, values.type)))
     _refuse(pc.invert(known), "unknown operation", where, before, allowed)
     flags: NDArray[np.bool_] = deletes.to_numpy(zero_copy_only=False)
     return flags
