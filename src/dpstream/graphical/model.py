@@ -153,6 +153,25 @@ class Model:
             raise InputError(f"{rows} rows", where="sample", allowed="0 to 2147483647")
         return self._shape.sample(rows, seed)
 
+    def log_density(self, codes: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Logarithm (base e) of the probability of each record, shape (rows,); -inf where it is zero.
+
+        Args:
+            codes: records, shape (rows, attributes).
+
+        Errors:
+            InputError: codes of another shape or outside the domain.
+
+        Cost: one look-up per record and tree clique.
+        """
+        given = np.asarray(codes)
+        sizes = np.array(self.domain.sizes)
+        if given.ndim != 2 or given.shape[1] != len(sizes) or given.dtype.kind not in "iu":
+            raise InputError("the codes do not fit the model", where="log_density")
+        if given.size and (given.min() < 0 or (given.max(axis=0) >= sizes).any()):
+            raise InputError("a code lies outside the domain", where="log_density")
+        return self._shape.log_density(given)
+
     def pack(self) -> Packed:
         """Arrays and JSON from which ``unpack`` gives an equal model (same results, bit for bit)."""
         meta: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,24 @@ class Shape:
         bounds = plan.inside_off.tolist()
         for k, begin, end in zip(plan.inside, bounds, bounds[1:], strict=False):
             out[k] = flat[begin:end]
+
+    def log_density(self, codes: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Logarithm of each record's probability, shape (rows,); -inf where it is zero."""
+        tables, _ = self.calibrated()
+        arrays, sizes = self.tree.arrays, self.tree.domain.sizes
+        total = np.zeros(len(codes))
+        with np.errstate(divide="ignore"):
+            for c, axes in enumerate(self.tree.nodes):
+                # A record's value in the residual, given its value in the separator: p(x) is the product.
+                table = tables[arrays.cell_off[c] : arrays.cell_off[c + 1]]
+                table = table.reshape(int(arrays.sep[c]), int(arrays.res[c]))
+                cell = np.zeros(len(codes), dtype=np.int64)
+                for axis in axes:
+                    cell = cell * sizes[axis] + codes[:, axis]
+                log_rows = np.log(table.sum(axis=1))
+                share = np.log(table) - np.where(np.isfinite(log_rows), log_rows, 0.0)[:, None]
+                total += share.reshape(-1)[cell]
+        return total
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Records, shape (rows, attributes), column-major."""

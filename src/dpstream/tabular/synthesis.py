@@ -96,6 +96,11 @@ class ModelSynthesis:
         values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
         return CellEstimate(values, self.errors.get(clique))
 
+    def log_density(self, codes: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Logarithm of the probability of each record under the mixture, shape (rows,)."""
+        parts = [model.log_density(codes) for model in self.models]
+        return parts[0] if len(parts) == 1 else np.logaddexp.reduce(parts, axis=0) - np.log(len(parts))
+
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Draw records: public post-processing, repeatable for one seed."""
         generator = np.random.default_rng(seed)
