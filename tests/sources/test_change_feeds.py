@@ -48,7 +48,7 @@ def test_an_update_is_a_delete_and_an_insert(tmp_path: Path) -> None:
 
 def test_a_word_that_does_not_say_what_the_old_row_was(tmp_path: Path) -> None:
     write(tmp_path, {"update-after": "update"})
-    with pytest.raises(DataError, match="an update does not say what the old row was.*update-before"):
+    with pytest.raises(DataError, match=r"an update does not say what the old row was.*update-before"):
         steps(tmp_path)
     for table, message in (
         ({"insert": ["c", "update"], "delete": "d"}, "the word 'update' does not say"),

@@ -15,8 +15,8 @@ _ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
 
 #: What to do about a word that says that a row changed and not what it was.
 UPDATE_ADVICE = (
-    "two records instead: delete (or update-before) with the old values, then insert (or update-after) with "
-    "the new ones"
+    "two records instead: delete with the old values, then insert with the new ones (in a change feed: "
+    "update-before, update-after)"
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from dpstream.errors import ConfigError
@@ -63,7 +63,7 @@ class SourceOptions:
     start: datetime.date | int | None = None
     end: datetime.date | int | str | None = None
     op_column: str | None = None
-    op_values: Operations = Operations()
+    op_values: Operations = field(default_factory=Operations)
     late: Late = "error"
 
     def __post_init__(self) -> None:
