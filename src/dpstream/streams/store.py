@@ -11,7 +11,7 @@ import hmac
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,6 +269,16 @@ class Store:
         with self._reading() as db:
             return [name for (name,) in db.execute("SELECT name FROM files WHERE step = ?", (step,))]
 
+    def file_names_from(self, step: int) -> dict[int, set[str]]:
+        """Names of the released files of this step and of later ones, by step."""
+        found: dict[int, set[str]] = {}
+        with self._reading() as db:
+            for number, name in db.execute(
+                "SELECT step, name FROM files WHERE step >= ?", (step,)
+            ).fetchall():
+                found.setdefault(number, set()).add(name)
+        return found
+
     def state(self) -> bytes:
         """The packed state after the last step."""
         with self._reading() as db:
@@ -374,6 +384,32 @@ class Store:
                 db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
             for step in expired:
                 db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
+
+    def move(self, steps: Sequence[int], publication: str) -> None:
+        """Put steps into another publication state."""
+        with self._transaction() as db:
+            for step in steps:
+                db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+
+    def withdraw(self, step: int, name: str, notice: bytes) -> None:
+        """Take a step's table back for good: its bytes go, and ``notice`` joins its files."""
+        with self._transaction() as db:
+            db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
+            row = (step, name, hashlib.sha256(notice).hexdigest(), notice)
+            db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+            db.execute("UPDATE steps SET publication = 'withdrawing' WHERE step = ?", (step,))
+
+    def stored_file(self, step: int, name: str) -> bytes | None:
+        """One file of a step, checked against its hash; None where there is none."""
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
+            ).fetchone()
+        if row is None:
+            return None
+        if row[1] is None or hashlib.sha256(row[1]).hexdigest() != row[0]:
+            raise self._damaged(f"the stored {name} of step {step} was changed")
+        return bytes(row[1])
 
     def write_head(self) -> None:
         """Note the last step beside the store: a second witness against a store that was rolled back."""
