@@ -43,6 +43,7 @@ class Verbs(click.Group):
             "reproduce",
             "compare",
             "audit",
+            "diff",
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -72,6 +73,8 @@ class Verbs(click.Group):
                 from dpstream.cli.report import command
             case "audit":
                 from dpstream.cli.audit import command
+            case "diff":
+                from dpstream.cli.diff import command
             case _:
                 return None
         return command
