@@ -147,8 +147,8 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
     good = catalogue.read_text()
     for changes, words in (
         ({"kept": False}, "dropped by the keep policy"),
-        ({"state": "withdrawn"}, "state 'withdrawn'"),
-        ({"state": "change"}, "not a full table"),
+        ({"state": "withdrawn", "reason": "wrong week"}, "was withdrawn: wrong week"),
+        ({"state": "change"}, "is a change, and step 0 before it is not published"),
     ):
         edit(catalogue, **changes)
         with pytest.raises(ConfigError, match=words):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dpstream.sinks.publisher import Publisher
-from dpstream.sinks.reader import read, read_catalogue, read_manifest
+from dpstream.sinks.reader import read, read_catalogue, read_changes, read_manifest
 
-__all__ = ["Publisher", "read", "read_catalogue", "read_manifest"]
+__all__ = ["Publisher", "read", "read_catalogue", "read_changes", "read_manifest"]

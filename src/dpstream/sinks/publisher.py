@@ -69,6 +69,10 @@ class Publisher:
         """A table as named files."""
         return {self.table_name: to_bytes(table, self._format)}
 
+    def render_changes(self, changes: Any) -> dict[str, bytes]:
+        """A table of changes as named files."""
+        return {f"changes.{self._format}": to_bytes(changes, self._format)}
+
     def published(self, stream_id: str) -> dict[int, str]:
         """SHA-256 of the manifest of every step that is here, by catalogue or by directory.
 
@@ -117,6 +121,17 @@ class Publisher:
         for name in names:
             durable.unlink(folder / name)
         durable.sync_directory(folder)
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Remove a step's table, keep its manifest, and put the notice beside it."""
+        folder = self._directory / step_name(step)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.expire(step, names)
+        for name, data in files.items():
+            path = folder / name
+            if not path.exists() or path.read_bytes() != data:
+                durable.replace_file(path, data, mode=0o644)
+        durable.sync_directory(self._directory)
 
     def write_public(self, name: str, data: bytes) -> None:
         """Write the catalogue or the codebook, if it is not there already."""

@@ -7,22 +7,27 @@ import json
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from dpstream.errors import ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.errors import ConfigError, DataError, StoreDamagedError, StoreFormatError
 from dpstream.sinks.publisher import CATALOGUE, CODEBOOK, MANIFEST, step_name
 from dpstream.sinks.tables import FORMATS, Format, from_bytes
+from dpstream.tables.changes import ID, OP, apply_changes, content_sha256
 
-__all__ = ["Frame", "read", "read_catalogue", "read_manifest"]
+__all__ = ["Frame", "read", "read_catalogue", "read_changes", "read_manifest"]
 
 Frame = Literal["arrow", "pandas", "polars"]
 
 
-def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arrow") -> Any:
+def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
     """The released table of a step.
+
+    A step that was published as changes is put together from the last full table before it and the changes
+    since; the result is compared with the hash in the step's manifest.
 
     Args:
         directory: the releases.
-        step: which one; the last full table by default.
+        step: which one; the last one that can be read by default.
         frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
+        ids: keep the column ``record_id`` of persistent records.
 
     Errors:
         ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
@@ -31,16 +36,54 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
     if frame not in ("arrow", "pandas", "polars"):
         raise ConfigError(f"unknown frame {frame!r}", where="read", allowed="arrow, pandas, polars")
     root = Path(directory)
-    number = _choose(read_catalogue(root), step, root)
-    manifest = read_manifest(root, number)
-    tables = [name for name in manifest["files"] if name.removeprefix("table.") in FORMATS]
-    if len(tables) != 1:
-        raise StoreDamagedError("the manifest names no table", where=str(root / step_name(number)))
-    path = root / step_name(number) / tables[0]
-    data = _verified(path, manifest["files"][tables[0]]["sha256"])
-    form = cast(Format, path.suffix.removeprefix("."))
-    table = from_bytes(data, form, _fields(root) if form == "csv" else ())
+    chain = _choose(read_catalogue(root), step, root)
+    manifest, table = _part(root, chain[0], "table")
+    for number in chain[1:]:
+        manifest, changes = _part(root, number, "changes")
+        try:
+            table = apply_changes(table, changes)
+        except DataError as error:
+            raise StoreDamagedError(error.what, where=str(root / step_name(number))) from None
+    digest = manifest.get("records", {}).get("content_sha256")
+    if digest is not None and content_sha256(table) != digest:
+        raise StoreDamagedError(
+            "the table differs from its published hash", where=str(root / step_name(chain[-1]))
+        )
+    if digest is not None and not ids:
+        table = table.drop_columns([ID])
     return _as_frame(table, frame)
+
+
+def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
+    """What changed from the step before to this one: ``op``, ``record_id`` and the columns.
+
+    Errors:
+        ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
+    """
+    root = Path(directory)
+    entry = {int(e["step"]): e for e in read_catalogue(root)["steps"]}.get(step)
+    if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
+        raise ConfigError(_gone(entry), where=str(root))
+    if not any(name.startswith("changes.") for name in read_manifest(root, step)["files"]):
+        raise ConfigError(
+            f"step {step} has no changes",
+            where=str(root),
+            allowed='a stream with publish = "changes" or "both"',
+        )
+    return _as_frame(_part(root, step, "changes")[1], frame)
+
+
+def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
+    """The manifest of a step, and its table or its changes."""
+    manifest = read_manifest(root, step)
+    names = [name for name in manifest["files"] if name.removeprefix(f"{kind}.") in FORMATS]
+    if len(names) != 1:
+        raise StoreDamagedError(f"the manifest names no {kind}", where=str(root / step_name(step)))
+    path = root / step_name(step) / names[0]
+    data = _verified(path, manifest["files"][names[0]]["sha256"])
+    form = cast(Format, path.suffix.removeprefix("."))
+    own = [{"name": ID, "type": "integer"}, {"name": OP, "type": "string"}]
+    return manifest, from_bytes(data, form, [*_fields(root), *own] if form == "csv" else ())
 
 
 def read_catalogue(directory: str | Path) -> dict[str, Any]:
@@ -58,31 +101,59 @@ def read_catalogue(directory: str | Path) -> dict[str, Any]:
 
 
 def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
-    """The manifest of a step, checked against the catalogue."""
+    """The manifest of a step, checked against the catalogue; with ``withdrawn`` (and why) where the table was."""
     root = Path(directory)
     entries = {entry["step"]: entry for entry in read_catalogue(root)["steps"]}
     if step not in entries:
         raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(list(entries)))
     path = root / step_name(step) / MANIFEST
-    return _json(_verified(path, entries[step]["manifest_sha256"]), path)
+    manifest = _json(_verified(path, entries[step]["manifest_sha256"]), path)
+    if entries[step]["state"] == "withdrawn":
+        manifest["withdrawn"] = {"reason": entries[step].get("reason")}
+    return manifest
 
 
-def _choose(catalogue: dict[str, Any], step: int | None, root: Path) -> int:
+def _choose(catalogue: dict[str, Any], step: int | None, root: Path) -> list[int]:
+    """The steps whose files make the table: a full one, and the changes after it."""
     entries = {int(entry["step"]): entry for entry in catalogue["steps"]}
-    there = [number for number, entry in entries.items() if entry["state"] == "full" and entry["kept"]]
-    if step is None:
-        if not there:
-            raise ConfigError("no step has a full table", where=str(root))
-        return max(there)
-    if step in there:
-        return step
-    if step not in entries:
-        what = f"there is no step {step}"
-    elif entries[step]["state"] != "full":
-        what = f"step {step} is not a full table (state {entries[step]['state']!r})"
-    else:
-        what = f"the table of step {step} was dropped by the keep policy; its manifest is there"
-    raise ConfigError(what, where=str(root), allowed=_span(there))
+    if step is not None:
+        if step not in entries:
+            raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(list(entries)))
+        found = _chain(entries, step)
+        if isinstance(found, str):
+            there = [one for one in entries if not isinstance(_chain(entries, one), str)]
+            raise ConfigError(found, where=str(root), allowed=_span(there))
+        return found
+    for number in sorted(entries, reverse=True):
+        chain = _chain(entries, number)
+        if not isinstance(chain, str):
+            return chain
+    raise ConfigError("no step has a full table", where=str(root))
+
+
+def _chain(entries: dict[int, Any], step: int) -> list[int] | str:
+    """Steps to read for one table, or why it cannot be put together."""
+    chain: list[int] = []
+    number = step
+    while number in entries:
+        entry = entries[number]
+        if entry["state"] not in ("full", "change") or not entry["kept"]:
+            reason = _gone(entry)
+            return reason if number == step else f"step {step} is a change, and {reason}"
+        chain.append(number)
+        if entry["state"] == "full":
+            return chain[::-1]
+        number -= 1
+    return f"step {step} is a change, and step {number} before it is not published"
+
+
+def _gone(entry: dict[str, Any]) -> str:
+    if entry["state"] == "withdrawn":
+        reason = f": {entry['reason']}" if "reason" in entry else ""
+        return f"step {entry['step']} was withdrawn{reason}"
+    if entry["state"] not in ("full", "change"):
+        return f"step {entry['step']} has the unknown state {entry['state']!r}"
+    return f"the table of step {entry['step']} was dropped by the keep policy; its manifest is there"
 
 
 def _span(steps: list[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpstream.streams.batch import Batch
 from dpstream.streams.lock import StatePermissionWarning
+from dpstream.streams.publishing import Publishing
 from dpstream.streams.release import MAX_CELLS, Answer, Marginal, Release
 from dpstream.streams.sink import Sink
 from dpstream.streams.status import StreamStatus, read_status
@@ -15,6 +16,7 @@ __all__ = [
     "Batch",
     "LedgerEntry",
     "Marginal",
+    "Publishing",
     "Release",
     "Sink",
     "StatePermissionWarning",

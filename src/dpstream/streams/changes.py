@@ -251,7 +251,7 @@ def _from_bytes(data: NDArray[np.uint8]) -> Any:
 
 
 def join_packed(state: Packed, records: Records | None, next_id: int) -> Packed:
-    """The packed state of a mechanism with the records of the last release beside it."""
+    """A mechanism's packed state with the last release's records beside it; as it is where no step had any."""
     if records is None and next_id == 1:
         return state
     meta: dict[str, Any] = {"next_id": next_id}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ class Facts:
     files: dict[str, bytes]
     made_with_test_seed: bool
     accuracy: dict[str, Any]
+    #: About persistent records; None where every table is drawn anew.
+    records: dict[str, Any] | None = None
 
 
 def pretty_json(value: Any) -> bytes:
@@ -44,7 +46,7 @@ def build_manifest(
     plan: StreamPlan, pinned: dict[str, Any], plan_hash: str, stream_id: str, facts: Facts
 ) -> bytes:
     """The manifest of one step; ``pinned`` are the facts the whole stream is pinned to."""
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": MANIFEST_FORMAT,
         "stream": pinned["stream"],
         "stream_id": stream_id,
@@ -71,6 +73,8 @@ def build_manifest(
         },
         "made_with_test_seed": facts.made_with_test_seed,
     }
+    if facts.records is not None:
+        manifest["records"] = facts.records
     return pretty_json(manifest)
 
 
@@ -145,21 +149,32 @@ def _words(plan: StreamPlan, facts: Facts) -> str:
 
 
 def catalogue_bytes(
-    pinned: dict[str, Any], plan_hash: str, stream_id: str, rows: list[tuple[int, str, str]]
+    pinned: dict[str, Any],
+    plan_hash: str,
+    stream_id: str,
+    rows: list[tuple[int, str, str]],
+    *,
+    changes: Set[int] = frozenset(),
+    reasons: Mapping[int, str] | None = None,
 ) -> bytes:
     """The catalogue of all published steps.
 
     ``rows``: (step, publication, hash of the manifest). ``state`` says what a step's release is: a
-    ``full`` table, a ``change`` against the step before, or ``withdrawn``; ``kept`` whether its table is
-    still there.
+    ``full`` table, a ``change`` against the step before (the steps in ``changes``), or ``withdrawn`` (those in
+    ``reasons``); ``kept`` whether its table is still there.
     """
-    # Written by hand: the whole list is rewritten at every step, and json.dumps would be most of its cost.
-    lines = ",\n".join(
-        f'  {{"step": {step}, "state": "full", '
-        f'"kept": {"true" if publication in ("pending", "published") else "false"}, '
-        f'"manifest_sha256": "{digest}"}}'
-        for step, publication, digest in rows
-    )
+    why = reasons or {}
+
+    def line(step: int, publication: str, digest: str) -> str:
+        # Written by hand: the whole list is rewritten at every step, and json.dumps would be most of its cost.
+        state = "withdrawn" if step in why else "change" if step in changes else "full"
+        kept = "true" if publication in ("pending", "published") else "false"
+        reason = f', "reason": {json.dumps(why[step], ensure_ascii=False)}' if step in why else ""
+        return (
+            f'  {{"step": {step}, "state": "{state}", "kept": {kept}, "manifest_sha256": "{digest}"{reason}}}'
+        )
+
+    lines = ",\n".join(line(*row) for row in rows)
     head = {"format": 1, "stream": pinned["stream"], "stream_id": stream_id, "plan_hash": plan_hash}
     body = f"[\n{lines}\n ]" if rows else "[]"
     text = json.dumps(head, indent=1, ensure_ascii=False)

@@ -27,24 +27,24 @@ class Publishing:
     """What is published of a step, and when.
 
     Attributes:
+        keep: how many of the last steps keep table and model; None for all.
+        max_rows: a released table is cut at this many rows.
         records: ``fresh`` draws every table anew; ``persistent`` carries records from table to table, each with
             an id, and changes as few as the law allows.
         publish: ``full`` tables, only the ``changes`` between full ones, or ``both``.
         full_every: with ``changes``: a full table at the first step and again after at most this many steps.
         approve: committed steps are held until somebody approves them.
-        keep: how many of the last steps keep table and model; None for all.
-        max_rows: a released table is cut at this many rows.
 
     Errors:
         ConfigError: changes without persistent records, or a word or number that is not allowed.
     """
 
+    keep: int | None = None
+    max_rows: int = 10_000_000
     records: RecordKind = "fresh"
     publish: TableKind = "full"
     full_every: int = FULL_EVERY
     approve: bool = False
-    keep: int | None = None
-    max_rows: int = 10_000_000
 
     def __post_init__(self) -> None:
         for name, kind in (("records", RecordKind), ("publish", TableKind)):

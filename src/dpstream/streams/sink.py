@@ -21,7 +21,11 @@ class Sink(Protocol):
         ...
 
     def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files."""
+        """A table as named files; their names begin with ``table.``."""
+        ...
+
+    def render_changes(self, changes: Any) -> dict[str, bytes]:
+        """A table of changes as named files; their names begin with ``changes.``."""
         ...
 
     def published(self, stream_id: str) -> Mapping[int, str]:
@@ -34,6 +38,10 @@ class Sink(Protocol):
 
     def expire(self, step: int, names: Sequence[str]) -> None:
         """Remove a step's table and keep its manifest."""
+        ...
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Remove a step's table and put ``files`` (its manifest, and why it is gone) in place."""
         ...
 
     def write_public(self, name: str, data: bytes) -> None:

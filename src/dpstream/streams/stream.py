@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -13,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpstream.errors import HorizonError, StepError, StoreDamagedError, StoreError
-from dpstream.mechanism import StreamPlan, Synthesis
+from dpstream.mechanism import Packed, StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
-from dpstream.schema.codebook import codebook
 from dpstream.streams import container
 from dpstream.streams.arguments import check_options, check_places, check_text, position_text
 from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
-from dpstream.streams.database import file_errors
+from dpstream.streams.changes import join_packed, split_packed
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
-from dpstream.streams.manifest import Facts, accuracy_of, build_manifest, catalogue_bytes, pretty_json
-from dpstream.streams.release import Release, draw_table
+from dpstream.streams.manifest import Facts, accuracy_of, build_manifest
+from dpstream.streams.outlet import Outlet
+from dpstream.streams.produce import Carried, make_files
+from dpstream.streams.publishing import Publishing
+from dpstream.streams.release import Release
 from dpstream.streams.sink import Sink
 from dpstream.streams.store import Prepared, Reservation, Step, Store
 from dpstream.streams.watched import WatchedRandomness
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["LedgerEntry", "Stream", "open_stream"]
 
 _log = logging.getLogger("dpstream.streams")
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,6 @@ class LedgerEntry:
     definition: str
     spent: Fraction
     parts: tuple[dict[str, Any], ...]
-
-
-@dataclass(frozen=True)
-class _Policy:
-    keep: int | None
-    max_rows: int
 
 
 def open_stream(
@@ -66,6 +60,7 @@ def open_stream(
     max_rows: int = 10_000_000,
     source: Mapping[str, Any] | None = None,
     declared_public: Sequence[str] = (),
+    publishing: Publishing | None = None,
 ) -> Stream:
     """Open the stream whose secret state lives in ``path``, or start it there.
 
@@ -85,6 +80,8 @@ def open_stream(
         source: public facts about how records are cut into steps (``SourceOptions.pinned``), JSON-able. Like
             the plan they may not change while the stream lives.
         declared_public: what the cut treats as public knowledge, in sentences, for every manifest.
+        publishing: persistent records, changes instead of tables, approval; its ``keep`` and ``max_rows`` give
+            way to the arguments.
 
     Errors:
         ConfigError: another plan or a bad argument. StoreLockedError: somebody has it open.
@@ -93,7 +90,8 @@ def open_stream(
     """
     check_options(keep, max_rows, name)
     schema.require_confirmed(name)
-    policy = _Policy(None if keep == "all" else keep, max_rows)
+    policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
+    policy.check_columns(schema.names)
     facts = plan_facts(plan, schema, name, source, declared_public)
     return Stream(plan, schema, Path(path), facts, randomness or Randomness.system(), publish_to, policy)
 
@@ -112,7 +110,7 @@ class Stream:
         facts: dict[str, Any],
         randomness: Randomness,
         sink: Sink | None,
-        policy: _Policy,
+        policy: Publishing,
     ) -> None:
         self._plan = plan
         self._schema = schema
@@ -124,6 +122,8 @@ class Stream:
         self._undecided: str | None = None
         #: The committed state; None while a step is under way, and after one that failed.
         self._state: Any = None
+        #: Of the last release, and of the one that is being made.
+        self._carried = self._coming = Carried()
         self._facts = facts
         self._plan_hash = plan_hash(self._facts)
         if sink is not None:
@@ -131,9 +131,16 @@ class Stream:
         self._store = Store(path, self._facts, self._genesis)
         try:
             self._stream_id = self._store.meta["stream_id"].hex()
+            persistent = policy.records == "persistent"
+            self._outlet = (
+                None
+                if sink is None
+                else Outlet(self._store, sink, schema, facts, self._plan_hash, with_ids=persistent)
+            )
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
-            self._check_sink()
+            if self._outlet is not None:
+                self._outlet.check(self.last_step)
             self._publish_pending()
         except BaseException:
             self._store.close()
@@ -188,13 +195,42 @@ class Stream:
         """A committed release; the last one by default.
 
         Errors:
-            StepError: there is no such step.
+            StepError: there is no such step, or it was withdrawn.
         """
         wanted = self.last_step if step is None else step
         found = self._store.find(step=wanted)
         if found is None:
             raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
+        if found.publication in ("withdrawing", "withdrawn"):
+            raise StepError(f"step {wanted} was withdrawn", where="release", allowed="another step")
         return self._release(found)
+
+    def held(self) -> list[int]:
+        """Committed steps that wait for approval, in order."""
+        return self._store.in_publication("held")
+
+    def approve(self, step: int | None = None) -> list[int]:
+        """Publish one held step, or all; gives those that were held until now. Costs no budget.
+
+        Errors:
+            StepError: a step that does not exist or cannot be approved. StoreError: the disk failed.
+        """
+        self._check_process()
+        return self._require_outlet("approve").approve(step)
+
+    def withdraw(self, step: int, reason: str) -> bool:
+        """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
+
+        Nothing is refunded: the release was made, and whoever has read it has read it. Gives False where it was
+        withdrawn already. Steps after it that were published as changes can be read again from the next full
+        table on, which the next step is.
+
+        Errors:
+            StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
+            one than before. StoreError: the disk failed; the same call goes on.
+        """
+        self._check_process()
+        return self._require_outlet("withdraw").withdraw(step, reason)
 
     # The step
 
@@ -343,84 +379,60 @@ class Stream:
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
         rows = min(max(0, round(synthesis.total)), self._policy.max_rows)
-        files: dict[str, bytes] = {}
-        if self._sink is not None:
-            files = self._sink.render(draw_table(synthesis, self._schema, rows, seed))
+        made = make_files(
+            self._policy,
+            self._store,
+            self._sink,
+            self._schema,
+            (self._carried, self._synthesis),
+            synthesis,
+            step=reservation.step,
+            rows=rows,
+            seed=seed,
+        )
+        self._coming, files = made.carried, made.files
         test_seed = not randomness.secure or self._store.used_test_seed
         names, relation = self._schema.domain.names, self._plan.unit.relation
         accuracy = accuracy_of(synthesis, names, relation=relation)
-        facts = Facts(reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy)
+        facts = Facts(
+            reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts
+        )
         return Prepared(
             reservation=reservation,
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(spent_per_step(self._plan)),
             parts=canonical_json(self._facts["parts"]),
-            state=container.dump(self._plan.pack_state(state)),
+            state=container.dump(self._pack(state, made.carried)),
             synthesis=container.dump(synthesis.pack()),
             manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
             files=files,
             test_seed=test_seed,
-            publication="unpublished" if self._sink is None else "pending",
-            keep=self._policy.keep,
+            publication=self._first_publication(),
+            keep=made.keep,
         )
+
+    def _first_publication(self) -> str:
+        if self._sink is None:
+            return "unpublished"
+        return "held" if self._policy.approve else "pending"
 
     def _commit_and_publish(self, prepared: Prepared, state: Any) -> None:
         """The order that the guarantee rests on: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
-        self._state = state
+        self._state, self._carried = state, self._coming
         self._store.write_head()
         _log.info("step %d: committed", prepared.reservation.step)
         self._publish_pending()
 
     def _publish_pending(self) -> None:
         """Publish from committed rows; repeatable at every point."""
-        if self._sink is None:
-            return
-        pending = self._store.in_publication("pending")
-        expiring = self._store.in_publication("expiring")
-        if not pending and not expiring:
-            return
-        with file_errors(
-            "the release could not be written and will be on the next try", self._sink.directory
-        ):
-            for step in pending:
-                found = self._store.find(step=step)
-                if found is not None:
-                    self._sink.publish(step, {**self._store.files(step), _MANIFEST: found.manifest})
-            self._write_catalogue(self._sink)
-            for step in expiring:
-                self._sink.expire(step, self._store.file_names(step))
-        self._store.mark_published(pending, expiring)
-        for step in pending:
-            _log.info("step %d: published", step)
+        if self._outlet is not None:
+            self._outlet.publish()
 
-    def _write_catalogue(self, sink: Sink) -> None:
-        rows = [row for row in self._store.publications() if row[1] not in ("unpublished", "dropped")]
-        descriptor = codebook(self._schema, self._facts["stream"], sink.table_name)
-        sink.write_public("codebook.json", pretty_json(descriptor))
-        sink.write_public(
-            "catalogue.json", catalogue_bytes(self._facts, self._plan_hash, self._stream_id, rows)
-        )
-
-    def _check_sink(self) -> None:
-        """A published step that the ledger does not know means that the state was rolled back."""
-        if self._sink is None:
-            return
-        with file_errors("the releases could not be read", self._sink.directory):
-            for step, digest in sorted(self._sink.published(self._stream_id).items()):
-                found = self._store.find(step=step)
-                if found is None:
-                    raise StoreDamagedError(
-                        f"step {step} is published, but the ledger ends at step {self.last_step}: "
-                        "the state was rolled back, and continuing would spend the budget twice",
-                        where=str(self._sink.directory),
-                        allowed="the newest state, or a new stream with its own releases directory",
-                    )
-                if hashlib.sha256(found.manifest).hexdigest() != digest:
-                    raise StoreDamagedError(
-                        f"the published manifest of step {step} is not the committed one",
-                        where=str(self._sink.directory),
-                    )
+    def _require_outlet(self, verb: str) -> Outlet:
+        if self._outlet is None:
+            raise StepError("the stream was opened without a place for releases", where=verb)
+        return self._outlet
 
     def _genesis(self) -> tuple[bytes, bytes]:
         stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
@@ -428,7 +440,12 @@ class Stream:
 
     def _stored_state(self) -> Any:
         packed = container.load(self._store.state(), where=f"{self.path} (state)")
-        return self._plan.unpack_state(packed)
+        own, records, next_id = split_packed(packed)
+        self._carried = Carried(records, next_id)
+        return self._plan.unpack_state(own)
+
+    def _pack(self, state: Any, carried: Carried) -> Packed:
+        return join_packed(self._plan.pack_state(state), carried.records, carried.next_id)
 
     def _repeated(self, known: Step, content: bytes) -> Release:
         if known.content != content:
@@ -441,12 +458,14 @@ class Stream:
         return self._release(known)
 
     def _release(self, found: Step) -> Release:
-        packed = self._store.synthesis(found.step)
-        synthesis = None
-        if packed is not None:
-            where = f"{self.path} (release {found.step})"
-            synthesis = self._plan.unpack_synthesis(container.load(packed, where=where))
-        return Release(found.step, found.batch_id, json.loads(found.manifest), synthesis, self._schema)
+        manifest = json.loads(found.manifest)
+        return Release(found.step, found.batch_id, manifest, self._synthesis(found.step), self._schema)
+
+    def _synthesis(self, step: int) -> Synthesis | None:
+        packed = self._store.synthesis(step) if step else None
+        if packed is None:
+            return None
+        return self._plan.unpack_synthesis(container.load(packed, where=f"{self.path} (release {step})"))
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

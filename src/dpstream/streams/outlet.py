@@ -1,0 +1,200 @@
+"""From committed rows to the world: publish, approve, withdraw. Every call may be repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.errors import ConfigError, StepError, StoreDamagedError
+from dpstream.schema.codebook import codebook
+from dpstream.streams.arguments import check_text
+from dpstream.streams.database import file_errors
+from dpstream.streams.manifest import catalogue_bytes, pretty_json
+from dpstream.streams.sink import Sink
+from dpstream.streams.store import Step, Store
+from dpstream.tables.changes import ID
+
+if TYPE_CHECKING:
+    from dpstream.schema import Schema
+
+__all__ = ["MANIFEST", "NOTICE", "Outlet"]
+
+_log = logging.getLogger("dpstream.streams")
+MANIFEST = "manifest.json"
+NOTICE = "withdrawn.json"
+_WITHDRAWN = ("withdrawing", "withdrawn")
+#: Publication states of steps that readers do not know of.
+_INSIDE = ("unpublished", "dropped", "held")
+
+
+class Outlet:
+    """Publishes what the store has committed, and only that.
+
+    Publication states of a step: ``pending`` (to be published), ``published``, ``held`` (waits for approval),
+    ``expiring`` and ``expired`` (the keep policy), ``withdrawing`` and ``withdrawn``; ``unpublished`` and
+    ``dropped`` where there was no sink.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        schema: Schema,
+        facts: dict[str, Any],
+        plan_hash: str,
+        *,
+        with_ids: bool,
+    ) -> None:
+        self._store = store
+        self._sink = sink
+        self._schema = schema
+        self._facts = facts
+        self._plan_hash = plan_hash
+        self._with_ids = with_ids
+        self._stream_id = store.meta["stream_id"].hex()
+
+    def publish(self) -> None:
+        """Bring the sink up to date; does nothing where it is."""
+        pending = self._store.in_publication("pending")
+        expiring = self._store.in_publication("expiring")
+        leaving = self._store.in_publication("withdrawing")
+        if not pending and not expiring and not leaving:
+            return
+        with file_errors("the release could not be written and will be on the next try", self._where):
+            for step in pending:
+                files = self._store.files(step)
+                self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
+            # Readers learn that a table goes before it goes.
+            self._write_catalogue()
+            for step in expiring:
+                self._sink.expire(step, self._store.file_names(step))
+            for step in leaving:
+                names = [name for name in self._store.file_names(step) if name != NOTICE]
+                stay = {MANIFEST: self._committed(step).manifest, NOTICE: self._notice(step)}
+                self._sink.withdraw(step, names, stay)
+        self._store.mark_published(pending, expiring)
+        if leaving:
+            self._store.move(leaving, "withdrawn")
+        for step in pending:
+            _log.info("step %d: published", step)
+
+    def check(self, last_step: int) -> None:
+        """A published step that the ledger does not know means that the state was rolled back.
+
+        Errors:
+            StoreDamagedError: it was, or a published manifest is not the committed one.
+        """
+        with file_errors("the releases could not be read", self._where):
+            published = sorted(self._sink.published(self._stream_id).items())
+        for step, digest in published:
+            found = self._store.find(step=step)
+            if found is None:
+                raise StoreDamagedError(
+                    f"step {step} is published, but the ledger ends at step {last_step}: "
+                    "the state was rolled back, and continuing would spend the budget twice",
+                    where=str(self._where),
+                    allowed="the newest state, or a new stream with its own releases directory",
+                )
+            if hashlib.sha256(found.manifest).hexdigest() != digest:
+                raise StoreDamagedError(
+                    f"the published manifest of step {step} is not the committed one", where=str(self._where)
+                )
+
+    def approve(self, step: int | None) -> list[int]:
+        """Publish one held step, or all of them in order. A step that was approved before is fine.
+
+        Errors:
+            StepError: no such step, or one that is not held and not published.
+        """
+        held = self._store.in_publication("held")
+        if step is None:
+            chosen = held
+        elif step in held:
+            chosen = [step]
+        else:
+            state = self._committed(step).publication
+            if state in _WITHDRAWN or state in _INSIDE:
+                raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
+            chosen = []
+        if chosen:
+            self._store.move(chosen, "pending")
+        self.publish()
+        return chosen
+
+    def withdraw(self, step: int, reason: str) -> bool:
+        """Take a step's table back; gives whether it was there until now.
+
+        Errors:
+            StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
+        """
+        check_text(reason, "reason")
+        found = self._committed(step)
+        if found.publication in ("unpublished", "dropped"):
+            raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
+        if found.publication in _WITHDRAWN:
+            given = json.loads(self._notice(step))["reason"]
+            if given != reason:
+                raise ConfigError(
+                    f"step {step} is withdrawn already, with the reason {given!r}",
+                    where="withdraw",
+                    allowed="that reason",
+                )
+            self.publish()
+            return False
+        notice = {
+            "format": 1,
+            "step": step,
+            "state": "withdrawn",
+            "reason": reason,
+            "manifest_sha256": hashlib.sha256(found.manifest).hexdigest(),
+            "words": "The table was taken back. What it cost stays spent: whoever has read it has read it.",
+        }
+        self._store.withdraw(step, NOTICE, pretty_json(notice))
+        self.publish()
+        return True
+
+    def require_there(self, found: Step) -> None:
+        """StepError where a step was withdrawn."""
+        if found.publication in _WITHDRAWN:
+            reason = json.loads(self._notice(found.step))["reason"]
+            raise StepError(
+                f"step {found.step} was withdrawn: {reason}", where="release", allowed="another step"
+            )
+
+    # Inside
+
+    @property
+    def _where(self) -> Path:
+        return self._sink.directory
+
+    def _committed(self, step: int) -> Step:
+        found = self._store.find(step=step)
+        if found is None:
+            raise StepError(
+                f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
+            )
+        return found
+
+    def _notice(self, step: int) -> bytes:
+        notice = self._store.stored_file(step, NOTICE)
+        if notice is None:
+            raise StoreDamagedError(f"why step {step} was withdrawn is missing", where=str(self._store.path))
+        return notice
+
+    def _write_catalogue(self) -> None:
+        rows = [row for row in self._store.publications() if row[1] not in _INSIDE]
+        files = self._store.file_names_from(1)
+        changes = {n for n, names in files.items() if not any(one.startswith("table.") for one in names)}
+        reasons = {n: json.loads(self._notice(n))["reason"] for n, state, _ in rows if state in _WITHDRAWN}
+        descriptor = codebook(self._schema, self._facts["stream"], self._sink.table_name)
+        if self._with_ids:
+            fields = descriptor["resources"][0]["schema"]["fields"]
+            fields.insert(0, {"name": ID, "type": "integer", "constraints": {"required": True}})
+        self._sink.write_public("codebook.json", pretty_json(descriptor))
+        catalogue = catalogue_bytes(
+            self._facts, self._plan_hash, self._stream_id, rows, changes=changes, reasons=reasons
+        )
+        self._sink.write_public("catalogue.json", catalogue)

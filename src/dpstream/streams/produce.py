@@ -1,0 +1,76 @@
+"""The files of one release: a table drawn anew, or the last one changed as little as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpstream.mechanism import Synthesis
+from dpstream.streams.changes import Records, carry
+from dpstream.streams.publishing import Publishing, keep_for_changes, record_facts
+from dpstream.streams.release import draw_table
+from dpstream.streams.sink import Sink
+from dpstream.streams.store import Store
+
+if TYPE_CHECKING:
+    from dpstream.schema import Schema
+
+__all__ = ["Carried", "Made", "make_files"]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What goes from release to release: the records, where they persist, and the first id that is free."""
+
+    records: Records | None = None
+    next_id: int = 1
+
+
+@dataclass(frozen=True)
+class Made:
+    """The released files of a step.
+
+    Attributes:
+        carried: for the next step.
+        facts: about persistent records, for the manifest.
+        keep: how many of the last steps keep their files; None for all.
+    """
+
+    files: dict[str, bytes]
+    carried: Carried
+    facts: dict[str, Any] | None
+    keep: int | None
+
+
+def make_files(
+    policy: Publishing,
+    store: Store,
+    sink: Sink | None,
+    schema: Schema,
+    before: tuple[Carried, Callable[[int], Synthesis | None]],
+    synthesis: Synthesis,
+    *,
+    step: int,
+    rows: int,
+    seed: int,
+) -> Made:
+    """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
+    carried, synthesis_of = before
+    if policy.records == "fresh":
+        files = {} if sink is None else sink.render(draw_table(synthesis, schema, rows, seed))
+        return Made(files, Carried(None, carried.next_id), None, policy.keep)
+    earlier = None if carried.records is None else synthesis_of(step - 1)
+    start = None if carried.records is None or earlier is None else (carried.records, earlier)
+    made = carry(start, synthesis, schema, rows, seed, first_id=carried.next_id)
+    files, keep = {}, policy.keep
+    if sink is not None:
+        names = store.file_names_from(max(1, step - (keep or 0) - policy.full_every))
+        withdrawn = set(store.in_publication("withdrawing", "withdrawn"))
+        if made.changes is None or policy.full_table(step, names, withdrawn):
+            files |= sink.render(made.records.with_ids)
+        if made.changes is not None and policy.publish != "full":
+            files |= sink.render_changes(made.changes)
+        if keep is not None and policy.publish == "changes":
+            keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    return Made(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
