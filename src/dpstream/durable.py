@@ -7,13 +7,19 @@ Every commit, write, fsync, rename and unlink of the store and of the publisher 
 from __future__ import annotations
 
 import os
-import sqlite3
 from pathlib import Path
+from typing import Any, Protocol
 
 __all__ = ["commit", "rename", "replace_file", "sync_directory", "sync_file", "unlink", "write", "write_file"]
 
 
-def commit(connection: sqlite3.Connection) -> None:
+class Transaction(Protocol):
+    """Anything that runs SQL and has a transaction open (either database of ``dpstream.streams``)."""
+
+    def execute(self, statement: str, /) -> Any: ...
+
+
+def commit(connection: Transaction) -> None:
     """Commit the open transaction. An error means *unknown*: read the store again before doing anything."""
     connection.execute("COMMIT")
 

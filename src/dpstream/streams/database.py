@@ -1,39 +1,39 @@
-"""SQLite the way the store needs it: asserted durability, typed errors, formats and migrations.
+"""What a store needs of a database: tables, formats and migrations, and the interface of a backend.
 
-Journal: WAL with ``synchronous=FULL``. In WAL a commit is one append that is fsynced before COMMIT
-returns. A rollback journal under FULL is not enough: its commit is an *unlink* whose directory entry is
-not fsynced (that takes EXTRA), so a power loss could bring the journal, and with it the old state, back.
+Two backends stand behind it: SQLite (``sqlite.py``) and PostgreSQL (``postgres.py``). The tables, their rows
+and their seals are the same in both, so that a store can be moved from one to the other.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
-from dpstream.errors import StoreDamagedError, StoreError, StoreFormatError
+from dpstream.errors import StoreError, StoreFormatError
 
 __all__ = [
+    "DEFINITIONS",
     "FORMAT",
     "MIGRATIONS",
-    "connect",
+    "TABLES",
+    "Backend",
+    "Database",
+    "Rows",
     "create_tables",
     "file_errors",
     "migrate",
-    "sqlite_errors",
-    "verify_structure",
+    "newer_format",
+    "statements",
 ]
 
-#: 1: first format. 2: failed attempts, and how far the source was read.
-FORMAT = 2
+#: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
+FORMAT = 3
 
-_APPLICATION_ID = 0x64707374  # "dpst"
-_FULL = 2
-
-# Small columns first: a look at many rows must not walk through the pages of large ones.
-_TABLES = """
+# Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
+# databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
+_TABLES_1 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE reservation (
   id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, batch_id TEXT NOT NULL, content BLOB NOT NULL
@@ -65,32 +65,171 @@ CREATE TABLE position (
   id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, source TEXT NOT NULL
 ) STRICT;
 """
+# A row says that the stream goes on elsewhere. A table of its own: the seals cover every row of ``meta``.
+_TABLES_3 = """
+CREATE TABLE moved (id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL) STRICT;
+"""
+
+#: What each format adds.
+DEFINITIONS: dict[int, str] = {1: _TABLES_1, 2: _TABLES_2, 3: _TABLES_3}
+#: The tables that each format adds, in an order that references allow.
+TABLES: dict[int, tuple[str, ...]] = {
+    1: ("meta", "reservation", "ledger", "steps", "files", "state"),
+    2: ("failures", "position"),
+    3: ("moved",),
+}
 
 
-def _run(connection: sqlite3.Connection, statements: str) -> None:
-    for statement in statements.split(";"):
-        if statement.strip():
-            connection.execute(statement)
+class Rows(Protocol):
+    """What a statement gives."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Database(Protocol):
+    """An open connection. Statements are in the dialect that both databases share, values are marked ``?``.
+
+    Attributes:
+        where: names the database in messages; holds no password.
+    """
+
+    where: str
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Rows: ...
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None: ...
+
+    def run(self, definitions: str) -> None:
+        """Several statements as ``DEFINITIONS`` has them, in the caller's transaction."""
+        ...
+
+    def begin(self, *, read_only: bool = False) -> None:
+        """Start a transaction, for one consistent view or for writing. ``durable.commit`` ends it."""
+        ...
+
+    def rollback(self) -> None:
+        """Give up the open transaction, if there is one; never fails."""
+        ...
+
+    def errors(self) -> AbstractContextManager[None]:
+        """The database's errors as ours: the surroundings fail (StoreError) or the store does (damaged)."""
+        ...
+
+    def verify_structure(self) -> int:
+        """Check that this is a sound store, and give its format.
+
+        Errors:
+            StoreDamagedError: something else, or broken. StoreFormatError: written by a newer version.
+        """
+        ...
+
+    def verify_all(self) -> str | None:
+        """Look at every page, however long it takes; what is wrong, or None."""
+        ...
+
+    def set_format(self, version: int) -> None: ...
+
+    def compact(self) -> None:
+        """Give back what deleted rows took, and leave no trace of them in this database's files."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """Where one stream's store is, and how to get at it.
+
+    Attributes:
+        where: names the place in messages.
+    """
+
+    where: str
+
+    def exists(self) -> bool:
+        """Whether a store is there; from now on no other process can make or open it."""
+        ...
+
+    def witnesses(self) -> list[Path]:
+        """Files that only a store which was there before can have left."""
+        ...
+
+    def create(self, fill: Callable[[Database], None]) -> None:
+        """Make a store that ``fill`` fills and commits; it is there whole, or not at all. A store that is
+        there already (one that was moved away) is replaced."""
+        ...
+
+    def connect(self) -> Database:
+        """Open the store for writing. Asserts that a commit is durable when it returns."""
+        ...
+
+    def look(self) -> Database | None:
+        """Open it for reading, without the lock and without changing anything; None if there is none."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def statements(definitions: str, *, postgres: bool = False) -> Iterator[str]:
+    """The single statements of a text of definitions, in the words of one database."""
+    for statement in definitions.split(";"):
+        if not statement.strip():
+            continue
+        if postgres:
+            body = statement.removesuffix(" STRICT, WITHOUT ROWID").rstrip().removesuffix("STRICT")
+            yield body.replace(" BLOB", " BYTEA").replace(" INTEGER", " BIGINT")
+        else:
+            yield statement
+
+
+def create_tables(db: Database, version: int | None = None) -> None:
+    """All tables of a format (the current one), inside the caller's transaction."""
+    wanted = FORMAT if version is None else version
+    for number in range(1, wanted + 1):
+        if number in DEFINITIONS:
+            db.run(DEFINITIONS[number])
+    db.set_format(wanted)
+
+
+def _adds(number: int) -> Callable[[Database], None]:
+    return lambda db: db.run(DEFINITIONS[number])
 
 
 #: ``MIGRATIONS[n]`` turns format n into n + 1, inside one transaction.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: lambda db: _run(db, _TABLES_2)}
+MIGRATIONS: dict[int, Callable[[Database], None]] = {1: _adds(2), 2: _adds(3)}
 
 
-@contextmanager
-def sqlite_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours: the surroundings fail (StoreError) or the file does (StoreDamagedError)."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        surroundings = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY")
-        if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
-            # For example a stream that is used from another thread than the one that opened it.
-            raise StoreError(f"the store was used wrongly: {error}", where=str(path)) from error
-        if name.startswith((*surroundings, "SQLITE_LOCKED", "SQLITE_PERM", "SQLITE_NOMEM")):
-            raise StoreError(f"the store could not be used: {error} ({name})", where=str(path)) from error
-        raise StoreDamagedError(f"the store cannot be read: {error}", where=str(path)) from error
+def migrate(db: Database, version: int, commit: Callable[[Database], None]) -> None:
+    """Bring an older format up to date, one committed step at a time.
+
+    Errors:
+        StoreFormatError: no migration is known from ``version``.
+    """
+    while version < FORMAT:
+        if version not in MIGRATIONS:
+            raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
+        db.begin()
+        try:
+            MIGRATIONS[version](db)
+            db.set_format(version + 1)
+            commit(db)
+        except BaseException:
+            db.rollback()
+            raise
+        version += 1
+
+
+def newer_format(version: int, where: str) -> StoreFormatError:
+    """The refusal of what a newer version wrote."""
+    return StoreFormatError(
+        f"was written in format {version} by a newer version", where=where, allowed=f"up to {FORMAT}"
+    )
 
 
 @contextmanager
@@ -100,89 +239,3 @@ def file_errors(what: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{what}: {error.strerror or error}", where=str(path)) from error
-
-
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open an existing database, or a new empty one with mode 0600, and assert how it writes.
-
-    Errors:
-        StoreError: the file system does not support WAL, or FULL is not in force.
-    """
-    if not read_only:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    with sqlite_errors(path):
-        mode = "ro" if read_only else "rw"
-        uri = f"{path.absolute().as_uri()}?mode={mode}"
-        connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
-        try:
-            _set_up(connection, path, read_only)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-def _set_up(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA synchronous = FULL")
-    if not read_only:
-        (journal,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if journal != "wal":
-            raise StoreError(
-                f"the file system gives journal mode {journal!r}", where=str(path), allowed="a local disk"
-            )
-    (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
-    if synchronous != _FULL:
-        raise StoreError(f"SQLite writes with synchronous={synchronous}", where=str(path), allowed="FULL (2)")
-
-
-def create_tables(connection: sqlite3.Connection) -> None:
-    """All tables of the current format, inside the caller's transaction."""
-    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
-    _run(connection, _TABLES + _TABLES_2)
-
-
-def verify_structure(connection: sqlite3.Connection, path: Path) -> int:
-    """Check that the file is a sound store and return its format.
-
-    Errors:
-        StoreDamagedError: another kind of file, or SQLite finds broken pages.
-        StoreFormatError: written by a newer version.
-    """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != _APPLICATION_ID or version < 1:
-        raise StoreDamagedError("is not a stream's store, or was cut short", where=str(path))
-    findings = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
-    if findings != ["ok"]:
-        raise StoreDamagedError("SQLite finds broken pages", where=str(path))
-    if version > FORMAT:
-        raise StoreFormatError(
-            f"was written in format {version} by a newer version", where=str(path), allowed=f"up to {FORMAT}"
-        )
-    return int(version)
-
-
-def migrate(
-    connection: sqlite3.Connection, version: int, commit: Callable[[sqlite3.Connection], None]
-) -> None:
-    """Bring an older format up to date, one committed step at a time.
-
-    Errors:
-        StoreFormatError: no migration is known from ``version``.
-    """
-    while version < FORMAT:
-        if version not in MIGRATIONS:
-            raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            MIGRATIONS[version](connection)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-            commit(connection)
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        version += 1

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.streams.database import connect, sqlite_errors, verify_structure
-from dpstream.streams.store import DATABASE
+from dpstream.streams.database import Database
+from dpstream.streams.place import backend_for
+from dpstream.streams.postgres import PostgresServer
 
 __all__ = ["StreamStatus", "read_status"]
 
@@ -40,33 +40,34 @@ class StreamStatus:
     made_with_test_seed: bool
 
 
-def read_status(path: str | Path) -> StreamStatus:
-    """Read the state in ``path``; changes nothing and needs no lock.
+def read_status(path: str | Path, *, server: PostgresServer | None = None) -> StreamStatus:
+    """Read the state in ``path``, or on ``server``; changes nothing and needs no lock.
 
     Errors:
         ConfigError: there is no stream. StoreDamagedError, StoreFormatError: the store cannot be read.
+        StoreError: the server cannot be reached.
     """
-    database = Path(path) / DATABASE
-    if not database.is_file():
+    backend = backend_for(Path(path), server)
+    db = backend.look()
+    if db is None:
         raise ConfigError("there is no stream", where=str(path), allowed="a state directory that a run made")
-    connection = connect(database, read_only=True)
     try:
-        with sqlite_errors(database):
-            connection.execute("BEGIN")  # one consistent view, whatever a running stream commits meanwhile
-            verify_structure(connection, database)
-            plan = connection.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
-            spent = [Fraction(row[0]) for row in connection.execute("SELECT DISTINCT spent FROM ledger")]
-            (last,) = connection.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
-            pending = connection.execute("SELECT step FROM steps WHERE publication = 'pending' ORDER BY step")
+        with db.errors():
+            db.begin(read_only=True)  # one consistent view, whatever a running stream commits meanwhile
+            version = db.verify_structure()
+            plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
+            spent = [Fraction(row[0]) for row in db.execute("SELECT DISTINCT spent FROM ledger")]
+            (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
+            pending = db.execute("SELECT step FROM steps WHERE publication = 'pending' ORDER BY step")
             unpublished = tuple(step for (step,) in pending)
-            reserved = connection.execute("SELECT step FROM reservation").fetchone()
-            failed = _failed(connection)
-            (seeded,) = connection.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
+            reserved = db.execute("SELECT step FROM reservation").fetchone()
+            failed = _failed(db, version)
+            (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
             facts = json.loads(plan[0])
     except (ValueError, TypeError):
-        raise StoreDamagedError("the plan or the ledger cannot be read", where=str(database)) from None
+        raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
     finally:
-        connection.close()
+        db.close()
     return StreamStatus(
         plan=facts,
         last_step=last,
@@ -78,8 +79,8 @@ def read_status(path: str | Path) -> StreamStatus:
     )
 
 
-def _failed(connection: sqlite3.Connection) -> str | None:
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'failures'").fetchone():
+def _failed(db: Database, version: int) -> str | None:
+    if version < 2:
         return None  # written in the first format, and not opened since
-    row = connection.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
+    row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
     return None if row is None else str(row[0])

@@ -1,4 +1,4 @@
-"""The durable store: ledger, state and releases of one stream in one SQLite file.
+"""The durable store: ledger, state and releases of one stream, in SQLite or PostgreSQL.
 
 Guarantee: a step's spend, new state, batch id and release become durable in one transaction, or none of
 them does. Rows are sealed in a keyed chain, so that a changed or missing row is found on open.
@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import json
 import secrets
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,21 +18,15 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import StoreDamagedError, StoreError
-from dpstream.streams.database import (
-    connect,
-    create_tables,
-    file_errors,
-    migrate,
-    sqlite_errors,
-    verify_structure,
-)
+from dpstream.streams.database import Database, create_tables, file_errors, migrate
+from dpstream.streams.history import Head, read_history, read_meta, step_seal, stored_plan
 from dpstream.streams.identity import canonical_json, require_same_plan
 from dpstream.streams.lock import StateDirectory
+from dpstream.streams.place import backend_for, refuse_moved
+from dpstream.streams.postgres import PostgresServer
+from dpstream.streams.sqlite import DATABASE
 
 __all__ = ["DATABASE", "Prepared", "Reservation", "Step", "Store"]
-
-DATABASE = "stream.sqlite"
-_HEAD = "head.json"
 
 
 @dataclass(frozen=True)
@@ -80,21 +73,34 @@ class Store:
 
     Errors (all methods):
         StoreDamagedError: the stored content contradicts itself.
-        StoreError: the disk is full or fails; after a failed COMMIT the object refuses all further use,
-            because only reading the store again tells what happened.
+        StoreError: the disk is full or fails, or the server is gone; after a failed COMMIT the object refuses
+            all further use, because only reading the store again tells what happened.
     """
 
-    def __init__(self, path: Path, facts: dict[str, Any], genesis: Callable[[], tuple[bytes, bytes]]) -> None:
-        """Open ``path``, or create it with ``facts`` (the pinned plan) and what ``genesis`` gives: a public
-        id and the packed first state. The ``facts`` of an existing store have to be equal."""
+    def __init__(
+        self,
+        path: Path,
+        facts: dict[str, Any],
+        genesis: Callable[[], tuple[bytes, bytes]] | None = None,
+        *,
+        server: PostgresServer | None = None,
+    ) -> None:
+        """Open the store of the state directory ``path``, on ``server`` if one is given.
+
+        Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives: a
+        public id and the packed first state (without ``genesis``: StoreError). The ``facts`` of an existing
+        store have to be equal.
+        """
         self._broken: str | None = None
-        self._connection: sqlite3.Connection | None = None
+        self._database: Database | None = None
         self._directory = StateDirectory(path, database=DATABASE)
         self.path = self._directory.path
+        self._head = Head(self.path)
+        self._backend = backend_for(self.path, server)
         try:
             with file_errors("the state could not be opened", self.path):
-                if not self._directory.database.exists():
-                    self._create(facts, *genesis())
+                if not self._backend.exists():
+                    self._create(facts, genesis)
                 self._open(facts)
         except BaseException:
             self.close()
@@ -102,106 +108,47 @@ class Store:
 
     # Opening
 
-    def _create(self, facts: dict[str, Any], stream_id: bytes, state: bytes) -> None:
-        """Build under another name, then rename: a store that exists is complete, so that one cut down to
-        nothing can never pass for a new one (which would spend the budget a second time)."""
-        for witness in (self._head_path, self.path / f"{DATABASE}-wal"):
+    def _create(self, facts: dict[str, Any], genesis: Callable[[], tuple[bytes, bytes]] | None) -> None:
+        for witness in (self._head.path, *self._backend.witnesses()):
             if witness.exists():
                 raise StoreDamagedError(
                     f"the store is gone, but its {witness.name} is there", where=str(self.path)
                 )
-        new = self._directory.database.with_name(DATABASE + ".new")
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            durable.unlink(new.with_name(new.name + suffix))
+        if genesis is None:
+            raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
+        stream_id, state = genesis()
         meta = {"plan": canonical_json(facts), "key": secrets.token_bytes(32), "stream_id": stream_id}
-        with sqlite_errors(new):
-            connection = connect(new)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                create_tables(connection)
-                connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
-                connection.execute("INSERT INTO state VALUES (1, 0, ?)", (state,))
-                durable.commit(connection)
-            finally:
-                connection.close()  # checkpoints: the file is whole without its log
-        with new.open("rb") as file:
-            durable.sync_file(file.fileno())
-        durable.rename(new, self._directory.database)
-        durable.sync_directory(self.path)
-        durable.sync_directory(self.path.parent)
+
+        def fill(db: Database) -> None:
+            create_tables(db)
+            db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
+            db.execute("INSERT INTO state VALUES (1, 0, ?)", (state,))
+
+        self._backend.create(fill)
 
     def _open(self, facts: dict[str, Any]) -> None:
-        path = self._directory.database
-        self._connection = connect(path)
+        self._database = self._backend.connect()
         self._directory.repair_permissions()
-        with sqlite_errors(path):
-            version = verify_structure(self._connection, path)
-            migrate(self._connection, version, durable.commit)
-            self.meta: dict[str, bytes] = dict(self._connection.execute("SELECT key, value FROM meta"))
-            seals = self._verify()
-        self._last_seal = seals[-1]
-        try:
-            require_same_plan(json.loads(self.meta["plan"]), facts, str(self.path))
-        except (KeyError, ValueError):
-            raise self._damaged("its plan cannot be read") from None
-        self._check_head(seals)
-
-    def _verify(self) -> list[bytes]:
-        """Seals, ledger, state: everything that open has to trust, in one pass over small columns."""
-        db = self._db
-        if len(self.meta.get("key", b"")) != 32:
-            raise self._damaged("its key is missing")
-        seals = [self._genesis_seal()]
+        where = self._backend.where
+        with self._database.errors():
+            version = self._database.verify_structure()
+            refuse_moved(self._database, version, where)
+            migrate(self._database, version, durable.commit)
+            self.meta = read_meta(self._database)
+            history = read_history(self._database, self.meta, where)
+        self.last_step, self._last_seal = history.last_step, history.seals[-1]
         #: Whether any step was made with predictable noise: its traces stay in the state.
-        self.used_test_seed = False
-        rows = db.execute(
-            "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
-            "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
-        )
-        for expected, (step, *columns, stored, definition, spent, parts) in enumerate(rows, start=1):
-            seal = self._seal(seals[-1], step, *columns, definition, spent, parts)
-            if step != expected or not hmac.compare_digest(seal, stored):
-                raise self._damaged(f"the record of step {expected} was changed or is missing")
-            seals.append(seal)
-            self.used_test_seed |= bool(columns[-1])
-        self.last_step = len(seals) - 1
-        (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
-        state = db.execute("SELECT step FROM state").fetchall()
-        if ledger_rows != self.last_step or state != [(self.last_step,)]:
-            raise self._damaged("ledger, steps and state end at different steps")
-        held = self.reservation()
-        if held is not None and held.step != self.last_step + 1:
-            raise self._damaged("a reservation does not follow the last step")
-        return seals
-
-    def _check_head(self, seals: list[bytes]) -> None:
-        """A head that is ahead of the store means that the store (or its log) was rolled back."""
-        if not self._head_path.exists():
-            # Only the time between creating the store and its first head.
-            if self.last_step > 0:
-                raise self._damaged("its head file is missing")
-            self.write_head()
-            return
-        try:
-            head = json.loads(self._head_path.read_bytes())
-            step, seal = int(head["step"]), bytes.fromhex(head["seal"])
-        except (ValueError, KeyError, TypeError):
-            raise self._damaged("its head file cannot be read") from None
-        if step > self.last_step:
-            raise self._damaged(
-                f"the head file knows step {step}, the store ends at step {self.last_step}: "
-                "the store was rolled back, and continuing would spend the budget twice"
-            )
-        if step < 0 or not hmac.compare_digest(seal, seals[step]):
-            raise self._damaged("its head file belongs to another history")
-        if step < self.last_step:
+        self.used_test_seed = history.used_test_seed
+        require_same_plan(stored_plan(self.meta, facts, where), facts, str(self.path))
+        if not self._head.check(history.seals, where):
             self.write_head()
 
     def close(self) -> None:
         """Give up the database and the lock."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        self._backend.close()
         self._directory.close()
 
     # Reading
@@ -231,12 +178,12 @@ class Store:
         return None if row is None else str(row[0])
 
     def find(self, *, step: int | None = None, batch_id: str | None = None) -> Step | None:
-        """One committed step."""
+        """One committed step, by one of the two."""
+        key, value = ("step", step) if batch_id is None else ("batch_id", batch_id)
         with self._reading() as db:
             row = db.execute(
-                "SELECT step, batch_id, content, manifest, test_seed, publication FROM steps "
-                "WHERE step IS ? OR batch_id IS ?",
-                (step, batch_id),
+                f"SELECT step, batch_id, content, manifest, test_seed, publication FROM steps WHERE {key} = ?",
+                (value,),
             ).fetchone()
         if row is None:
             return None
@@ -325,9 +272,10 @@ class Store:
     def record_failure(self, reservation: Reservation, kind: str) -> None:
         """Note that an attempt failed after noise was drawn; the intent stays until somebody decides."""
         with self._transaction() as db:
+            (last,) = db.execute("SELECT coalesce(max(id), 0) FROM failures").fetchone()
             db.execute(
-                "INSERT INTO failures (step, batch_id, kind, decided) VALUES (?, ?, ?, 0)",
-                (reservation.step, reservation.batch_id, kind),
+                "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (?, ?, ?, ?, 0)",
+                (last + 1, reservation.step, reservation.batch_id, kind),
             )
 
     def commit_step(self, prepared: Prepared) -> None:
@@ -338,7 +286,9 @@ class Store:
         parts = prepared.parts.decode()
         digest = hashlib.sha256(prepared.manifest).hexdigest()
         columns = (step, held.batch_id, held.content, prepared.manifest, digest, flag)
-        seal = self._seal(self._last_seal, *columns, prepared.definition, prepared.spent, parts)
+        seal = step_seal(
+            self.meta["key"], self._last_seal, *columns, prepared.definition, prepared.spent, parts
+        )
 
         def remember() -> None:
             self.last_step, self._last_seal = step, seal
@@ -368,7 +318,7 @@ class Store:
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 
-    def _expire(self, db: sqlite3.Connection, through: int) -> None:
+    def _expire(self, db: Database, through: int) -> None:
         db.execute(
             "UPDATE steps SET synthesis = NULL, publication = "
             "CASE publication WHEN 'published' THEN 'expiring' WHEN 'unpublished' THEN 'dropped' "
@@ -411,39 +361,52 @@ class Store:
             raise self._damaged(f"the stored {name} of step {step} was changed")
         return bytes(row[1])
 
+    def apply_keep(self, keep: int | None) -> None:
+        """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""
+        if keep is not None:
+            with self._transaction() as db:
+                self._expire(db, self.last_step - keep)
+
+    def mark_moved(self) -> None:
+        """From now on the stream goes on elsewhere: this store is not opened again."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM moved")
+            db.execute("INSERT INTO moved VALUES (1, ?)", (self.last_step,))
+        self._broken = "the stream was moved away"
+
+    def compact(self) -> None:
+        """Give back the room of what was dropped."""
+        with self._reading() as db:
+            db.compact()
+
     def write_head(self) -> None:
         """Note the last step beside the store: a second witness against a store that was rolled back."""
-        head = canonical_json({"format": 1, "step": self.last_step, "seal": self._last_seal.hex()})
-        with file_errors("the head file could not be written", self._head_path):
-            durable.replace_file(self._head_path, head, mode=0o600)
+        self._head.write(self.last_step, self._last_seal)
 
     # Inside
 
     @property
-    def _head_path(self) -> Path:
-        return self.path / _HEAD
-
-    @property
-    def _db(self) -> sqlite3.Connection:
+    def _db(self) -> Database:
         if self._broken is not None:
             raise StoreError(self._broken, where=str(self.path), allowed="closing it and opening it again")
-        if self._connection is None:
+        if self._database is None:
             raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
-        return self._connection
+        return self._database
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with sqlite_errors(self._directory.database):
-            yield self._db
+    def _reading(self) -> Iterator[Database]:
+        db = self._db
+        with db.errors():
+            yield db
 
     @contextmanager
-    def _transaction(self, then: Callable[[], None] | None = None) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, then: Callable[[], None] | None = None) -> Iterator[Database]:
         """One transaction; ``then`` (what memory knows of it) belongs to the commit: interrupted in
         between, the object refuses further use."""
-        with sqlite_errors(self._directory.database):
-            db = self._db
+        db = self._db
+        with db.errors():
             try:
-                db.execute("BEGIN IMMEDIATE")
+                db.begin()
                 yield db
                 self._broken = "a commit was interrupted; whether it took effect is unknown"
                 durable.commit(db)
@@ -451,22 +414,10 @@ class Store:
                     then()
                 self._broken = None
             except BaseException:
-                # Before the commit nothing took effect: SQLite may have rolled back by itself (a full disk).
-                if self._broken is None and db.in_transaction:
-                    db.execute("ROLLBACK")
+                # Before the commit nothing took effect.
+                if self._broken is None:
+                    db.rollback()
                 raise
 
-    def _genesis_seal(self) -> bytes:
-        pinned = {key: value.hex() for key, value in self.meta.items()}
-        return hmac.new(self.meta["key"], b"meta" + canonical_json(pinned), hashlib.sha256).digest()
-
-    def _seal(self, previous: bytes, *columns: int | str | bytes | None) -> bytes:
-        mac = hmac.new(self.meta["key"], b"step" + previous, hashlib.sha256)
-        for column in columns:
-            data = column if isinstance(column, bytes) else repr(column).encode()
-            mac.update(len(data).to_bytes(8, "little"))
-            mac.update(data)
-        return mac.digest()
-
     def _damaged(self, what: str) -> StoreDamagedError:
-        return StoreDamagedError(what, where=str(self._directory.database))
+        return StoreDamagedError(what, where=self._backend.where)

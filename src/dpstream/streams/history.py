@@ -1,0 +1,150 @@
+"""The sealed history of a store, and the witness that is kept beside it.
+
+Every step's row is sealed (HMAC-SHA256, a key of the store's own) over its columns and the seal before it: a
+row that was changed, is missing or was taken from another store breaks the chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpstream import durable
+from dpstream.errors import StoreDamagedError
+from dpstream.streams.database import Database, file_errors
+from dpstream.streams.identity import canonical_json
+
+__all__ = ["HEAD", "Head", "History", "read_history", "read_meta", "step_seal", "stored_plan"]
+
+HEAD = "head.json"
+_KEY_BYTES = 32
+#: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
+_LATER_FACTS = ("declared_public", "source")
+
+
+@dataclass(frozen=True)
+class History:
+    """All seals, the first one that of ``meta``; and whether any step was made with predictable noise."""
+
+    seals: list[bytes]
+    used_test_seed: bool
+
+    @property
+    def last_step(self) -> int:
+        """Number of committed steps."""
+        return len(self.seals) - 1
+
+
+def read_meta(db: Database) -> dict[str, bytes]:
+    """Plan, key and id of the stream."""
+    return {str(key): bytes(value) for key, value in db.execute("SELECT key, value FROM meta")}
+
+
+def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
+    """Seals, ledger, state, reservation: everything that opening has to trust, over small columns.
+
+    Errors:
+        StoreDamagedError: says at which step it does not hold together.
+    """
+    if len(meta.get("key", b"")) != _KEY_BYTES:
+        raise StoreDamagedError("its key is missing", where=where)
+    seals, used_test_seed = [_first_seal(meta)], False
+    rows = db.execute(
+        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
+        "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
+    )
+    for expected, (step, *columns, stored, definition, spent, parts) in enumerate(rows, start=1):
+        seal = step_seal(meta["key"], seals[-1], step, *columns, definition, spent, parts)
+        if step != expected or not hmac.compare_digest(seal, stored):
+            raise StoreDamagedError(f"the record of step {expected} was changed or is missing", where=where)
+        seals.append(seal)
+        used_test_seed |= bool(columns[-1])
+    history = History(seals, used_test_seed)
+    (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
+    state = db.execute("SELECT step FROM state").fetchall()
+    if ledger_rows != history.last_step or state != [(history.last_step,)]:
+        raise StoreDamagedError("ledger, steps and state end at different steps", where=where)
+    reserved = db.execute("SELECT step FROM reservation").fetchone()
+    if reserved is not None and reserved[0] != history.last_step + 1:
+        raise StoreDamagedError("a reservation does not follow the last step", where=where)
+    return history
+
+
+def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
+    """The seal of one step: of the seal before it and of its columns."""
+    mac = hmac.new(key, b"step" + previous, hashlib.sha256)
+    for column in columns:
+        data = column if isinstance(column, bytes) else repr(column).encode()
+        mac.update(len(data).to_bytes(8, "little"))
+        mac.update(data)
+    return mac.digest()
+
+
+def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> dict[str, Any]:
+    """The facts that the store is pinned to, as this version would have written them."""
+    try:
+        facts: dict[str, Any] = json.loads(meta["plan"])
+    except (KeyError, ValueError):
+        raise StoreDamagedError("its plan cannot be read", where=where) from None
+    return {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
+
+
+class Head:
+    """``head.json`` in the local state directory: the last step and its seal, outside of the database.
+
+    A head that is ahead of the store means that the store (its log, its server) was rolled back.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / HEAD
+
+    def read(self, where: str) -> tuple[int, bytes] | None:
+        """Last step and seal; None where there is no head yet."""
+        if not self.path.exists():
+            return None
+        try:
+            head = json.loads(self.path.read_bytes())
+            step, seal = int(head["step"]), bytes.fromhex(head["seal"])
+        except (ValueError, KeyError, TypeError):
+            raise StoreDamagedError("its head file cannot be read", where=where) from None
+        if step < 0:
+            raise StoreDamagedError("its head file belongs to another history", where=where)
+        return step, seal
+
+    def check(self, seals: list[bytes], where: str) -> bool:
+        """Compare it with a store; whether it is as far as the store.
+
+        Errors:
+            StoreDamagedError: missing, ahead, or of another history.
+        """
+        head, last = self.read(where), len(seals) - 1
+        if head is None:
+            # Only the time between creating the store and its first head.
+            if last > 0:
+                raise StoreDamagedError("its head file is missing", where=where)
+            return False
+        step, seal = head
+        if step > last:
+            raise StoreDamagedError(
+                f"the head file knows step {step}, the store ends at step {last}: "
+                "the store was rolled back, and continuing would spend the budget twice",
+                where=where,
+            )
+        if not hmac.compare_digest(seal, seals[step]):
+            raise StoreDamagedError("its head file belongs to another history", where=where)
+        return step == last
+
+    def write(self, step: int, seal: bytes) -> None:
+        """Replace it."""
+        head = canonical_json({"format": 1, "step": step, "seal": seal.hex()})
+        with file_errors("the head file could not be written", self.path):
+            durable.replace_file(self.path, head, mode=0o600)
+
+
+def _first_seal(meta: dict[str, bytes]) -> bytes:
+    pinned = {key: value.hex() for key, value in meta.items()}
+    return hmac.new(meta["key"], b"meta" + canonical_json(pinned), hashlib.sha256).digest()
