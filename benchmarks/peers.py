@@ -141,12 +141,13 @@ def aim(
     repeat: int,
     delta: float | str = 1e-9,
     iterations: int = 1000,
-    max_model_mb: float = 80.0,
+    max_model_mb: float = 2.0,
     between: int = 100,
 ) -> list[NDArray[np.float64]]:
     """AIM: the worst explained marginal of the workload's closure, measured and refitted, with growing budgets.
 
     ``between`` is the number of iterations of a fit between rounds; it starts from the model before it.
+    ``max_model_mb`` bounds the junction tree at the end (80 in the paper's experiments, which takes hours here).
     """
     rho = float(approximate_to_zcdp(epsilon, delta).rho)
     fit = _Fit(codes, domain, repeat, iterations)

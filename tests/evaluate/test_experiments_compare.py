@@ -17,8 +17,9 @@ from evaluated_runs import write_run
 from experiment_data import COMPARE, comparison, fake_data
 
 from dpstream.errors import ConfigError, DpstreamError
-from dpstream.evaluate.experiments import Comparison
+from dpstream.evaluate.experiments import Comparison, offline, runs
 from dpstream.evaluate.label import LABEL
+from dpstream.privacy import Randomness
 from dpstream.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +36,18 @@ number = 7
 """
 
 
-def test_the_guides_example_runs_on_the_shipped_simulation(tmp_path: Path) -> None:
+class Seeded:
+    """In place of the operating system's randomness: a test that always sees the same noise."""
+
+    system = staticmethod(lambda: Randomness.seeded(5))
+
+
+def test_the_guides_example_runs_on_the_shipped_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The commands and the file of docs/guide/comparing.md, as they stand there."""
+    monkeypatch.setattr(runs, "Randomness", Seeded)
+    monkeypatch.setattr(offline, "Randomness", Seeded)
     page = (ROOT / "docs/guide/comparing.md").read_text(encoding="utf-8")
     assert "dpstream simulate evictions --steps 12 --out example\n" in page
     example = re.search(r"```toml\n(format = 1.*?)```", page, re.DOTALL)
@@ -55,11 +66,11 @@ def test_the_guides_example_runs_on_the_shipped_simulation(tmp_path: Path) -> No
     assert facts["label"] == LABEL
     average = {(r["method"], r["epsilon"]): r["mean"] for r in facts["rows"] if r["metric"] == "AvgWE"}
     assert len(average) == 8
-    # Seeing the whole table once beats every stream at the same budget by far.
-    for epsilon in ("1", "4"):
-        assert average["ceiling", epsilon] < min(
-            v for (m, e), v in average.items() if m != "ceiling" and e == epsilon
-        )
+    # Seeing the whole table once is easier than releasing at every step (epsilon 4: noise is no excuse).
+    streams = [
+        value for (method, epsilon), value in average.items() if method != "ceiling" and epsilon == "4"
+    ]
+    assert average["ceiling", "4"] < 0.8 * min(streams)
     assert facts["files"] == ["table.csv", "table.md", "settings.md"]
     assert "ceiling (once, final table)" in (out / "table.md").read_text(encoding="utf-8")
 

@@ -145,8 +145,8 @@ class Comparison:
         )
         if self.offline:
             head += (
-                " A method that ran once saw the final table whole, with the same budget: it is the ceiling for "
-                "any stream."
+                " A method that ran once saw the final table whole, with the same budget: an easier task, and so a "
+                "level to aim at rather than a bound."
             )
         return f"{head}\n\n{markdown_table(lines, _COLUMNS)}"
 
