@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from postgres_server import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -25,3 +30,49 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="dpstream-", dir=memory))
     yield home
     shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A server of the tests' own; without PostgreSQL on the machine the test skips."""
+    from postgres_server import Cluster, programs
+
+    tools = programs()
+    if tools is None:
+        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
+    cluster = Cluster(tools)
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture
+def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
+    """Every store of the test lives on the server, in a schema for its state directory."""
+    import fault_harness
+
+    from dpstream.streams import status, store
+    from dpstream.streams.postgres import PostgresBackend, PostgresServer
+
+    def schema(path: Path) -> str:
+        return f"t_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:20]}"
+
+    def backend(path: Path, _: object = None) -> PostgresBackend:
+        return PostgresBackend(PostgresServer(postgres.url, schema(path)))
+
+    def reader(home: Path) -> object:
+        name = schema(home / "state")
+        there = postgres.execute("SELECT to_regclass(%s)", f"{name}.steps")
+        return postgres.connect(name) if there[0][0] else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "backend_for", backend)
+        patch.setattr(status, "backend_for", backend)
+        patch.setattr(fault_harness, "open_database", reader)
+        patch.setattr(fault_harness, "disk_error", _postgres_full)
+        yield postgres
+
+
+def _postgres_full() -> Exception:
+    import psycopg
+
+    return psycopg.errors.DiskFull("could not extend file: No space left on device")

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from toy_stream import SCHEMA, ToyPlan, batch
 
@@ -45,7 +46,7 @@ def kill(name: str, call: Callable[..., None], arguments: tuple[object, ...]) ->
 def full_disk(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
     """The call fails and has no effect."""
     if name == "commit":
-        raise _sqlite_full()
+        raise disk_error()
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -55,7 +56,8 @@ def lying_commit(name: str, call: Callable[..., None], arguments: tuple[object, 
     full_disk(name, call, arguments)
 
 
-def _sqlite_full() -> sqlite3.OperationalError:
+def disk_error() -> Exception:
+    """What the database says when its disk is full (PostgreSQL's tests put their own in its place)."""
     error = sqlite3.OperationalError("database or disk is full")
     error.sqlite_errorname = "SQLITE_FULL"
     return error
@@ -144,12 +146,17 @@ def published_steps(home: Path) -> dict[int, str]:
     return {int(path.parent.name[5:]): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
+def open_database(home: Path) -> Any:
+    """The store's own tables, read past the program; None where there is no store."""
+    path = home / "state" / "stream.sqlite"
+    return sqlite3.connect(path) if path.exists() else None
+
+
 def committed_steps(home: Path) -> dict[int, str]:
     """Manifest hashes of what the ledger knows."""
-    path = home / "state" / "stream.sqlite"
-    if not path.exists():
+    db = open_database(home)
+    if db is None:
         return {}
-    db = sqlite3.connect(path)
     try:
         rows = db.execute("SELECT step, manifest FROM steps JOIN ledger USING (step)").fetchall()
     finally:
@@ -178,7 +185,7 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
         found.append(f"the ledger holds {sorted(committed)}")
     if published_steps(home) != committed:
         found.append("published and committed releases differ")
-    db = sqlite3.connect(home / "state" / "stream.sqlite")
+    db = open_database(home)
     rows = db.execute("SELECT step, name, sha256 FROM files").fetchall()
     batches = [b for (b,) in db.execute("SELECT batch_id FROM steps ORDER BY step")]
     (spends,) = db.execute("SELECT count(*) FROM ledger").fetchone()
