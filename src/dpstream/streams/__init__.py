@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpstream.streams.batch import Batch
 from dpstream.streams.lock import StatePermissionWarning
+from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.publishing import Publishing
 from dpstream.streams.release import MAX_CELLS, Answer, Marginal, Release
 from dpstream.streams.sink import Sink
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "LedgerEntry",
     "Marginal",
+    "PostgresServer",
     "Publishing",
     "Release",
     "Sink",

@@ -21,6 +21,7 @@ from dpstream.streams.changes import join_packed, split_packed
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
 from dpstream.streams.manifest import Facts, accuracy_of, build_manifest
 from dpstream.streams.outlet import Outlet
+from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.produce import Carried, make_files
 from dpstream.streams.publishing import Publishing
 from dpstream.streams.release import Release
@@ -61,6 +62,7 @@ def open_stream(
     source: Mapping[str, Any] | None = None,
     declared_public: Sequence[str] = (),
     publishing: Publishing | None = None,
+    server: PostgresServer | None = None,
 ) -> Stream:
     """Open the stream whose secret state lives in ``path``, or start it there.
 
@@ -82,6 +84,7 @@ def open_stream(
         declared_public: what the cut treats as public knowledge, in sentences, for every manifest.
         publishing: persistent records, changes instead of tables, approval; its ``keep`` and ``max_rows`` give
             way to the arguments.
+        server: keeps the store; ``path`` then holds only the witness against a database that is rolled back.
 
     Errors:
         ConfigError: another plan or a bad argument. StoreLockedError: somebody has it open.
@@ -93,7 +96,8 @@ def open_stream(
     policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
     policy.check_columns(schema.names)
     facts = plan_facts(plan, schema, name, source, declared_public)
-    return Stream(plan, schema, Path(path), facts, randomness or Randomness.system(), publish_to, policy)
+    random = randomness or Randomness.system()
+    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server)
 
 
 class Stream:
@@ -111,6 +115,7 @@ class Stream:
         randomness: Randomness,
         sink: Sink | None,
         policy: Publishing,
+        server: PostgresServer | None = None,
     ) -> None:
         self._plan = plan
         self._schema = schema
@@ -128,7 +133,7 @@ class Stream:
         self._plan_hash = plan_hash(self._facts)
         if sink is not None:
             check_places(path, sink.directory)
-        self._store = Store(path, self._facts, self._genesis)
+        self._store = Store(path, self._facts, self._genesis, server=server)
         try:
             self._stream_id = self._store.meta["stream_id"].hex()
             persistent = policy.records == "persistent"

@@ -1,0 +1,273 @@
+"""Durable steps on PostgreSQL under faults: kills, cut connections, a server that dies, and secrets."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fault_harness import (
+    committed_steps,
+    faulty,
+    full_disk,
+    in_child,
+    kill,
+    lying_commit,
+    outcome,
+    run_stream,
+    violations_after_stop,
+    violations_at_end,
+)
+from postgres_server import Cluster
+from toy_stream import SCHEMA, ToyPlan, batch, run, start
+
+from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
+from dpstream.streams import StatePermissionWarning, open_stream, read_status
+from dpstream.streams.postgres import PostgresBackend, PostgresDatabase, PostgresServer
+
+
+def undisturbed(home: Path) -> tuple[list[str], dict[str, str]]:
+    """The calls of a whole run, and what it publishes."""
+    with faulty(None, kill) as calls:
+        run_stream(home, seeded=True, keep=1)
+    return calls, outcome(home)
+
+
+def finish(home: Path, at: int, expected: dict[str, str]) -> None:
+    """Nothing is broken now, the stream can be finished, and then nothing is broken either."""
+    assert violations_after_stop(home) == [], at
+    before = committed_steps(home)
+    run_stream(home, seeded=True, keep=1)
+    assert violations_at_end(home, before) == [], at
+    # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
+    if before:
+        assert outcome(home) == expected, at
+
+
+def test_killed_between_the_calls(tmp_path: Path, on_postgres: Cluster) -> None:
+    calls, expected = undisturbed(tmp_path / "undisturbed")
+    for at in range(1, len(calls) + 1, 9):
+        home = tmp_path / str(at)
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, kill):
+                run_stream(home, seeded=True, keep=1)
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        finish(home, at, expected)
+
+
+@pytest.mark.parametrize("fault", ["cut", "cut after the commit", "lying", "full"])
+def test_every_lost_connection_is_a_clear_error_and_nothing_is_lost(
+    tmp_path: Path, on_postgres: Cluster, fault: str
+) -> None:
+    """The connection is cut before a call, right after a COMMIT, or COMMIT answers with an error."""
+    calls, expected = undisturbed(tmp_path / "undisturbed")
+
+    def cut(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        on_postgres.cut()
+        call(*arguments)
+
+    def cut_after(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        call(*arguments)
+        on_postgres.cut()
+
+    action = {"cut": cut, "cut after the commit": cut_after, "lying": lying_commit, "full": full_disk}[fault]
+    commits = [at for at, name in enumerate(calls, start=1) if name == "commit"]
+    stops = sorted({*commits[1::2], *range(1, len(calls) + 1, 19)}) if fault == "cut" else commits[::3]
+    stopped = 0
+    for at in stops:
+        home = tmp_path / str(at)
+        try:
+            with faulty(at, action):
+                run_stream(home, seeded=True, keep=1)
+        except StoreError as error:
+            stopped += "PostgreSQL" in str(error)
+        finish(home, at, expected)
+    # A connection that is cut in the last calls of a stream is not needed any more.
+    assert stopped >= 2
+
+
+def test_a_server_that_dies_in_the_middle(tmp_path: Path, on_postgres: Cluster) -> None:
+    """Immediate shutdown is a crash: the server recovers from its log when it starts again."""
+    calls, expected = undisturbed(tmp_path / "undisturbed")
+    commits = [at for at, name in enumerate(calls, start=1) if name == "commit"]
+
+    def crash(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        on_postgres.stop("immediate")
+        try:
+            call(*arguments)
+        finally:
+            on_postgres.start()
+
+    def crash_after(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        call(*arguments)
+        on_postgres.stop("immediate")
+        on_postgres.start()
+
+    for at, action in itertools.product(commits[3:5], (crash, crash_after)):
+        home = tmp_path / f"{at} {action.__name__}"
+        with faulty(at, action), pytest.raises(StoreError):
+            run_stream(home, seeded=True, keep=1)
+        finish(home, at, expected)
+
+
+def test_the_object_refuses_after_a_lost_connection_and_reopening_reads_the_truth(
+    tmp_path: Path, on_postgres: Cluster
+) -> None:
+    with start(tmp_path) as stream:
+        stream.step(batch(1), "a")
+        on_postgres.cut()
+        for _ in range(2):
+            with pytest.raises(StoreError, match="connection to the server was lost"):
+                stream.step(batch(2), "b")
+    with start(tmp_path) as stream:
+        assert stream.step(batch(2), "b").step == 2
+
+
+def test_two_machines_cannot_run_one_stream(tmp_path: Path, postgres: Cluster) -> None:
+    """Another state directory stands for another machine: the lock and the witness are both asked."""
+    server = PostgresServer(postgres.url, "t_two_machines")
+    backend = PostgresBackend(server)
+    assert not backend.exists()
+    with pytest.raises(StoreLockedError, match="another session"):
+        PostgresBackend(server).exists()
+    backend.close()
+    other = PostgresBackend(server)
+    assert not other.exists()
+    other.close()
+
+
+def test_a_database_that_was_rolled_back_or_lost_is_refused(tmp_path: Path, on_postgres: Cluster) -> None:
+    run(tmp_path, 2, publish=False)
+    (schema,) = next(
+        iter(
+            on_postgres.execute(
+                "SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 't\\_%' ORDER BY oid DESC LIMIT 1"
+            )
+        )
+    )
+    state = tmp_path / "state"
+    assert sorted(path.name for path in state.iterdir()) == ["head.json"], "counts are on the server only"
+    # As from a dump of the first step.
+    with on_postgres.connect(str(schema)) as db:
+        db.execute("DELETE FROM files WHERE step = 2")
+        db.execute("DELETE FROM steps WHERE step = 2")
+        db.execute("DELETE FROM ledger WHERE step = 2")
+        db.execute("UPDATE state SET step = 1")
+    with pytest.raises(StoreDamagedError, match="the head file knows step 2"):
+        start(tmp_path, publish=False)
+    on_postgres.execute(f"DROP TABLE {schema}.position")
+    with pytest.raises(StoreDamagedError, match="table position is missing"):
+        start(tmp_path, publish=False)
+    on_postgres.execute(f"DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(StoreDamagedError, match=r"the store is gone, but its head.json is there"):
+        start(tmp_path, publish=False)
+    with pytest.raises(ConfigError, match="there is no stream"):
+        read_status(state)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger SET spent = '1/2' WHERE step = 1",
+        "UPDATE steps SET batch_id = 'x' WHERE step = 2",
+        "UPDATE meta SET value = '\\x00' WHERE key = 'stream_id'",
+        "UPDATE state SET packed = substr(packed, 2)",
+        "DROP TABLE store_format",
+        "UPDATE store_format SET format = 99",
+    ],
+)
+def test_edited_databases_are_refused(tmp_path: Path, on_postgres: Cluster, statement: str) -> None:
+    run(tmp_path, 2, publish=False)
+    schema = on_postgres.execute(
+        "SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 't\\_%' ORDER BY oid DESC LIMIT 1"
+    )[0][0]
+    with on_postgres.connect(str(schema)) as db:
+        db.execute(statement.encode())
+    with pytest.raises(StoreError, match=r"changed|valid head|head file|is not a stream|newer version"):
+        start(tmp_path, publish=False).step(batch(3), "c")
+
+
+def open_often(server: PostgresServer) -> None:
+    """The server takes a moment to read its configuration again."""
+    for _ in range(50):
+        PostgresDatabase(server, "here").close()
+
+
+def test_settings_are_asserted(postgres: Cluster) -> None:
+    server = PostgresServer(postgres.url, "t_settings")
+    postgres.execute("ALTER SYSTEM SET full_page_writes = off")
+    postgres.execute("SELECT pg_reload_conf()")
+    try:
+        with pytest.raises(StoreError, match="full_page_writes = off: a commit could be lost"):
+            open_often(server)
+    finally:
+        postgres.execute("ALTER SYSTEM RESET full_page_writes")
+        postgres.execute("SELECT pg_reload_conf()")
+    postgres.execute("ALTER ROLE dpstream SET log_min_duration_statement = 100")
+    try:
+        with pytest.warns(StatePermissionWarning, match="private counts into its log"):
+            PostgresDatabase(server, "here").close()
+    finally:
+        postgres.execute("ALTER ROLE dpstream RESET log_min_duration_statement")
+    session = PostgresDatabase(server, "here")
+    with session.errors():
+        assert session.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        with pytest.raises(StoreError, match="does not hold the stream's lock"):
+            session.begin()
+    session.close()
+
+
+def test_no_error_repeats_a_password_or_a_value(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = "hunter2-sekret"
+    urls = [
+        f"postgresql://guarded:{secret}@/postgres?host={postgres.home}",
+        f"postgresql://guarded:{secret}@nowhere@/postgres?host={postgres.home}",
+        f"postgresql://guarded:{secret}/x@localhost/postgres",
+        f"postgresql://guarded:{secret}@localhost:port/postgres",
+        f"postgresql://u:{secret}@/postgres?host=/nowhere",
+        f"host={secret}'",
+    ]
+    for url in urls:
+        server = PostgresServer(url, "t_secret")
+        assert secret not in repr(server)
+        with pytest.raises((StoreError, ConfigError)) as caught:
+            PostgresDatabase(server, "here")
+        told = "".join(traceback.format_exception(caught.value, chain=False))
+        assert secret not in str(caught.value)
+        assert caught.value.__suppress_context__, "libpq's own words stay out of tracebacks"
+        assert secret not in told.replace(repr(url), "")
+    monkeypatch.setenv("PGPASSWORD", postgres.password)
+    url = f"postgresql://guarded@/postgres?host={postgres.home}"
+    session = PostgresDatabase(PostgresServer(url, "t_secret"), "here")
+    with pytest.raises(StoreError, match="the role may not do this"), session.errors():
+        session.execute("CREATE SCHEMA t_secret")
+    session.rollback()
+    with pytest.raises(StoreError) as caught, session.errors():
+        session.execute("SELECT ?::bigint", (secret,))
+    assert secret not in str(caught.value)
+    session.close()
+
+
+def test_everybody_loses_the_right_to_look(tmp_path: Path, on_postgres: Cluster) -> None:
+    run(tmp_path, 1, publish=False)
+    schema = on_postgres.execute(
+        "SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 't\\_%' ORDER BY oid DESC LIMIT 1"
+    )[0][0]
+    on_postgres.execute(f"GRANT USAGE ON SCHEMA {schema} TO PUBLIC")
+    with pytest.warns(StatePermissionWarning, match="everybody had rights"):
+        start(tmp_path, publish=False).close()
+    start(tmp_path, publish=False).close()
+
+
+def test_a_local_store_is_not_left_behind_silently(tmp_path: Path, postgres: Cluster) -> None:
+    run(tmp_path, 1, publish=False)
+    server = PostgresServer(postgres.url, "t_left_behind")
+    with pytest.raises(ConfigError, match="holds a store of its own"):
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "state", server=server)
