@@ -81,15 +81,15 @@ class Store:
         self,
         path: Path,
         facts: dict[str, Any],
-        genesis: Callable[[], tuple[bytes, bytes]] | None = None,
+        genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None = None,
         *,
         server: PostgresServer | None = None,
     ) -> None:
         """Open the store of the state directory ``path``, on ``server`` if one is given.
 
-        Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives: a
-        public id and the packed first state (without ``genesis``: StoreError). The ``facts`` of an existing
-        store have to be equal.
+        Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives:
+        what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
+        StoreError). The ``facts`` of an existing store have to be equal.
         """
         self._broken: str | None = None
         self._database: Database | None = None
@@ -108,7 +108,9 @@ class Store:
 
     # Opening
 
-    def _create(self, facts: dict[str, Any], genesis: Callable[[], tuple[bytes, bytes]] | None) -> None:
+    def _create(
+        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None
+    ) -> None:
         for witness in (self._head.path, *self._backend.witnesses()):
             if witness.exists():
                 raise StoreDamagedError(
@@ -116,8 +118,8 @@ class Store:
                 )
         if genesis is None:
             raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
-        stream_id, state = genesis()
-        meta = {"plan": canonical_json(facts), "key": secrets.token_bytes(32), "stream_id": stream_id}
+        given, state = genesis()
+        meta = {**given, "plan": canonical_json(facts), "key": secrets.token_bytes(32)}
 
         def fill(db: Database) -> None:
             create_tables(db)

@@ -20,6 +20,7 @@ from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
 from dpstream.streams.changes import join_packed, split_packed
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
 from dpstream.streams.manifest import Facts, accuracy_of, build_manifest
+from dpstream.streams.membership import Membership, check_account
 from dpstream.streams.outlet import Outlet
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.produce import Carried, make_files
@@ -63,6 +64,7 @@ def open_stream(
     declared_public: Sequence[str] = (),
     publishing: Publishing | None = None,
     server: PostgresServer | None = None,
+    account: str | Path | None = None,
 ) -> Stream:
     """Open the stream whose secret state lives in ``path``, or start it there.
 
@@ -85,8 +87,11 @@ def open_stream(
         publishing: persistent records, changes instead of tables, approval; its ``keep`` and ``max_rows`` give
             way to the arguments.
         server: keeps the store; ``path`` then holds only the witness against a database that is rolled back.
+        account: the file in which several streams on one private source add up. The plan's whole budget is
+            charged there once, before the stream is started.
 
     Errors:
+        BudgetError: the account's limit would be passed.
         ConfigError: another plan or a bad argument. StoreLockedError: somebody has it open.
         StoreDamagedError: the state contradicts itself or the published catalogue.
         StoreFormatError: written by a newer version.
@@ -97,7 +102,8 @@ def open_stream(
     policy.check_columns(schema.names)
     facts = plan_facts(plan, schema, name, source, declared_public)
     random = randomness or Randomness.system()
-    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server)
+    member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))
+    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server, member)
 
 
 class Stream:
@@ -116,6 +122,7 @@ class Stream:
         sink: Sink | None,
         policy: Publishing,
         server: PostgresServer | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self._plan = plan
         self._schema = schema
@@ -133,8 +140,10 @@ class Stream:
         self._plan_hash = plan_hash(self._facts)
         if sink is not None:
             check_places(path, sink.directory)
+        self._membership = membership
         self._store = Store(path, self._facts, self._genesis, server=server)
         try:
+            check_account(membership, self._store.meta, str(self.path))
             self._stream_id = self._store.meta["stream_id"].hex()
             persistent = policy.records == "persistent"
             self._outlet = (
@@ -324,6 +333,8 @@ class Stream:
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
             raise HorizonError(f"the plan pays for {horizon} steps and all are done", where=f"step {step}")
+        if self._membership is not None:
+            self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
             raise StepError(
                 f"step {step} stopped with {self._undecided} after noise was drawn for it; whether it stops "
@@ -439,9 +450,12 @@ class Stream:
             raise StepError("the stream was opened without a place for releases", where=verb)
         return self._outlet
 
-    def _genesis(self) -> tuple[bytes, bytes]:
+    def _genesis(self) -> tuple[dict[str, bytes], bytes]:
         stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
-        return stream_id, container.dump(self._plan.pack_state(self._plan.start()))
+        state = container.dump(self._plan.pack_state(self._plan.start()))
+        # Charged last: nothing that could fail stands between the charge and the store.
+        member = self._membership
+        return ({"stream_id": stream_id} if member is None else member.begin(stream_id)), state
 
     def _stored_state(self) -> Any:
         packed = container.load(self._store.state(), where=f"{self.path} (state)")

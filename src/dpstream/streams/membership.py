@@ -1,0 +1,153 @@
+"""One stream's side of an account: charged before its store exists, and checked against the account ever after.
+
+Order at the start: note the stream's id in the state directory, charge that id in the account, create the store
+with the charge in its sealed facts, forget the note. A stop in between leaves at most a charge without a stream,
+and the next start finds the note and goes on with the same charge; a stream without a charge cannot come about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpstream import durable
+from dpstream.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError
+from dpstream.streams.account import Account, AccountState, Charge, Pin
+from dpstream.streams.database import file_errors
+from dpstream.streams.identity import canonical_json
+from dpstream.streams.sqlite import DATABASE
+
+__all__ = ["PINNED", "Membership", "check_account"]
+
+#: The name under which a store remembers its charge.
+PINNED = "account"
+#: The note's name begins like the database's: the state directory holds no other files.
+_NOTE = f"{DATABASE}.charge"
+_ID_BYTES = 16
+
+
+class Membership:
+    """A stream in an account.
+
+    Args:
+        account: the account's file.
+        state: the stream's state directory, which the caller has locked.
+        facts, plan_hash: what the stream is pinned to.
+
+    Errors:
+        ConfigError: the account lies inside the state, whose files are the stream's own.
+    """
+
+    def __init__(self, account: str | Path, state: Path, facts: dict[str, Any], plan_hash: str) -> None:
+        self._account = Account(account)
+        if state.resolve() in self._account.path.resolve().parents:
+            raise ConfigError(
+                f"the account {str(account)!r} lies inside the state {str(state)!r}",
+                where="account",
+                allowed="a place outside of all states and releases",
+            )
+        self._note = state.absolute() / _NOTE
+        self._facts = facts
+        self._plan_hash = plan_hash
+
+    def begin(self, stream_id: bytes) -> dict[str, bytes]:
+        """Charge a stream that is about to be started; what its store has to remember, its id included.
+
+        ``stream_id`` gives way to the id of an interrupted start under the same plan.
+
+        Errors:
+            BudgetError: the account's limit would be passed. UnitError: its unit cannot be converted.
+        """
+        noted = self._noted()
+        name = noted or stream_id.hex()
+        if noted is None:
+            note = canonical_json({"stream_id": name, "plan_hash": self._plan_hash})
+            with file_errors("the state could not be opened", self._note):
+                durable.replace_file(self._note, note, mode=0o600)
+        try:
+            pin = self._account.charge(name, self._facts, self._plan_hash, again=noted is not None)
+        except RefusedError:
+            durable.unlink(self._note)  # nothing was charged under this id
+            raise
+        return {"stream_id": bytes.fromhex(name), PINNED: pin.to_bytes()}
+
+    def check(self, meta: Mapping[str, bytes]) -> None:
+        """Compare an opened store with the account, and forget the note of its start.
+
+        Errors:
+            ConfigError: the stream was never charged in this account, or is in another one.
+            StoreDamagedError: the account does not know the charge that the store remembers.
+        """
+        self._charge(self._account.read(), meta)
+        if self._note.exists():
+            with file_errors("the state could not be opened", self._note):
+                durable.unlink(self._note)
+
+    def allow_step(self, meta: Mapping[str, bytes], step: int) -> None:
+        """Refuse further steps of a stream that its owner closed.
+
+        Errors:
+            BudgetError: it was closed. And those of ``check``.
+        """
+        if self._charge(self._account.read(), meta).closed:
+            raise BudgetError(
+                "the stream was closed in its account: its budget stays spent, and it takes no further step",
+                where=f"step {step}",
+            )
+
+    def _charge(self, state: AccountState, meta: Mapping[str, bytes]) -> Charge:
+        where = str(self._account.path)
+        charge = state.find(meta["stream_id"].hex())
+        if PINNED not in meta:
+            # Started before it was in an account: the owner charged it later.
+            if charge is None:
+                raise ConfigError(
+                    "this stream was started without an account and was not charged in this one",
+                    where=where,
+                    allowed="charging it there (dpstream ledger account charge), or no account",
+                )
+            return charge
+        pin = Pin.from_bytes(meta[PINNED], where)
+        if pin.account_id != state.account_id:
+            raise ConfigError(
+                "this stream was charged in another account", where=where, allowed="that account"
+            )
+        if charge is None or state.pin(charge) != pin:
+            raise StoreDamagedError(
+                f"the account does not know the stream's charge (entry {pin.entry}): it was rolled back or changed, "
+                "and other streams could spend this budget again",
+                where=where,
+            )
+        return charge
+
+    def _noted(self) -> str | None:
+        """The id of an interrupted start under this plan; one of another plan is of no use any more."""
+        if not self._note.exists():
+            return None
+        try:
+            note = json.loads(self._note.read_bytes())
+            stream_id, plan_hash = str(note["stream_id"]), str(note["plan_hash"])
+            sound = len(bytes.fromhex(stream_id)) == _ID_BYTES
+        except (ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise StoreDamagedError("the note of an interrupted start cannot be read", where=str(self._note))
+        return stream_id if plan_hash == self._plan_hash else None
+
+
+def check_account(membership: Membership | None, meta: Mapping[str, bytes], where: str) -> None:
+    """A stream that is in an account is opened with it only; see ``Membership.check``.
+
+    Errors:
+        ConfigError: it is in one, and none is given.
+    """
+    if membership is not None:
+        membership.check(meta)
+    elif PINNED in meta:
+        raise ConfigError(
+            "this stream is charged in an account, and none is given",
+            where=where,
+            allowed='[budget] account = "..." as it was when the stream was started',
+        )

@@ -1,0 +1,348 @@
+"""Several streams on one source: one sum, one limit, under races, kills, damage and restored copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from fault_harness import faulty, in_child, kill
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream.errors import BudgetError, ConfigError, DpstreamError, StoreDamagedError, UnitError
+from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
+from dpstream.streams import Stream, open_stream
+from dpstream.streams.account import Account
+from dpstream.streams.limit import Limit, compose, in_unit
+from dpstream.streams.store import DATABASE
+
+HALF = ToyPlan(budget=PureDP.of("1/2"))
+
+
+def account(folder: Path, limit: str = "epsilon=1", unit: str = "event") -> Account:
+    return Account.create(folder / "account.sqlite", Limit.parse(limit), unit)
+
+
+def start(folder: Path, name: str, plan: ToyPlan = HALF) -> Stream:
+    return open_stream(plan, SCHEMA, folder / name, name=name, account=folder / "account.sqlite")
+
+
+def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
+    book = account(tmp_path)
+    assert (tmp_path / "account.sqlite").stat().st_mode & 0o777 == 0o600
+    with start(tmp_path, "a") as stream:
+        stream.step(batch(1), "b1")
+    with start(tmp_path, "a") as stream:  # charged once, not at every opening
+        stream.step(batch(2), "b2")
+    with start(tmp_path, "b"):
+        pass
+    state = book.read()
+    assert [charge.stream for charge in state.charges] == ["a", "b"]
+    assert state.total.epsilon == 1
+    with pytest.raises(BudgetError, match=r"all streams together would cost epsilon = 1\.5"):
+        start(tmp_path, "c")
+    assert list((tmp_path / "c").iterdir()) == []
+    assert book.read() == state
+    with start(tmp_path, "b") as stream:  # those inside go on
+        stream.step(batch(1), "b1")
+    with pytest.raises(ConfigError, match="does not raise"):
+        book.raise_limit(Limit.parse("epsilon=1"))
+    with pytest.raises(ConfigError, match="another kind"):
+        book.raise_limit(Limit.parse("rho=5"))
+    book.raise_limit(Limit.parse("epsilon=3/2"))
+    with start(tmp_path, "c"):
+        pass
+    assert [entry.content["kind"] for entry in book.read().entries] == [
+        "create",
+        *["charge"] * 2,
+        "raise",
+        "charge",
+    ]
+
+
+AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
+
+
+@given(st.lists(st.tuples(st.booleans(), AMOUNT), max_size=6), AMOUNT)
+def test_limits_against_sums_by_hand(charges: list[tuple[bool, Fraction]], amount: Fraction) -> None:
+    total = compose([PureDP(value) if pure else ZCDP(value) for pure, value in charges])
+    epsilons = sum((value for pure, value in charges if pure), Fraction(0))
+    rho = sum((value * value / 2 if pure else value for pure, value in charges), Fraction(0))
+    all_pure = all(pure for pure, _ in charges)
+    assert Limit.parse(f"epsilon={amount}").admits(total) == (all_pure and epsilons <= amount)
+    assert Limit.parse(f"rho={amount}").admits(total) == (rho <= amount)
+    both = Limit.parse(f"epsilon={amount},delta=1e-6")
+    assert both.rho is not None
+    assert both.admits(total) == ((all_pure and epsilons <= amount) or rho <= both.rho)
+    # What the limit was turned into is within it, and reading it back computes nothing anew.
+    assert zcdp_to_delta(ZCDP(both.rho), amount) <= 1e-6
+    assert Limit.from_dict(json.loads(json.dumps(both.as_dict()))) == both
+
+
+def test_units_are_converted_where_that_is_proved_and_refused_elsewhere(tmp_path: Path) -> None:
+    assert in_unit(PureDP.of(1), "event", "event-replace") == PureDP.of(2)
+    assert in_unit(ZCDP.of("1/8"), "individual", "individual-replace") == ZCDP.of("1/2")
+    for unit, wanted in [
+        ("event-replace", "event"),
+        ("event", "individual"),
+        ("event", "user"),
+        ("user", "event"),
+    ]:
+        with pytest.raises(UnitError, match="cannot be added"):
+            in_unit(PureDP.of(1), unit, wanted)
+    book = account(tmp_path, "epsilon=2", "event-replace")
+    with start(tmp_path, "a"):
+        pass
+    with start(tmp_path, "b", ToyPlan(budget=PureDP.of("1/2"), unit=Event("replace"))):
+        pass
+    assert [charge.charged for charge in book.read().charges] == [PureDP.of(1), PureDP.of("1/2")]
+    with pytest.raises(BudgetError):
+        start(tmp_path, "c")
+    with pytest.raises(ConfigError, match="unknown unit"):
+        account(tmp_path / "..", unit="row")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "epsilon", "epsilon=", "delta=1e-9", "rho=1,delta=1e-9", "epsilon=1,epsilon=2"]
+)
+def test_what_is_no_limit(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a limit"):
+        Limit.parse(text)
+
+
+def test_processes_that_start_at_once_never_pass_the_limit(tmp_path: Path) -> None:
+    """Real processes that wait for one instant; two of the seven fit."""
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        book = account(folder)
+        instant = time.monotonic() + 0.3
+        children = []
+        for child in range(7):
+            process = os.fork()
+            if process == 0:
+                status = 1
+                try:
+                    time.sleep(max(0.0, instant - time.monotonic()))
+                    start(folder, f"s{child}").close()
+                    status = 0
+                except BudgetError:
+                    status = 3
+                except BaseException:  # noqa: BLE001  (a child must never return into the test runner)
+                    traceback.print_exc()
+                finally:
+                    os._exit(status)
+            children.append(process)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in children]
+        assert sorted(codes) == [0, 0, 3, 3, 3, 3, 3]
+        assert book.read().total.epsilon == 1
+        started = {f"s{child}" for child, code in enumerate(codes) if code == 0}
+        assert {charge.stream for charge in book.read().charges} == started
+        assert {path.parent.name for path in folder.glob(f"s*/{DATABASE}")} == started
+
+
+def test_killed_anywhere_while_starting(tmp_path: Path) -> None:
+    """Never a stream without a charge; the next start goes on with the same charge, once."""
+
+    def begin(folder: Path) -> None:
+        start(folder, "a").close()
+
+    quiet = tmp_path / "quiet"
+    quiet.mkdir()
+    account(quiet)
+    with faulty(None, kill) as calls:
+        begin(quiet)
+    orphans = 0
+    assert len(calls) > 15
+    for at in range(1, len(calls) + 1):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        book = account(folder)
+
+        def disturbed(folder: Path = folder, at: int = at) -> None:
+            with faulty(at, kill):
+                begin(folder)
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        left = book.read()
+        exists = (folder / "a" / DATABASE).exists()
+        assert len(left.charges) == 1 or not exists, (at, calls[at - 1])
+        orphans += len(left.charges) == 1 and not exists
+        with start(folder, "a") as stream:
+            stream.step(batch(1), "b1")
+            assert stream.path.joinpath(f"{DATABASE}.charge").exists() is False
+        after = book.read()
+        assert [charge.stream for charge in after.charges] == ["a"], (at, calls[at - 1])
+        if left.charges:
+            assert after.charges == left.charges
+    assert orphans > 0, "no stop fell between charge and store, so nothing was tested"
+
+
+def test_a_killed_creation_leaves_an_account_or_none(tmp_path: Path) -> None:
+    with faulty(None, kill) as calls:
+        account(tmp_path)
+    for at in range(1, len(calls) + 1):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+
+        def disturbed(folder: Path = folder, at: int = at) -> None:
+            with faulty(at, kill):
+                account(folder)
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        if not (folder / "account.sqlite").exists():
+            account(folder)
+        assert Account(folder / "account.sqlite").read().charges == ()
+        with pytest.raises(ConfigError, match="never replaced"):
+            account(folder)
+
+
+def copy(folder: Path, target: str) -> None:
+    (folder / target).mkdir()
+    for path in folder.glob("account.sqlite*"):
+        shutil.copy(path, folder / target / path.name)
+
+
+def restore(folder: Path, source: str, *names: str) -> None:
+    for path in folder.glob("account.sqlite*"):
+        if not names or path.name in names:
+            path.unlink()
+    for path in (folder / source).iterdir():
+        if not names or path.name in names:
+            shutil.copy(path, folder / path.name)
+
+
+def edit(folder: Path, statement: str) -> None:
+    db = sqlite3.connect(folder / "account.sqlite")
+    db.execute(statement)
+    db.commit()
+    db.close()
+
+
+def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
+    book = account(tmp_path)
+    with start(tmp_path, "a"):
+        pass
+    copy(tmp_path, "old")
+    with start(tmp_path, "b"):
+        pass
+    copy(tmp_path, "new")
+    restore(tmp_path, "old", "account.sqlite")  # the head stays: nobody may go on
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        book.read()
+    restore(tmp_path, "old")  # with its head: those that it forgot may not go on
+    with pytest.raises(StoreDamagedError, match=r"does not know the stream's charge \(entry 3\)"):
+        start(tmp_path, "b")
+    with start(tmp_path, "c"):  # takes the place of b
+        pass
+    with pytest.raises(StoreDamagedError, match="does not know the stream's charge"):
+        start(tmp_path, "b")
+    restore(tmp_path, "new")
+    with start(tmp_path, "b") as stream:
+        stream.step(batch(1), "b1")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (
+            "UPDATE entries SET content = replace(content, '1/2', '1/4') WHERE number = 2",
+            "entry 2 was changed",
+        ),
+        ("DELETE FROM entries WHERE number = 2", "entry 2 was changed or is missing"),
+        ("DELETE FROM entries WHERE number = 3", "rolled back"),
+        (
+            "UPDATE entries SET content = replace(content, '\"1\"', '\"9\"') WHERE number = 1",
+            "entry 1 was changed",
+        ),
+        ("DELETE FROM meta WHERE key = 'key'", "its key is missing"),
+        ("PRAGMA user_version = 99", "newer version"),
+        ("PRAGMA application_id = 5", "is not an account"),
+    ],
+)
+def test_edits_show(tmp_path: Path, statement: str, said: str) -> None:
+    account(tmp_path)
+    for name in "ab":
+        start(tmp_path, name).close()
+    edit(tmp_path, statement)
+    for attempt in (Account(tmp_path / "account.sqlite").read, lambda: start(tmp_path, "a")):
+        with pytest.raises(DpstreamError, match=said) as caught:
+            attempt()
+        assert caught.value.exit_code == 4
+
+
+def test_a_lost_head_or_file_is_no_new_account(tmp_path: Path) -> None:
+    account(tmp_path)
+    for name in "ab":
+        start(tmp_path, name).close()
+    (tmp_path / "account.sqlite").rename(tmp_path / "away")
+    with pytest.raises(ConfigError, match="there is no account here"):
+        start(tmp_path, "a")
+    with pytest.raises(ConfigError, match="never replaced"):
+        account(tmp_path)
+    (tmp_path / "away").rename(tmp_path / "account.sqlite")
+    (tmp_path / "account.sqlite.head").unlink()
+    with pytest.raises(StoreDamagedError, match="head is missing"):
+        start(tmp_path, "a")
+    shutil.move(tmp_path / "account.sqlite", tmp_path / "gone")
+    account(tmp_path)
+    with pytest.raises(ConfigError, match="in another account"):
+        start(tmp_path, "a")
+
+
+def test_with_and_without_an_account(tmp_path: Path) -> None:
+    book = account(tmp_path)
+    start(tmp_path, "inside").close()
+    with pytest.raises(ConfigError, match="charged in an account, and none is given"):
+        open_stream(HALF, SCHEMA, tmp_path / "inside", name="inside")
+    with open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside") as stream:
+        stream.step(batch(1), "b1")
+        stream_id = stream.release().manifest["stream_id"]
+        facts, digest = stream._facts, stream._plan_hash
+    with pytest.raises(ConfigError, match="was not charged in this one"):
+        start(tmp_path, "outside")
+    for _ in range(2):  # the owner does so, twice by mistake
+        book.charge(stream_id, facts, digest, again=True)
+    with start(tmp_path, "outside") as stream:
+        stream.step(batch(2), "b2")
+    assert book.read().total.epsilon == 1
+    with pytest.raises(ConfigError, match="lies inside the state"):
+        open_stream(HALF, SCHEMA, tmp_path / "x", account=tmp_path / "x" / "account.sqlite")
+
+
+def test_a_closed_stream_takes_no_step_and_stays_charged(tmp_path: Path) -> None:
+    book = account(tmp_path)
+    with start(tmp_path, "a") as stream:
+        stream.step(batch(1), "b1")
+        (charge,) = book.read().charges
+        for _ in range(2):
+            book.close_stream(charge.stream_id)
+        with pytest.raises(BudgetError, match="was closed in its account"):
+            stream.step(batch(2), "b2")
+        assert stream.step(batch(1), "b1").step == 1  # what is released can be read
+    assert book.read().total.epsilon == Fraction(1, 2)
+    assert len(book.read().entries) == 3
+    with pytest.raises(ConfigError, match="there is no stream 'nobody'"):
+        book.close_stream("nobody")
+
+
+def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
+    clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
+    monkeypatch.setattr("dpstream.streams.account.utc_now", clock)
+    book = account(tmp_path)
+    for name in "ab":
+        start(tmp_path, name).close()
+    state = book.read()
+    assert [charge.time[:4] for charge in state.charges] == ["1970", "2026"]
+    assert state.total.epsilon == 1
