@@ -148,6 +148,13 @@ def test_private_page_has_no_place_among_the_releases(folder: Path, tmp_path: Pa
     for place in (releases / "x.html", releases / "step-000001" / "x.html", tmp_path / "link" / "x.html"):
         with pytest.raises(ConfigError, match="no place among the releases"):
             write_report(config, place, private_data=True)
+    other = tmp_path / "other"
+    (other / "step-000001").mkdir(parents=True)
+    (other / "catalogue.json").write_bytes((releases / "catalogue.json").read_bytes())
+    for place in (other / "x.html", other / "step-000001" / "x.html", other / "new" / "x.html"):
+        with pytest.raises(ConfigError, match=r"no place among the releases in .*other"):
+            write_report(config, place, private_data=True)
+    assert not list(other.rglob("*.html"))
     with pytest.raises(ConfigError, match="does not say where the private data are"):
         write_report(releases, tmp_path / "x.html", private_data=True)
     assert sorted(releases.rglob("*")) == before

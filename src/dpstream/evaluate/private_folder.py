@@ -10,10 +10,12 @@ from dpstream import durable
 from dpstream.errors import ConfigError
 from dpstream.evaluate.label import LABEL
 
-__all__ = ["MARKER", "check_private_folder", "open_private_folder", "write_private"]
+__all__ = ["MARKER", "check_private_folder", "open_private_folder", "releases_around", "write_private"]
 
 #: Says what the folder holds, and that dpstream made it.
 MARKER: Final = "NOT-RELEASABLE.txt"
+#: Every folder of releases has one, whichever stream wrote it.
+_CATALOGUE: Final = "catalogue.json"
 _TEXT = f"""\
 {LABEL}
 
@@ -30,7 +32,8 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
         where: the option's name, for messages.
 
     Errors:
-        ConfigError: a place that is refused; a file; a folder with other files (its rights would be changed).
+        ConfigError: a place that is refused, among them every folder of releases, of any stream, and all in it; a
+        file; a folder with other files (its rights would be changed).
     """
     folder = Path(path)
     inner = folder.resolve()
@@ -42,6 +45,13 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
                 where=where,
                 allowed="a folder of its own",
             )
+    releases = releases_around(folder)
+    if releases is not None:
+        raise ConfigError(
+            f"{str(releases)!r} is a folder of releases, and these numbers are not releasable",
+            where=where,
+            allowed="a folder of its own",
+        )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{str(folder)!r} is a file", where=where, allowed="a folder")
     if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
@@ -50,6 +60,12 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
             where=where,
             allowed="a new or empty folder, or one of an earlier evaluation",
         )
+
+
+def releases_around(place: str | Path) -> Path | None:
+    """The folder of releases that ``place`` is, or lies in, after links; any stream's. None where there is none."""
+    full = Path(place).resolve()
+    return next((folder for folder in (full, *full.parents) if (folder / _CATALOGUE).exists()), None)
 
 
 def open_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, where: str = "out") -> Path:

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpstream.errors import ConfigError
 from dpstream.evaluate.private_folder import open_private_folder, write_private
 
 __all__ = ["PrivateFolder"]
-
-_CATALOGUE = "catalogue.json"
 
 
 class PrivateFolder:
@@ -28,14 +25,6 @@ class PrivateFolder:
     """
 
     def __init__(self, path: str | Path, apart_from: Mapping[str, Path] | None = None) -> None:
-        full = Path(path).resolve()
-        for folder in (full, *full.parents):
-            if (folder / _CATALOGUE).exists():
-                raise ConfigError(
-                    f"{str(folder)!r} is a folder of releases, and these numbers are not releasable",
-                    where="out",
-                    allowed="a folder of its own",
-                )
         self.path = open_private_folder(path, apart_from or {})
 
     def __truediv__(self, name: str) -> Path:

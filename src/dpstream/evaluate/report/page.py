@@ -12,6 +12,7 @@ import dpstream
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreError
 from dpstream.evaluate.label import LABEL
+from dpstream.evaluate.private_folder import releases_around
 from dpstream.evaluate.report import sections_error, sections_promise, sections_tables, sections_time
 from dpstream.evaluate.report.charts import Charts
 from dpstream.evaluate.report.collect import MOST_STEPS, Run, collect
@@ -201,9 +202,11 @@ def _check_place(out: Path, run: Run, private: bool) -> None:
     # A link of that name is replaced, not followed.
     place = out.parent.resolve() / out.name
     inside = run.releases.resolve() in place.parents
-    if private and inside:
+    # Those of other streams too, and a copy of these: all are there to be published.
+    releases = run.releases if inside else releases_around(place.parent)
+    if private and releases is not None:
         raise ConfigError(
-            f"a page with private truth has no place among the releases in {str(run.releases)!r}",
+            f"a page with private truth has no place among the releases in {str(releases)!r}",
             where=str(out),
             allowed="a folder that is not published",
         )
