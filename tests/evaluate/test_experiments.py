@@ -232,6 +232,19 @@ def test_finished_runs_are_kept_and_other_settings_are_noticed(tmp_path: Path) -
     assert third.runs == ["small--dpstabs--epsilon-1--1"]
 
 
+def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Stream a with method b--c, and stream a--b with method c: one file, and one of the two results lost."""
+    path = make(tmp_path / "s", 2, k=2)
+    tasks = [
+        Task(ConfigSource(stream, path), Method(method, {"name": "dpstabs", "k": k}), "1", 0)
+        for stream, method, k in (("a", "b--c", 1), ("a--b", "c", 2))
+    ]
+    out = PrivateFolder(tmp_path / "out")
+    with pytest.raises(ConfigError, match="'a--b--c--epsilon-1--1'"):
+        run_grid(tasks, out)
+    assert not (out.path / "runs").exists()
+
+
 def test_several_processes_do_the_same_runs(tmp_path: Path) -> None:
     source = ConfigSource("small", make(tmp_path / "s", 2, k=2))
     tasks = [Task(source, Method(n, {"name": n}), "1", r) for n in ("baseline", "dpstabs") for r in range(2)]

@@ -80,12 +80,14 @@ def run_grid(
         watch: told about progress.
 
     Errors:
-        ConfigError: a file of another run of the same name: its settings differ (they are named).
+        ConfigError: a file of another run of the same name: its settings differ (they are named); or two tasks of
+        one name, which would share one file.
         StoreError: a process was killed; finished runs are kept.
     """
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}", where="jobs", allowed="1 or more")
     seen = watch or Silent()
+    _check_names(tasks)
     plans = [_Planned(task, *task_facts(task)) for task in tasks]
     done: dict[str, dict[str, Any]] = {}
     for plan in plans:
@@ -101,6 +103,19 @@ def run_grid(
         done[plan.task.name] = values
         seen.finished(plan.task.name, values["seconds"], clock.left(plan))
     return [Result(task, done[task.name]) for task in tasks]
+
+
+def _check_names(tasks: Sequence[Task]) -> None:
+    """Labels may hold the sign that joins them, so that different tasks can come out alike."""
+    known: set[str] = set()
+    for task in tasks:
+        if task.name in known:
+            raise ConfigError(
+                f"two runs would both be kept as {task.name!r}",
+                where="runs",
+                allowed="names of streams and methods that stay different when they are joined by '--'",
+            )
+        known.add(task.name)
 
 
 def _file(plan: _Planned) -> str:
