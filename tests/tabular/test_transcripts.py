@@ -112,6 +112,27 @@ def test_an_exact_size_in_a_release_is_an_infinite_loss():
     assert math.isinf(losses(leaking, 2)[:, 1].max())
 
 
+@pytest.mark.parametrize("leak", ["total's error", "measured", "more measured"])
+def test_what_a_release_says_of_its_errors_is_looked_at(leak):
+    """Negative controls: total and marginals are sound, and what stands beside them is not."""
+
+    class Leaking(DPStabsPlan):
+        def step(self, state, batch, randomness):
+            exact = batch.count(self.cells.cliques)
+            released = super().step(state, batch, randomness)
+            if leak == "total's error":
+                return replace(released, total_error=float(exact[0].sum()))
+            clique = self.cells.cliques[0]
+            if leak == "more measured" and exact[0].sum() == 4:
+                return replace(released, errors={}, counts={})
+            counts = exact[0] if leak == "measured" else np.zeros_like(exact[0])
+            return replace(released, errors={clique: 1.0}, counts={clique: counts})
+
+    plan = recipe_of().calibrate(epsilon="1")
+    leaking = Leaking(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.counter, plan.selector)
+    assert np.isinf(losses(leaking, 2)[:, 1]).all()
+
+
 def test_budgets_that_are_not_pure_are_refused():
     with pytest.raises(ConfigError, match="pure"):
         losses(recipe_of().calibrate(rho="0.5"), 1)
