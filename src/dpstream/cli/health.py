@@ -1,0 +1,97 @@
+"""``status --health``: one line and an exit code for cron and monitoring."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+
+__all__ = ["ATTENTION", "health", "length"]
+
+#: Exit code: the stream can be read, and somebody should look at it.
+ATTENTION = 6
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LOCKS = Path("/proc/locks")
+
+
+def length(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """``90m``, ``36h``, ``8d``, ``2w`` as seconds."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a length of time such as 36h, 8d or 2w", ctx, param)
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def health(config: Config, facts: dict[str, Any], state: Path, max_age: float | None) -> tuple[str, str]:
+    """A word and a sentence; the word is ``healthy`` where nobody has to act.
+
+    Args:
+        facts: what ``status`` knows.
+        state: the state's folder, to see whether a run is at work.
+        max_age: seconds that the newest release may be old.
+
+    Errors:
+        ConfigError: an age is asked for, and the releases are no files.
+    """
+    if not facts["started"]:
+        return "not-started", "there is no state yet"
+    if facts["failed"] is not None:
+        return (
+            "failed",
+            f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: decide by hand",
+        )
+    if not facts["same_plan"]:
+        return "other-plan", "the configuration is not the plan that the stream was started with"
+    if facts["made_with_test_seed"]:
+        return "no-guarantee", "steps were made with a test seed"
+    if facts["steps_left"] == 0:
+        return "used-up", "the planned steps are used up: renew the stream"
+    running = is_running(state)
+    if facts["unpublished"] and not running:
+        return "unpublished", "committed steps wait to be published: run again"
+    if facts["begun"] is not None and not running:
+        return "begun", f"step {facts['begun']} was begun and did not end: run again"
+    if facts.get("held"):
+        return "held", "steps wait for approval"
+    if max_age is not None and _too_old(config, Path(facts["releases"]), max_age):
+        return "stale", "the newest release is older than it may be"
+    return "healthy", f"{facts['steps']} steps released" + ("; a run is at work" if running else "")
+
+
+def is_running(state: Path) -> bool:
+    """Whether some process holds the state's lock, as the kernel lists it (Linux; elsewhere False).
+
+    Trying the lock would answer it everywhere, but for that moment a run that starts would find it taken.
+    """
+    try:
+        found = state.stat()
+        locks = _LOCKS.read_text(encoding="ascii")
+    except OSError:
+        return False
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    return any(
+        " FLOCK " in line and "->" not in line and f" {device} " in line for line in locks.splitlines()
+    )
+
+
+def _too_old(config: Config, releases: Path, max_age: float) -> bool:
+    from dpstream.errors import ConfigError
+
+    if getattr(config.output, "sink", "folder") != "folder":
+        raise ConfigError(
+            "the age of a release is that of its files, and this stream's releases are none",
+            where="--max-age",
+            allowed="a stream whose releases go to a folder",
+        )
+    times = [path.stat().st_mtime for path in releases.glob("step-*/manifest.json")]
+    # A file from the future (a clock that was wrong) tells no age.
+    return not times or not 0 <= time.time() - max(times) <= max_age

@@ -1,0 +1,146 @@
+"""``run --log-json``: one line of JSON per event, for machines that watch.
+
+What a line may hold is listed here, and nothing else is copied from a log record: no message text, so that a
+careless log line of some module cannot carry a value out.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import click
+
+__all__ = ["EVENTS", "JsonLog", "logged"]
+
+_LOGGER = "dpstream.streams"
+#: What ``dpstream.streams`` says, and the state of the step that it stands for. The argument is the step.
+EVENTS = {
+    "step %d: reserved": "reserved",
+    "step %d: committed": "committed",
+    "step %d: published": "published",
+    "step %d: repeated, the stored release is given": "repeated",
+}
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+
+
+class JsonLog(logging.Handler):
+    """Writes events to a file that only its owner can read (clock times say when data came), or to ``-``.
+
+    Lines hold ``time`` (UTC), ``level``, ``event`` (``run`` or ``step``), ``stream``, ``step``, ``state``, and for
+    a run that stopped ``error`` (the kind of the exception) and ``exit_code``. A log that cannot be written
+    never stops a step: it says so once, and goes quiet.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__(logging.INFO)
+        self.stream_name: str | None = None
+        self._place = place
+        self._descriptor: int | None = None
+        self._before = logging.NOTSET
+
+    def __enter__(self) -> Self:
+        if self._place != "-":
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self._place, flags, 0o600)
+        logger = logging.getLogger(_LOGGER)
+        self._before = logger.level
+        if logger.getEffectiveLevel() > logging.INFO:
+            logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if kind is not None and error is not None:
+            self._failed(kind, error)
+        logger = logging.getLogger(_LOGGER)
+        logger.removeHandler(self)
+        logger.setLevel(self._before)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A step's event; other records are none of ours."""
+        state = EVENTS.get(str(record.msg))
+        if state is not None and isinstance(record.args, tuple) and isinstance(record.args[0], int):
+            self.event(record.levelname.lower(), "step", record.args[0], state)
+
+    def event(self, level: str, event: str, step: int | None, state: str, **more: Any) -> None:
+        """One line."""
+        line = {
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "level": level,
+            "event": event,
+            "stream": self.stream_name,
+            "step": step,
+            "state": state,
+            **more,
+        }
+        text = json.dumps(line, ensure_ascii=False) + "\n"
+        if self._place == "-":
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        elif self._descriptor is not None:
+            self._write(text.encode())
+
+    def _failed(self, kind: type[BaseException], error: BaseException) -> None:
+        if issubclass(kind, (KeyboardInterrupt, click.Abort)):
+            self.event("warning", "run", None, "interrupted", exit_code=5)
+        else:
+            code = getattr(error, "exit_code", 4 if isinstance(error, OSError) else 1)
+            self.event("error", "run", None, "stopped", error=kind.__name__, exit_code=code)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            os.write(self._descriptor if self._descriptor is not None else -1, data)
+        except OSError as error:
+            click.echo(
+                f"warning: {self._place}: {error.strerror}; the log ends here, the run goes on", err=True
+            )
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+            self._descriptor = None
+
+
+def logged(verb: _Verb) -> _Verb:
+    """Adds ``--log-json`` to a verb whose first argument is CONFIG and that returns its exit code."""
+
+    @functools.wraps(verb)
+    def wrapper(config: str, log_json: str | None, **options: Any) -> int:
+        if log_json is None:
+            return int(verb(config=config, **options) or 0)
+        with JsonLog(log_json) as log:
+            log.stream_name = _name(config)
+            log.event("info", "run", None, "begun")
+            code = int(verb(config=config, **options) or 0)
+            if code:
+                log.event("warning", "run", None, "interrupted", exit_code=code)
+            else:
+                log.event("info", "run", None, "done", exit_code=0)
+            return code
+
+    option = click.option(
+        "--log-json",
+        metavar="FILE",
+        envvar="DPSTREAM_LOG",
+        show_envvar=True,
+        help="Append one line of JSON per event, without private values; - is standard error.",
+    )
+    return option(wrapper)
+
+
+def _name(config: str) -> str:
+    from dpstream.config import Config
+
+    return Config.load(config).name
