@@ -195,7 +195,9 @@ def test_formats_and_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_store_of_the_first_format_goes_on(tmp_path: Path) -> None:
     run(tmp_path, 1, publish=False)
     db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.executescript("DROP TABLE failures; DROP TABLE position; DROP TABLE moved; PRAGMA user_version = 1;")
+    db.executescript(
+        "DROP TABLE failures; DROP TABLE position; DROP TABLE moved; DROP TABLE times; PRAGMA user_version = 1;"
+    )
     db.close()
     with start(tmp_path, publish=False) as stream:
         assert stream.step(batch(2), "b2").step == 2

@@ -21,7 +21,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,12 @@ from dpstream import durable
 from dpstream.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.privacy.budget import Budget
 from dpstream.streams.database import file_errors
+from dpstream.streams.history import utc_now
 from dpstream.streams.identity import canonical_json
 from dpstream.streams.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.streams.sqlite import SQLiteDatabase
 
-__all__ = ["Account", "AccountState", "Charge", "Entry", "Pin", "utc_now"]
+__all__ = ["Account", "AccountState", "Charge", "Entry", "Pin"]
 
 FORMAT = 1
 _APPLICATION_ID = 0x64706163  # "dpac"
@@ -116,11 +116,6 @@ class AccountState:
     def pin(self, charge: Charge) -> Pin:
         """What the stream has to remember."""
         return Pin(self.account_id, charge.entry, self.entries[charge.entry - 1].seal.hex())
-
-
-def utc_now() -> str:
-    """The clock's time for people. Nothing else depends on it: a moved clock changes what is printed only."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Account:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from dpstream.errors import StoreDamagedError
 from dpstream.streams.database import Database, file_errors
 from dpstream.streams.identity import canonical_json
 
-__all__ = ["HEAD", "Head", "History", "read_history", "read_meta", "step_seal", "stored_plan"]
+__all__ = [
+    "HEAD",
+    "Head",
+    "History",
+    "first_seal",
+    "read_history",
+    "read_meta",
+    "step_seal",
+    "stored_plan",
+    "time_seal",
+    "utc_now",
+]
 
 HEAD = "head.json"
 _KEY_BYTES = 32
@@ -52,7 +64,7 @@ def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
     """
     if len(meta.get("key", b"")) != _KEY_BYTES:
         raise StoreDamagedError("its key is missing", where=where)
-    seals, used_test_seed = [_first_seal(meta)], False
+    seals, used_test_seed = [first_seal(meta)], False
     rows = db.execute(
         "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
         "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
@@ -91,6 +103,16 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
     except (KeyError, ValueError):
         raise StoreDamagedError("its plan cannot be read", where=where) from None
     return {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
+
+
+def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
+    """The seal of a step's time: of the step's own seal and the text."""
+    return hmac.new(key, b"time" + seal + committed.encode(), hashlib.sha256).digest()
+
+
+def utc_now() -> str:
+    """The clock's time for people. Nothing else depends on it: a moved clock changes what is printed only."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Head:
@@ -145,6 +167,7 @@ class Head:
             durable.replace_file(self.path, head, mode=0o600)
 
 
-def _first_seal(meta: dict[str, bytes]) -> bytes:
+def first_seal(meta: dict[str, bytes]) -> bytes:
+    """The seal of ``meta``, with which the chain begins."""
     pinned = {key: value.hex() for key, value in meta.items()}
     return hmac.new(meta["key"], b"meta" + canonical_json(pinned), hashlib.sha256).digest()

@@ -31,7 +31,7 @@ _SIDES = ("", "-wal", "-shm", "-journal")
 #: A store up to this size is looked through whole at every opening; a larger one in its small tables, while
 #: the rows that opening reads are under the seals and ``dpstream store check`` looks at every page.
 _WHOLE = 64 * 2**20
-_SMALL_TABLES = ("meta", "reservation", "ledger", "state", "failures", "position", "moved")
+_SMALL_TABLES = ("meta", "reservation", "ledger", "state", "failures", "position", "moved", "times")
 
 
 class SQLiteDatabase:

@@ -19,7 +19,15 @@ from typing import Any
 from dpstream import durable
 from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams.database import Database, create_tables, file_errors, migrate
-from dpstream.streams.history import Head, read_history, read_meta, step_seal, stored_plan
+from dpstream.streams.history import (
+    Head,
+    read_history,
+    read_meta,
+    step_seal,
+    stored_plan,
+    time_seal,
+    utc_now,
+)
 from dpstream.streams.identity import canonical_json, require_same_plan
 from dpstream.streams.lock import StateDirectory
 from dpstream.streams.place import backend_for, refuse_moved
@@ -304,6 +312,10 @@ class Store:
                 "INSERT INTO steps (step, batch_id, content, manifest, manifest_sha256, test_seed, "
                 "publication, synthesis, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*columns, prepared.publication, prepared.synthesis, seal),
+            )
+            at = utc_now()
+            db.execute(
+                "INSERT INTO times VALUES (?, ?, ?)", (step, at, time_seal(self.meta["key"], seal, at))
             )
             for name, data in prepared.files.items():
                 hashed = hashlib.sha256(data).hexdigest()
