@@ -38,6 +38,8 @@ class Verbs(click.Group):
             "run",
             "status",
             "sample",
+            "approve",
+            "withdraw",
             "evaluate",
             "report",
             "reproduce",
@@ -63,6 +65,10 @@ class Verbs(click.Group):
                 from dpstream.cli.status import command
             case "sample":
                 from dpstream.cli.sample import command
+            case "approve":
+                from dpstream.cli.approve import command
+            case "withdraw":
+                from dpstream.cli.withdraw import command
             case "evaluate":
                 from dpstream.cli.evaluate import command
             case "reproduce":

@@ -68,8 +68,15 @@ def command(
       dpstream run dpstream.toml --until 52
     """
     from dpstream.config import Config
+    from dpstream.errors import ConfigError
 
     loaded = Config.load(config)
+    if as_json and loaded.output.sink == "stdout":
+        raise ConfigError(
+            "releases and progress would share standard output",
+            where="--json",
+            allowed="another [output] sink",
+        )
     if dry_run:
         return _dry_run(loaded, until)
     from dpstream.privacy import Randomness
@@ -107,7 +114,12 @@ def _run(
                 return INTERRUPTED
     if not as_json:
         done = stream.last_step - before
-        click.echo(f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}")
+        # Standard output may be where the releases go.
+        beside = config.output.sink == "stdout"
+        click.echo(f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}", err=beside)
+        held = stream.held()
+        if held:
+            click.echo(f"held until they are approved: {len(held)} steps (dpstream approve)", err=beside)
     return 0
 
 

@@ -59,6 +59,7 @@ def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]
         "begun": None,
         "failed": None,
         "unpublished": [],
+        "held": [],
         "made_with_test_seed": False,
         "same_plan": True,
         "releases": str(releases),
@@ -73,6 +74,7 @@ def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]
             "begun": stored.reserved,
             "failed": stored.failed,
             "unpublished": list(stored.unpublished),
+            "held": list(stored.held),
             "made_with_test_seed": stored.made_with_test_seed,
             "same_plan": _same_plan(config, stored.plan),
         }
@@ -114,6 +116,9 @@ def _print(facts: dict[str, Any]) -> None:
         click.echo(f"step {facts['begun']} was begun: a run is at it, or the next run takes it")
     if facts["unpublished"]:
         click.echo("committed steps wait to be published: the next run does it")
+    if facts["held"]:
+        steps = ", ".join(map(str, facts["held"]))
+        click.echo(f"held until they are approved (dpstream approve): steps {steps}")
     if not facts["same_plan"]:
         click.echo(
             "the configuration differs from the plan that the stream was started with: it will not run"

@@ -29,9 +29,8 @@ from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
 
 if TYPE_CHECKING:
-    from dpstream.sinks import Publisher
     from dpstream.sources import FileSource
-    from dpstream.streams import Stream
+    from dpstream.streams import Sink, Stream
 
 __all__ = ["Config"]
 
@@ -92,6 +91,9 @@ class Config:
         recipe = read_recipe(mechanism, schema.domain, deletions=options.op_column is not None)
         output = read_output(outputs, base)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
+        if output.publishing.records == "persistent":
+            with located(outputs.place("records")):
+                output.publishing.check_columns(schema.names)
         sections = (top, stream, source, mechanism, budgets, outputs, states)
         used = tuple(value for part in sections for value in part.used)
         config = cls(file, name, unit, options, recipe, budget, output, state, used, schema)
@@ -125,11 +127,23 @@ class Config:
 
         return FileSource(self.source_options, base=self.path.parent, reveal=reveal)
 
-    def publisher(self, out: str | Path | None = None) -> Publisher:
-        """Where releases go."""
-        from dpstream.sinks import Publisher
+    def publisher(self, out: str | Path | None = None) -> Sink:
+        """Where releases go: the folder, and the database or the standard output that it is followed by."""
+        from dpstream.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
 
-        return Publisher(self.output.dir if out is None else out, format=self.output.format)
+        output = self.output
+        folder = Publisher(output.dir if out is None else out, format=output.format)
+        feed: Feed
+        if output.sink == "duckdb" and output.database is not None:
+            check_places(self.state_dir, Path(output.database), "output database")
+            feed = DuckDBFeed(Path(output.database), table=output.table)
+        elif output.sink == "postgresql" and output.database is not None:
+            feed = PostgresFeed(output.database, table=output.table)
+        elif output.sink == "stdout":
+            feed = StandardOutput()
+        else:
+            return folder
+        return Tee(folder, feed, self._schema.codebook()["resources"][0]["schema"]["fields"])
 
     def open_stream(
         self,
@@ -165,6 +179,7 @@ class Config:
             keep="all" if self.output.keep is None else self.output.keep,
             source=self.source_options.pinned(),
             declared_public=self.source_options.declared_public(),
+            publishing=self.output.publishing,
         )
 
 

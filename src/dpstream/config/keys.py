@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 from dpstream.counters import COUNTER_NAMES
+from dpstream.streams.publishing import FULL_EVERY
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 from dpstream.tabular.plans import DEFAULT_ROUNDS
 
@@ -357,6 +358,65 @@ KEYS: tuple[Key, ...] = (
         "all",
         "a release that readers use should not vanish",
         "How many full tables are kept; manifests are always kept.",
+    ),
+    Key(
+        "output",
+        "records",
+        "fresh, persistent",
+        "fresh",
+        "every table is then a sample of its own, as it always was",
+        "Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
+        "(`persistent`): records then have a `record_id` and stay until the model has no place for them.",
+    ),
+    Key(
+        "output",
+        "publish",
+        "full, changes, both (the last two with records = persistent)",
+        "full",
+        "a table can be read by itself",
+        "What is published of a step: its table, the changes against the step before, or both.",
+    ),
+    Key(
+        "output",
+        "full_every",
+        "a number of steps from 1",
+        str(FULL_EVERY),
+        "a reader then puts at most ten files together",
+        'With `publish = "changes"`: a full table at the first step, and again after at most this many steps.',
+    ),
+    Key(
+        "output",
+        "approve",
+        "true, false",
+        "false",
+        "a step is published as soon as it is committed",
+        "`true`: committed steps are held until `dpstream approve` publishes them. Looking at a table before "
+        "approving it is free; deciding by looking at private data is not covered by the guarantee.",
+    ),
+    Key(
+        "output",
+        "sink",
+        "folder, duckdb, postgresql, stdout",
+        "folder",
+        "files need no program to be read",
+        "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
+        "of a PostgreSQL database, or every one as NDJSON on standard output.",
+    ),
+    Key(
+        "output",
+        "database",
+        "a DuckDB file outside of the state, or a PostgreSQL connection string without a password",
+        "not set; releases.duckdb for duckdb",
+        "needed with sink = postgresql; passwords belong into PGPASSWORD or ~/.pgpass",
+        'The database of `sink = "duckdb"` or `"postgresql"`.',
+    ),
+    Key(
+        "output",
+        "table",
+        "a name of letters, digits and underscores",
+        "synthetic",
+        "it says what it is",
+        "Name of the table in that database; `<table>_steps` beside it says which step it holds.",
     ),
     Key(
         "state",

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS, keys_of
 from dpstream.config.reader import Section, Used, shown
 from dpstream.errors import ConfigError, DpstreamError, UnitError
 from dpstream.privacy import ZCDP, Budget, Event, PureDP, approximate_to_zcdp, exact_amount, parse_unit
 from dpstream.sources.options import SourceOptions
+from dpstream.streams.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 
 __all__ = [
     "BudgetOptions",
     "OutputOptions",
+    "SinkKind",
     "located",
     "mechanism_name",
     "read_budget",
@@ -26,6 +29,9 @@ __all__ = [
     "read_state",
     "read_unit",
 ]
+
+#: Where tables go besides the folder.
+SinkKind = Literal["folder", "duckdb", "postgresql", "stdout"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,18 @@ class BudgetOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where releases go. ``keep`` is None for all."""
+    """Where releases go. ``keep`` is None for all.
+
+    ``database`` is a DuckDB file or a PostgreSQL connection string, where ``sink`` needs one.
+    """
 
     dir: Path
     format: Literal["parquet", "csv"]
     keep: int | None
+    publishing: Publishing = field(default_factory=Publishing)
+    sink: SinkKind = "folder"
+    database: str | None = None
+    table: str = "synthetic"
 
 
 @contextmanager
@@ -183,7 +196,47 @@ def read_output(section: Section, base: Path) -> OutputOptions:
     folder = section.text("dir", "releases")
     form = section.choice("format", ("parquet", "csv"), "parquet")
     keep = section.count_or_word("keep", "all")
-    return OutputOptions(base / folder, "csv" if form == "csv" else "parquet", keep)
+    publishing = _read_publishing(section)
+    sink = cast(SinkKind, section.choice("sink", get_args(SinkKind), "folder"))
+    database, table = _read_database(section, sink, base)
+    return OutputOptions(
+        base / folder, "csv" if form == "csv" else "parquet", keep, publishing, sink, database, table
+    )
+
+
+def _read_publishing(section: Section) -> Publishing:
+    records = cast(RecordKind, section.choice("records", get_args(RecordKind), "fresh"))
+    publish = cast(TableKind, section.choice("publish", get_args(TableKind), "full"))
+    if publish != "changes" and section.has("full_every"):
+        raise section.wrong("full_every", "every table is full already", 'only with publish = "changes"')
+    full_every = FULL_EVERY
+    if publish == "changes":
+        full_every = section.count("full_every", FULL_EVERY) or FULL_EVERY
+    approve = section.raw("approve") if section.has("approve") else False
+    if not isinstance(approve, bool):
+        raise section.wrong("approve", f"{shown(approve)} is not a choice")
+    section.note("approve", str(approve).lower(), default=not section.has("approve"))
+    with located(section.place()):
+        return Publishing(records=records, publish=publish, full_every=full_every, approve=approve)
+
+
+def _read_database(section: Section, sink: SinkKind, base: Path) -> tuple[str | None, str]:
+    table = "synthetic"
+    if sink not in ("duckdb", "postgresql"):
+        for key in ("database", "table"):
+            if section.has(key):
+                raise section.wrong(key, f"sink = {sink!r} has no database", "only with duckdb or postgresql")
+        return None, table
+    table = section.text("table", table)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", table):
+        raise section.wrong("table", f"{shown(table)} cannot be used")
+    if sink == "duckdb":
+        return str(base / section.text("database", "releases.duckdb")), table
+    place = section.text("database")
+    if re.search(r"password|://[^/@]*:[^/@]*@", place):
+        # The value is not shown: it holds a password.
+        raise section.wrong("database", "the connection string holds a password")
+    return place, table
 
 
 def read_state(section: Section, base: Path) -> Path:

@@ -30,7 +30,7 @@ from dpstream.tables.changes import DELETE, ID, INSERT, OP
 if TYPE_CHECKING:
     from dpstream.schema import Schema
 
-__all__ = ["HasDensity", "Records", "Succession", "carry", "join_packed", "split_packed"]
+__all__ = ["HasDensity", "Records", "Succession", "carry", "carry_codes", "join_packed", "split_packed"]
 
 Codes = NDArray[np.int32]
 _PREFIX = "records/"
@@ -129,13 +129,19 @@ def carry(
         ids = np.arange(first_id, first_id + rows, dtype=np.int64)
         records = Records(codes, ids, first_id + rows, schema.decode(codes, _inner(seed)))
         return Succession(records, None, 0, rows)
-    old, earlier = before
-    if isinstance(after, HasDensity) and isinstance(earlier, HasDensity) and len(old.codes):
-        stays, added = _couple(old.codes, earlier, after, rows, seed)
+    stays, added = carry_codes(before[0].codes, before[1], after, rows, seed)
+    return _succession(before[0], stays, added, schema, seed)
+
+
+def carry_codes(
+    old: Codes, earlier: Synthesis, after: Synthesis, rows: int, seed: int
+) -> tuple[NDArray[np.bool_], Codes]:
+    """Which of the old records stay, and the codes of those that come (see ``carry``)."""
+    if isinstance(after, HasDensity) and isinstance(earlier, HasDensity) and len(old):
+        stays, added = _couple(old, earlier, after, rows, seed)
     else:
-        stays, added = np.zeros(len(old.codes), dtype=bool), after.sample(rows, seed)
-    stays, added = _cancel(old.codes, stays, added)
-    return _succession(old, stays, added, schema, seed)
+        stays, added = np.zeros(len(old), dtype=bool), after.sample(rows, seed)
+    return _cancel(old, stays, added)
 
 
 def _couple(old: Codes, earlier: HasDensity, after: HasDensity, rows: int, seed: int) -> tuple[Any, Codes]:

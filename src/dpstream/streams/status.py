@@ -25,6 +25,7 @@ class StreamStatus:
         last_step: number of committed steps.
         spent: the largest step's cost, exact: what all releases together cost one unit.
         unpublished: committed steps whose files are not in place yet.
+        held: committed steps that wait for approval.
         reserved: a step that was begun and not committed (running now, or stopped).
         failed: the exception that stopped the reserved step after it had drawn noise; it waits for the
             owner's decision (``Stream.discard_reservation``).
@@ -35,6 +36,7 @@ class StreamStatus:
     last_step: int
     spent: Fraction
     unpublished: tuple[int, ...]
+    held: tuple[int, ...]
     reserved: int | None
     failed: str | None
     made_with_test_seed: bool
@@ -58,8 +60,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
             spent = [Fraction(row[0]) for row in db.execute("SELECT DISTINCT spent FROM ledger")]
             (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
-            pending = db.execute("SELECT step FROM steps WHERE publication = 'pending' ORDER BY step")
-            unpublished = tuple(step for (step,) in pending)
+            unpublished, held = (_in_publication(db, state) for state in ("pending", "held"))
             reserved = db.execute("SELECT step FROM reservation").fetchone()
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
@@ -73,10 +74,16 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         last_step=last,
         spent=max(spent, default=Fraction(0)),
         unpublished=unpublished,
+        held=held,
         reserved=None if reserved is None else reserved[0],
         failed=failed,
         made_with_test_seed=bool(seeded),
     )
+
+
+def _in_publication(db: Database, state: str) -> tuple[int, ...]:
+    rows = db.execute(f"SELECT step FROM steps WHERE publication = '{state}' ORDER BY step")
+    return tuple(step for (step,) in rows)
 
 
 def _failed(db: Database, version: int) -> str | None:

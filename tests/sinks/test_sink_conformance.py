@@ -1,0 +1,272 @@
+"""What every sink has to do: releases once, replays without trace, withdrawals, one stream only."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dpstream import durable
+from dpstream.errors import StoreDamagedError, StoreError
+from dpstream.schema import Categorical, Date, Real, Schema
+from dpstream.schema.codebook import codebook
+from dpstream.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
+from dpstream.streams import Sink
+from dpstream.tables.changes import apply_changes
+
+SCHEMA = Schema(
+    [
+        Categorical("zip 'code\"", ["a", "b"], missing="missing"),
+        Real("rent", [0, 500, 1000]),
+        Date("filed", start="2024-01-01", end="2024-01-31", every="day"),
+    ]
+)
+FIELDS = codebook(SCHEMA)["resources"][0]["schema"]["fields"]
+SERVER = "/usr/local/bin/postgres"
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """A server of its own for this module, without TCP, run by somebody who is not root."""
+    if shutil.which("initdb", path="/usr/local/bin:/usr/lib/postgresql/15/bin") is None:
+        pytest.skip("no PostgreSQL server is installed")
+    user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
+    home = Path(tempfile.mkdtemp(prefix="dpstream-pg-", dir="/tmp"))
+    home.chmod(0o777)
+
+    def run(*command: str) -> None:
+        subprocess.run([*user, *command], check=True, capture_output=True, cwd=home)
+
+    data, log = home / "data", home / "log"
+    try:
+        run("/usr/local/bin/initdb", "-D", str(data), "-U", "tester", "-A", "trust", "--no-sync")
+        options = f"-k {home} -c listen_addresses= -c fsync=off"
+        run("/usr/local/bin/pg_ctl", "-D", str(data), "-l", str(log), "-w", "-o", options, "start")
+        yield f"host={home} user=tester dbname=postgres"
+        run("/usr/local/bin/pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+Look = Callable[[], list[tuple[Any, ...]] | None]
+
+
+class Case:
+    """A sink, and a way to look at the table beside the folder."""
+
+    def __init__(self, make: Callable[[], Sink], look: Look, out: io.BytesIO | None = None) -> None:
+        self.make = make
+        self.look = look
+        self.out = out
+
+
+def rows_of(table: Any) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@pytest.fixture(params=["parquet", "csv", "duckdb", "duckdb-csv", "postgresql", "stdout"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    kind = request.param
+    form: Any = "csv" if kind.endswith("csv") else "parquet"
+    folder = Publisher(tmp_path / "releases", format=form)
+    if kind in ("parquet", "csv"):
+        return Case(lambda: Publisher(tmp_path / "releases", format=form), lambda: None)
+    if kind == "stdout":
+        out = io.BytesIO()
+        return Case(lambda: Tee(folder, StandardOutput(out), FIELDS), lambda: None, out)
+    if kind.startswith("duckdb"):
+        duckdb = pytest.importorskip("duckdb")
+        path = tmp_path / "releases.duckdb"
+
+        def look() -> list[tuple[Any, ...]]:
+            with duckdb.connect(str(path)) as db:
+                return sorted(db.execute("SELECT * FROM synthetic").fetchall())
+
+        return Case(lambda: Tee(folder, DuckDBFeed(path), FIELDS), look)
+    psycopg = pytest.importorskip("psycopg")
+    conninfo = request.getfixturevalue("postgres")
+    with psycopg.connect(conninfo) as db:
+        db.execute("DROP TABLE IF EXISTS synthetic, synthetic_steps")
+
+    def ask() -> list[tuple[Any, ...]]:
+        with psycopg.connect(conninfo) as db:
+            return sorted(db.execute("SELECT * FROM synthetic").fetchall())
+
+    return Case(lambda: Tee(folder, PostgresFeed(conninfo), FIELDS), ask)
+
+
+def table(ids: list[int]) -> Any:
+    import numpy as np
+
+    codes = np.array([[one % 2, one % 2, one % 31] for one in ids], dtype=np.int32).reshape(-1, 3)
+    return SCHEMA.decode(codes, 1).add_column(0, "record_id", pa.array(ids, pa.int64()))
+
+
+def changes(gone: list[int], come: list[int], before: Any) -> Any:
+    left = before.filter(pa.array([one in gone for one in before["record_id"].to_pylist()]))
+    ops = pa.array(["delete"] * len(gone) + ["insert"] * len(come), pa.string())
+    return pa.concat_tables([left, table(come)]).combine_chunks().add_column(0, "op", ops)
+
+
+def files(
+    sink: Sink, step: int, *, full: Any = None, change: Any = None, stream: str = "aa"
+) -> dict[str, bytes]:
+    parts = ({} if full is None else sink.render(full)) | (
+        {} if change is None else sink.render_changes(change)
+    )
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
+    manifest = {"format": 1, "step": step, "stream": "test", "stream_id": stream, "files": hashes}
+    return {**parts, "manifest.json": json.dumps(manifest).encode()}
+
+
+def digest(release: dict[str, bytes]) -> str:
+    return hashlib.sha256(release["manifest.json"]).hexdigest()
+
+
+FIRST = table([1, 2, 3, 4])
+CHANGE = changes([2, 3], [5, 6, 7], FIRST)
+SECOND = apply_changes(FIRST, CHANGE)
+
+
+def test_publishing_twice_is_publishing_once(case: Case) -> None:
+    sink = case.make()
+    releases = [files(sink, 1, full=FIRST), files(sink, 2, change=CHANGE), files(sink, 3, full=table([1, 9]))]
+    for step, (release, rows) in enumerate(
+        zip(releases, [FIRST, SECOND, table([1, 9])], strict=True), start=1
+    ):
+        for _ in range(2):
+            sink.publish(step, release)
+        again = case.make()  # as after a crash
+        again.publish(step, release)
+        assert again.published("aa")[step] == digest(release)
+        if case.look() is not None:
+            assert case.look() == rows_of(rows)
+    for step, release in enumerate(releases, start=1):  # all of them, from the first one on
+        case.make().publish(step, release)
+    if case.look() is not None:
+        assert case.look() == rows_of(table([1, 9]))
+    assert sorted(case.make().published("aa")) == [1, 2, 3]
+
+
+def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
+    sink = case.make()
+    sink.publish(1, files(sink, 1, full=FIRST))
+    sink.write_public("catalogue.json", json.dumps({"stream_id": "aa", "steps": []}).encode())
+    with pytest.raises(StoreDamagedError):
+        case.make().publish(1, files(sink, 1, full=SECOND))
+    with pytest.raises(StoreDamagedError, match="another stream"):
+        case.make().published("bb")
+    if case.look() is not None:
+        shutil.rmtree(tmp_path / "releases")  # the database still knows
+        with pytest.raises(StoreDamagedError, match="another stream"):
+            case.make().published("bb")
+        with pytest.raises(StoreDamagedError, match="another stream"):
+            case.make().publish(2, files(sink, 2, full=SECOND, stream="bb"))
+        assert case.look() == rows_of(FIRST)
+
+
+@pytest.mark.parametrize("call", ["commit", "rename", "sync_directory", "write"])
+def test_a_publication_that_stopped_is_replayed(
+    case: Case, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every durable call in turn; before the replay readers see the old table, whole."""
+    sink = case.make()
+    sink.publish(1, files(sink, 1, full=FIRST))
+    release = files(sink, 2, change=CHANGE)
+    original = getattr(durable, call)
+    stopped = 0
+    for at in range(1, 10):
+        seen = 0
+
+        def fail(*arguments: Any, at: int = at) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == at:
+                raise OSError(28, "No space left on device")
+            original(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, call, fail)
+            try:
+                case.make().publish(2, release)
+            except OSError:
+                stopped += 1
+                if case.look() is not None:
+                    assert case.look() in (rows_of(FIRST), rows_of(SECOND))
+                continue
+        break
+    assert stopped or (call == "commit" and case.look() is None)
+    case.make().publish(2, release)
+    assert case.make().published("aa")[2] == digest(release)
+    if case.look() is not None:
+        assert case.look() == rows_of(SECOND)
+
+
+def test_tables_expire_and_are_withdrawn(case: Case, tmp_path: Path) -> None:
+    sink = case.make()
+    first, second = files(sink, 1, full=FIRST), files(sink, 2, full=SECOND, change=CHANGE)
+    sink.publish(1, first)
+    sink.publish(2, second)
+    for _ in range(2):
+        case.make().expire(1, [name for name in first if name != "manifest.json"])
+        notice = {"manifest.json": second["manifest.json"], "withdrawn.json": b"{}"}
+        case.make().withdraw(2, [name for name in second if name != "manifest.json"], notice)
+    left = {str(path.relative_to(tmp_path / "releases")) for path in (tmp_path / "releases").rglob("*.*")}
+    assert left == {"step-000001/manifest.json", "step-000002/manifest.json", "step-000002/withdrawn.json"}
+    if case.look() is not None:
+        assert case.look() == [], "the withdrawn table is gone"
+        follow = changes([1], [8], SECOND)
+        sink.publish(3, files(sink, 3, change=follow))
+        assert case.look() == [], "changes wait for the table that they change"
+        sink.publish(4, files(sink, 4, full=table([1, 8])))
+        assert case.look() == rows_of(table([1, 8]))
+    assert set(case.make().published("aa")) >= {1, 2}
+
+
+def test_standard_output_is_whole_steps_in_order() -> None:
+    out = io.BytesIO()
+    folder = Publisher(Path(tempfile.mkdtemp()) / "releases")
+    sink = Tee(folder, StandardOutput(out), FIELDS)
+    sink.publish(1, files(sink, 1, full=FIRST))
+    sink.publish(2, files(sink, 2, full=SECOND, change=CHANGE))
+    after_crash = io.BytesIO()
+    Tee(folder, StandardOutput(after_crash), FIELDS).publish(2, files(sink, 2, full=SECOND, change=CHANGE))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["event"] for line in lines if "event" in line] == ["begin", "end"] * 2
+    assert [line["kind"] for line in lines if "event" in line] == ["table"] * 2 + ["changes"] * 2
+    second = [line for line in lines if line["step"] == 2 and "event" not in line]
+    assert [line["op"] for line in second] == ["delete"] * 2 + ["insert"] * 3
+    again = [json.loads(line) for line in after_crash.getvalue().splitlines()]
+    assert (again[0]["kind"], again[-1]["rows"]) == ("table", SECOND.num_rows)
+    assert [line["record_id"] for line in again[1:-1]] == SECOND["record_id"].to_pylist()
+
+
+def test_a_database_that_is_away_is_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    feed = PostgresFeed(f"host={tmp_path} user=nobody dbname=none connect_timeout=2")
+    with pytest.raises(StoreError, match="the database could not be used"):
+        feed.published("aa")
+
+
+def test_drivers_are_optional(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['duckdb'] = None\n"
+        "from pathlib import Path\n"
+        "from dpstream.errors import ConfigError\n"
+        "from dpstream.sinks import DuckDBFeed\n"
+        f"try: DuckDBFeed(Path({str(tmp_path / 'x.duckdb')!r})).withdraw(1)\n"
+        "except ConfigError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'dpstream[duckdb]'" in done.stdout
