@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import click
 
@@ -28,8 +28,6 @@ EVENTS = {
     "step %d: published": "published",
     "step %d: repeated, the stored release is given": "repeated",
 }
-
-_Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
 
 class JsonLog(logging.Handler):
@@ -113,7 +111,7 @@ class JsonLog(logging.Handler):
             self._descriptor = None
 
 
-def logged(verb: _Verb) -> _Verb:
+def logged(verb: Callable[..., Any]) -> Callable[..., int]:
     """Adds ``--log-json`` to a verb whose first argument is CONFIG and that returns its exit code."""
 
     @functools.wraps(verb)
@@ -137,7 +135,8 @@ def logged(verb: _Verb) -> _Verb:
         show_envvar=True,
         help="Append one line of JSON per event, without private values; - is standard error.",
     )
-    return option(wrapper)
+    decorated: Callable[..., int] = option(wrapper)
+    return decorated
 
 
 def _name(config: str) -> str:

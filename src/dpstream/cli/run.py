@@ -11,6 +11,7 @@ import click
 
 from dpstream.cli.check import find_problems
 from dpstream.cli.interrupt import Guard
+from dpstream.cli.logs import logged
 from dpstream.cli.main import INTERRUPTED
 from dpstream.cli.shared import config_argument, json_option
 
@@ -47,6 +48,7 @@ __all__ = ["command"]
     help="Predictable noise: no guarantee, for tests only.",
 )
 @json_option
+@logged
 def command(
     config: str,
     state: str | None,

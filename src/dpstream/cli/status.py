@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpstream.cli.health import ATTENTION, health, length
 from dpstream.cli.shared import config_argument, json_option, print_json
 
 if TYPE_CHECKING:
@@ -19,23 +20,55 @@ __all__ = ["command"]
 @config_argument
 @click.option("--state", type=click.Path(), help="Another place for the secret state.")
 @click.option("--out", type=click.Path(), help="Another place for the releases.")
+@click.option(
+    "--health",
+    "only_health",
+    is_flag=True,
+    help="One line for cron and monitoring; exit code 0 if nobody has to act, else 6.",
+)
+@click.option(
+    "--max-age",
+    metavar="TIME",
+    callback=length,
+    help="With --health: how old the newest release may be (36h, 8d, 2w).",
+)
 @json_option
-def command(config: str, state: str | None, out: str | None, as_json: bool) -> None:
+def command(
+    config: str,
+    state: str | None,
+    out: str | None,
+    only_health: bool,
+    max_age: float | None,
+    as_json: bool,
+) -> int:
     """Say how many steps are released, what they cost together, and what is left.
 
     Changes nothing, needs no lock (a run may be under way), and prints no private value.
 
     \b
-    Example:
+    Examples:
       dpstream status dpstream.toml --json
+      dpstream status dpstream.toml --health --max-age 8d
     """
     from dpstream.config import Config
+    from dpstream.errors import ConfigError
 
-    facts = _facts(Config.load(config), state, out)
+    if max_age is not None and not only_health:
+        raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
+    loaded = Config.load(config)
+    facts = _facts(loaded, state, out)
+    if only_health:
+        word, why = health(loaded, facts, loaded.state_dir if state is None else Path(state), max_age)
+        if as_json:
+            print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
+        else:
+            click.echo(f"{loaded.name}: {word}: {why}")
+        return 0 if word == "healthy" else ATTENTION
     if as_json:
         print_json(facts)
     else:
         _print(facts)
+    return 0
 
 
 def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:

@@ -1,0 +1,229 @@
+"""The JSON log and the health line: what a machine that watches a stream gets to know."""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_stream import dpstream, make, write_step
+from click.testing import CliRunner, Result
+
+import dpstream as package
+from dpstream import durable
+from dpstream.cli import main
+from dpstream.cli.health import ATTENTION, is_running
+from dpstream.cli.logs import EVENTS, JsonLog
+from dpstream.config import Config
+from dpstream.streams import Stream
+
+KEYS = {"time", "level", "event", "stream", "step", "state"}
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def short(path: Path) -> list[tuple[object, ...]]:
+    return [(one["level"], one["event"], one["step"], one["state"]) for one in events(path)]
+
+
+def test_a_run_is_one_line_per_event(tmp_path: Path) -> None:
+    config, log = make(tmp_path, 2), tmp_path / "run.log"
+    before = datetime.datetime.now(datetime.UTC)
+    dpstream("run", config, "--log-json", log)
+    steps = [("info", "step", n, state) for n in (1, 2) for state in ("reserved", "committed", "published")]
+    assert short(log) == [("info", "run", None, "begun"), *steps, ("info", "run", None, "done")]
+    for one in events(log):
+        assert set(one) - {"exit_code"} == KEYS
+        assert one["stream"] == "test"
+        assert datetime.datetime.fromisoformat(one["time"]) >= before - datetime.timedelta(seconds=1)
+    assert log.stat().st_mode & 0o777 == 0o600
+    dpstream("run", config, "--log-json", log)
+    assert short(log)[8:-1] == [("info", "run", None, "begun")] + [
+        ("info", "step", n, "repeated") for n in (1, 2)
+    ]
+    assert not logging.getLogger("dpstream.streams").handlers
+
+
+def test_the_log_may_come_from_the_environment_and_go_to_standard_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make(tmp_path, 1)
+    monkeypatch.setenv("DPSTREAM_LOG", "-")
+    done = dpstream("run", config, "--json")
+    assert json.loads(done.stderr.splitlines()[0])["state"] == "begun"
+    assert json.loads(done.stdout)["step"] == 1
+
+
+def test_failures_are_told_by_kind_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, log = make(tmp_path, 3), tmp_path / "run.log"
+    write_step(tmp_path, 2, ["secretvalue,true,x"])
+    dpstream("run", config, "--log-json", log, code=2)
+    assert events(log)[-1] | {"time": ""} == {
+        "time": "", "level": "error", "event": "run", "stream": "test", "step": None, "state": "stopped",
+        "error": "DataError", "exit_code": 2,
+    }  # fmt: skip
+    write_step(tmp_path, 2)
+    real = Stream.step
+
+    def step(self: Stream, *args: Any, **kwargs: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return real(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "step", step)
+        dpstream("run", config, "--log-json", log, code=5)
+    assert short(log)[-1] == ("warning", "run", None, "interrupted")
+    (tmp_path / "data" / "002.csv").unlink()
+    dpstream("run", tmp_path / "none.toml", "--log-json", log, code=2)
+    assert events(log)[-1]["error"] == "ConfigError"
+    assert "secretvalue" not in log.read_text(encoding="utf-8")
+
+
+def test_a_log_that_cannot_be_written_stops_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, real = make(tmp_path, 2), os.write
+    log = tmp_path / "run.log"
+
+    def write(descriptor: int, data: bytes) -> int:
+        if bytes(data).startswith(b'{"time"') and b"committed" in bytes(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    done = dpstream("run", config, "--log-json", log)
+    assert done.stderr.count("the log ends here, the run goes on") == 1
+    assert "2 new steps" in done.stdout
+    assert [one["state"] for one in events(log)] == ["begun", "reserved"]
+
+
+def test_records_that_are_not_listed_are_not_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    with JsonLog("-") as log:
+        logging.getLogger("dpstream.streams").warning("the value %s", "secretvalue")
+        log.handle(logging.makeLogRecord({"msg": "step %d: reserved", "args": ("secretvalue",)}))
+        logging.getLogger("dpstream.streams").info("step %d: committed", 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["step"] == 3
+
+
+def test_every_log_line_of_the_streams_is_listed() -> None:
+    """A new line in ``dpstream.streams`` needs an entry (or a reason why none)."""
+    said = set()
+    for path in (Path(package.__file__).parent / "streams").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log."):
+                assert isinstance(node.args[0], ast.Constant)
+                said.add(node.args[0].value)
+    assert said == set(EVENTS)
+
+
+def asked(config: Path, *args: object) -> Result:
+    return CliRunner().invoke(main, ["status", str(config), "--health", *map(str, args)])
+
+
+def healthy(config: Path, *args: object, code: int = ATTENTION) -> str:
+    done = asked(config, *args)
+    assert done.exit_code == code, done.output
+    (line,) = done.stdout.splitlines()
+    name, word, _ = line.split(": ", 2)
+    assert name == "test"
+    return word
+
+
+def test_health_over_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make(tmp_path, 3)
+    assert healthy(config) == "not-started"
+    dpstream("run", config, "--until", 1)
+    assert healthy(config, code=0) == "healthy"
+    with monkeypatch.context() as patch:
+
+        def crash(*_: Any) -> Any:
+            raise KeyboardInterrupt
+
+        patch.setattr(Stream, "_commit_and_publish", crash)
+        dpstream("run", config, code=5)
+    assert healthy(config) == "begun"
+    with monkeypatch.context() as patch:
+
+        def full(*_: Any) -> Any:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(durable, "rename", full)
+        patch.setattr("dpstream.streams.store.Store.write_head", lambda _: None)
+        dpstream("run", config, "--until", 2, code=4)
+    assert healthy(config) == "unpublished"
+    dpstream("run", config, "--until", 2)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> Any:
+            raise ValueError
+
+        patch.setattr(Stream, "_prepare", fail)
+        with pytest.raises(ValueError):
+            dpstream("run", config)
+    assert healthy(config) == "failed"
+    dpstream("run", config, "--discard-reserved")
+    assert healthy(config, code=0) == "healthy"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace('epsilon = "1"', 'epsilon = "2"'), encoding="utf-8")
+    assert healthy(config) == "other-plan"
+
+
+def test_health_of_a_horizon_of_a_seed_and_of_damage(tmp_path: Path) -> None:
+    config = make(tmp_path, 2)
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace('epsilon = "1"', 'epsilon = "1"\nhorizon = 2'), encoding="utf-8")
+    dpstream("run", config, "--until", 1)
+    assert healthy(config, code=0) == "healthy"
+    dpstream("run", config)
+    assert healthy(config) == "used-up"
+    other = make(tmp_path / "seeded", 1)
+    dpstream("run", other, "--test-seed", 1)
+    assert healthy(other) == "no-guarantee"
+    (tmp_path / "state" / "stream.sqlite").write_bytes(b"no store")
+    dpstream("status", config, "--health", code=4)
+
+
+def test_age_is_that_of_the_newest_release(tmp_path: Path) -> None:
+    config = make(tmp_path, 2)
+    dpstream("run", config, "--until", 1)
+    assert healthy(config, "--max-age", "1h", code=0) == "healthy"
+    manifest = tmp_path / "releases" / "step-000001" / "manifest.json"
+    then = manifest.stat().st_mtime - 7_200
+    os.utime(manifest, (then, then))
+    assert healthy(config, "--max-age", "1h") == "stale"
+    assert healthy(config, "--max-age", "3h", code=0) == "healthy"
+    facts = json.loads(asked(config, "--max-age", "1h", "--json").stdout)
+    assert (facts["health"], facts["stream"]) == ("stale", "test")
+    dpstream("run", config)
+    assert healthy(config, "--max-age", "1h", code=0) == "healthy"
+    dpstream("status", config, "--max-age", "1h", code=2)
+    dpstream("status", config, "--health", "--max-age", "soon", code=2)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux lists its locks")
+def test_a_run_at_work_is_seen_without_touching_its_lock(tmp_path: Path) -> None:
+    config = make(tmp_path, 1)
+    dpstream("run", config)
+    state = tmp_path / "state"
+    assert not is_running(state)
+    with Config.load(config).open_stream():
+        if not is_running(state):
+            pytest.skip("this file system's lock cannot be told from its number")
+        assert "a run is at work" in dpstream("status", config, "--health").stdout
+        code = (
+            "import pathlib; from dpstream.cli.health import is_running; "
+            f"print(is_running(pathlib.Path({str(state)!r})))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "True\n"
+    assert not is_running(state)
