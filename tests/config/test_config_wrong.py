@@ -32,7 +32,52 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
     "unit of another type": ({"stream": "unit = 3"}, ConfigError, ("[stream] unit", "3", "event-replace")),
     "unknown unit": ({"stream": 'unit = "evnt"'}, ConfigError, ("[stream] unit", "'evnt'", "event-replace")),
     "individual": ({"stream": 'unit = "individual"'}, UnitError, ("[stream] unit", "'individual'", "event")),
-    "user": ({"stream": 'unit = "user"\nmax_events = 3'}, UnitError, ("'user'", "not built yet", "event")),
+    "user without a bound": (
+        {"stream": 'unit = "user"'},
+        UnitError,
+        ("[stream] unit", "'user'", "max_events"),
+    ),
+    "user without a column": (
+        {"stream": 'unit = "user"\nmax_events = 3'},
+        ConfigError,
+        ("[source] user_column", "missing", "a column of the data"),
+    ),
+    "max_events 0": (
+        {"stream": 'unit = "user"\nmax_events = 0'},
+        ConfigError,
+        ("[stream] max_events", "from 1"),
+    ),
+    "max_events beyond": (
+        {"stream": 'unit = "user"\nmax_events = 1000001'},
+        ConfigError,
+        ("[stream] max_events", "1000001", "1 to 1000000"),
+    ),
+    "user and public sizes": (
+        {"stream": 'unit = "user"\nmax_events = 3\ntotal = "public"'},
+        ConfigError,
+        ("[stream] total", "contradicts", "private"),
+    ),
+    "user and rows": (
+        {"stream": 'unit = "user"\nmax_events = 3', "source": ROWS + '\nuser_column = "u"'},
+        ConfigError,
+        ("[source] rows", "publish the size"),
+    ),
+    "user column is an attribute": (
+        {
+            "stream": 'unit = "user"\nmax_events = 3',
+            "source": DEFAULTS["source"] + '\nuser_column = "zip"',
+        },
+        ConfigError,
+        ("[source] user_column", "'zip'", "schema"),
+    ),
+    "user column is the time column": (
+        {
+            "stream": 'unit = "user"\nmax_events = 3',
+            "source": DEFAULTS["source"] + '\nuser_column = "step"',
+        },
+        ConfigError,
+        ("[source]", "user_column", "two columns"),
+    ),
     "max_events alone": ({"stream": "max_events = 3"}, ConfigError, ("[stream] max_events", "user")),
     "user column alone": (
         {"source": DEFAULTS["source"] + '\nuser_column = "u"'},

@@ -192,12 +192,12 @@ def test_formats_and_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         start(tmp_path, publish=False)
 
 
-def test_a_store_of_the_first_format_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, database.FORMAT))
+def test_a_store_of_an_older_format_goes_on(tmp_path: Path, version: int) -> None:
     run(tmp_path, 1, publish=False)
+    later = [name for number, names in database.TABLES.items() if number > version for name in names]
     db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
-    db.executescript(
-        "DROP TABLE failures; DROP TABLE position; DROP TABLE moved; DROP TABLE times; PRAGMA user_version = 1;"
-    )
+    db.executescript("".join(f"DROP TABLE {name};" for name in later) + f"PRAGMA user_version = {version};")
     db.close()
     with start(tmp_path, publish=False) as stream:
         assert stream.step(batch(2), "b2").step == 2

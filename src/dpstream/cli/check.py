@@ -90,7 +90,24 @@ def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> 
             if table is not None:
                 for problem in schema.problems(table, where=place, reveal=reveal):
                     _add(findings, problem, place)
+        if entry.users is not None:
+            unusable = _unusable_ids(str(config.source_options.user_column), entry.users, place)
+            if unusable is not None:
+                _add(findings, unusable, place)
     return steps, [finding.sentence() for finding in findings.values()]
+
+
+def _unusable_ids(column: str, users: tuple[Any, Any], place: str) -> Problem | None:
+    from dpstream.errors import DataError
+    from dpstream.schema import Problem
+    from dpstream.streams.contribution import id_bytes
+
+    try:
+        for ids in users:
+            id_bytes(ids, place)
+    except DataError as error:
+        return Problem(column, "user", f"cannot be used as user ids: {error.what}", str(error.allowed))
+    return None
 
 
 def _add(findings: dict[tuple[str, str], Finding], problem: Any, place: str) -> None:

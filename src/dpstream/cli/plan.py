@@ -90,8 +90,18 @@ def _print(facts: dict[str, Any]) -> None:
 def _print_parts(facts: dict[str, Any]) -> None:
     amount = "epsilon" if facts["budget"]["definition"] == "pure" else "rho"
     rows = [[p["name"], str(p["times"]), p["each"], p["total"], p["detail"]] for p in facts["parts"]]
+    factor = facts.get("contribution", {}).get("events_in_times")
     rows.append(["sum", "", "", facts["sum"], "what one unit of protection can lose over the whole stream"])
     print_table(["part", "times", f"{amount} each", f"{amount}", "how"], rows, right=[1, 2, 3])
+    if factor is not None:
+        bound = facts["contribution"]["max_events"]
+        why = (
+            f"{bound} events of one user"
+            if amount == "epsilon"
+            else f"the square of {bound} events of one user"
+        )
+        console().print(f'Each is for one event; "times" holds a factor of {factor}: {why}.')
+        console().print()
 
 
 def _print_noise(facts: dict[str, Any]) -> None:

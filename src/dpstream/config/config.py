@@ -23,7 +23,7 @@ from dpstream.config.sections import (
 )
 from dpstream.errors import ConfigError
 from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Budget, Event, PureDP, Randomness
+from dpstream.privacy import Budget, EventUnit, PureDP, Randomness
 from dpstream.schema import Schema
 from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
@@ -54,7 +54,7 @@ class Config:
 
     path: Path
     name: str
-    unit: Event
+    unit: EventUnit
     source_options: SourceOptions
     recipe: Recipe
     budget: BudgetOptions
@@ -211,7 +211,7 @@ def _no_schema(file: Path) -> Schema:
 
 def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
     """Columns that steer the stream cannot be attributes of the table as well."""
-    for key in ("time_column", "op_column"):
+    for key in ("time_column", "op_column", "user_column"):
         column = getattr(options, key)
         if column is not None and column in schema.names:
             raise section.wrong(

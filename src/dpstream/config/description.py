@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.mechanism import StreamPlan
-from dpstream.privacy import ZCDP, Budget, PureDP, decimal_text, zcdp_to_epsilon
+from dpstream.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.tables import Workload
 from dpstream.tabular import BaselinePlan, DPStabsPlan
 from dpstream.tabular.offline import MWEMPGMPlan
@@ -41,6 +41,11 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
             epsilon = Fraction(zcdp_to_epsilon(plan.budget, _USUAL_DELTA))
             implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4))
             words += f" It implies epsilon = {implied} at delta = {_USUAL_DELTA}."
+    if isinstance(plan.unit, User):
+        words += (
+            f" Each event has {plan.unit.per_event(plan.budget)}, so that all events of a user together lose no "
+            f"more than the whole; of a user with more than {plan.unit.max_events}, the others are left out."
+        )
     if config.source_options.op_column is not None and plan.unit.name == "event":
         words += " The stream deletes records: one that was inserted and is deleted has twice the loss."
     return words
@@ -57,6 +62,7 @@ def describe(config: Config) -> dict[str, Any]:
         "guarantee": guarantee(config, plan),
         "unit": plan.unit.name,
         "budget": plan.budget.as_dict(),
+        **_contribution(plan),
         "horizon": plan.horizon,
         "parts": [
             {
@@ -138,6 +144,20 @@ _OF_RUNS = (
     "every_step, even_share: one cell of the sum of a marginal's measurements in independent runs. The released "
     f"table is drawn from models fitted to them, so these are no errors of a released count. {_TURNS}"
 )
+
+
+def _contribution(plan: StreamPlan) -> dict[str, Any]:
+    """What a user and what each of the user's events may lose; nothing for other units."""
+    if not isinstance(plan.unit, User):
+        return {}
+    return {
+        "contribution": {
+            "max_events": plan.unit.max_events,
+            "each_event": plan.unit.per_event(plan.budget).as_dict(),
+            "user": plan.budget.as_dict(),
+            "events_in_times": plan.unit.factor(plan.budget),
+        }
+    }
 
 
 def _noise(plan: StreamPlan) -> dict[str, Any]:

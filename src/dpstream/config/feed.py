@@ -46,7 +46,7 @@ class Pending:
         """
         from dpstream.streams import Batch
 
-        batch = Batch(self._input.inserts, self._input.deletes)
+        batch = Batch(self._input.inserts, self._input.deletes, self._input.users)
         with named_step(self.step, self.batch_id):
             return self._stream.step(batch, self.batch_id, period_text(self._input), position=self._position)
 

@@ -81,12 +81,13 @@ KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "unit",
-        "event, event-replace",
+        "event, event-replace, user",
         "event",
         "batch sizes stay private unless the owner declares them public",
-        "Who is protected: one record inserted or deleted at one step (`event`), or one record's value where "
-        "the numbers of records are public (`event-replace`). `individual` and `user` are refused: the "
-        "mechanisms for tables do not know whose record is whose.",
+        "Who is protected: one record inserted or deleted at one step (`event`); one record's value where "
+        "the numbers of records are public (`event-replace`); or all records of one user id together (`user`, "
+        "with `max_events` and `[source] user_column`). `individual` is refused: the mechanisms for tables do "
+        "not follow people.",
     ),
     Key(
         "stream",
@@ -100,10 +101,12 @@ KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "max_events",
-        "only with unit = user, which is not built yet",
+        "a number from 1 to 1000000, with unit = user",
         "not set",
-        "no bound on events per user is enforced yet",
-        "Bound on the events of one user.",
+        "it has to be written with the unit user, and means nothing without it",
+        "How many events (inserts and deletes together) of one user are counted over the whole life of the stream; "
+        "all further ones are left out. Each event gets its part of the budget, so choose it from what a user "
+        "typically does, not from the largest user.",
     ),
     Key(
         "source",
@@ -181,10 +184,10 @@ KEYS: tuple[Key, ...] = (
     Key(
         "source",
         "user_column",
-        "only with unit = user, which is not built yet",
+        "a column of the data that is not in the schema, with unit = user",
         "not set",
-        "no bound on events per user is enforced yet",
-        "The column that says whose record a row is.",
+        "it has to be written with the unit user, and means nothing without it",
+        "The column that says whose record a row is: texts or whole numbers. A null or empty id is an error.",
     ),
     Key(
         "mechanism",

@@ -13,7 +13,18 @@ from typing import Literal, cast, get_args
 from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS, keys_of
 from dpstream.config.reader import Section, Used, shown
 from dpstream.errors import ConfigError, DpstreamError, UnitError
-from dpstream.privacy import ZCDP, Budget, Event, PureDP, approximate_to_zcdp, exact_amount, parse_unit
+from dpstream.privacy import (
+    ZCDP,
+    Budget,
+    Event,
+    EventUnit,
+    Individual,
+    PureDP,
+    User,
+    approximate_to_zcdp,
+    exact_amount,
+    parse_unit,
+)
 from dpstream.sources.options import SourceOptions
 from dpstream.streams.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 
@@ -74,7 +85,7 @@ def located(place: str) -> Iterator[None]:
         raise type(error)(error.what, where=where, allowed=error.allowed) from None
 
 
-def read_unit(section: Section) -> Event:
+def read_unit(section: Section) -> EventUnit:
     """``[stream] unit`` and ``total``, which say the relation together.
 
     Errors:
@@ -86,14 +97,24 @@ def read_unit(section: Section) -> Event:
         raise section.wrong("unit", f"{shown(word)} is not a unit")
     if section.has("max_events") and word != "user":
         raise section.wrong("max_events", "a bound on events per user is set without the unit user")
-    with located(section.place("unit")):
-        unit = parse_unit("event" if word is None else word)
-    if not isinstance(unit, Event):
+    bound = section.count("max_events")
+    with located(section.place("unit" if bound is None else "max_events")):
+        unit = parse_unit("event" if word is None else word, bound)
+    if isinstance(unit, Individual):
         raise UnitError(
-            f"a tabular stream cannot protect the unit {word!r}: it does not know whose record is whose",
+            f"a tabular stream cannot protect the unit {word!r}: only the whole stream of a person tells that",
             where=section.place("unit"),
-            allowed="event, event-replace",
+            allowed="event, event-replace, user",
         )
+    if isinstance(unit, User):
+        if section.choice("total", ("private", "public"), "private") == "public":
+            raise section.wrong(
+                "total",
+                "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
+                "total = 'private', or unit = 'event'",
+            )
+        section.note("unit", unit.name, default=False)
+        return unit
     default = "public" if unit.relation == "replace" else "private"
     total = section.choice("total", ("private", "public"), default)
     if unit.relation == "replace" and total == "private":
@@ -110,10 +131,12 @@ def read_unit(section: Section) -> Event:
     return unit
 
 
-def read_source(section: Section, unit: Event) -> SourceOptions:
-    """``[source]``; cutting by rows needs public sizes."""
-    if section.has("user_column"):
+def read_source(section: Section, unit: EventUnit) -> SourceOptions:
+    """``[source]``; cutting by rows needs public sizes, and the unit user a user column."""
+    if section.has("user_column") and not isinstance(unit, User):
         raise section.wrong("user_column", "a user column is set without the unit user")
+    if isinstance(unit, User):
+        section.required("user_column")
     section.required("path")
     with located(section.place()):
         options = SourceOptions.parse(section.table)

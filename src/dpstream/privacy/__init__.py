@@ -21,7 +21,7 @@ from dpstream.privacy.select import (
     selection_epsilon,
 )
 from dpstream.privacy.sparse import AboveThreshold
-from dpstream.privacy.unit import Event, Individual, Relation, Unit, User, parse_unit
+from dpstream.privacy.unit import Event, EventUnit, Individual, Relation, Unit, User, parse_unit
 
 __all__ = [
     "ZCDP",
@@ -31,6 +31,7 @@ __all__ = [
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Event",
+    "EventUnit",
     "Individual",
     "Noise",
     "PureDP",

@@ -6,7 +6,8 @@ unit                   neighbouring streams differ in                  one histo
 ``Event()``            one record inserted or deleted at one step      D1 = 1, D2^2 = 1
 ``Event("replace")``   one record's value at one step (sizes public)   D1 = 2, D2^2 = 2
 ``Individual(...)``    one person's entire history                     per mechanism
-``User(...)``          all events of one user id                       refused for now
+``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
+                       which are admitted over the whole stream        ``Event()``
 =====================  ==============================================  ==================
 
 A record that arrives and is later deleted is two events; an update is a delete and an insert.
@@ -15,13 +16,18 @@ A record that arrives and is later deleted is two events; an update is a delete 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from dpstream.errors import ConfigError, UnitError
+from dpstream.privacy.budget import Budget, PureDP
 
-__all__ = ["Event", "Individual", "Relation", "Unit", "User", "parse_unit"]
+__all__ = ["MAX_EVENTS", "Event", "EventUnit", "Individual", "Relation", "Unit", "User", "parse_unit"]
 
 Relation = Literal["add-remove", "replace"]
+
+#: A larger bound would leave nothing to each event; a misprint is the likelier explanation.
+MAX_EVENTS = 10**6
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,19 @@ class Event:
     def changed_cells(self) -> int:
         """How many cells of a histogram over records one change touches (by 1 each)."""
         return 1 if self.relation == "add-remove" else 2
+
+    @property
+    def event(self) -> Event:
+        """What one change of a stream is: the event itself."""
+        return self
+
+    def factor(self, budget: Budget) -> int:
+        """How many times an event's loss one unit has: once."""
+        return 1
+
+    def per_event(self, budget: Budget) -> Budget:
+        """What a single event may cost: the budget."""
+        return budget
 
     @property
     def name(self) -> str:
@@ -82,19 +101,77 @@ class Individual:
 
 @dataclass(frozen=True)
 class User:
-    """All events of one user id. Refused: the bound on events per user is not enforced yet."""
+    """All events of one user id together, inserts and deletes, over the whole life of a stream.
+
+    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
+    ``budget`` for one user, if at most ``max_events`` events of each user reach it (group privacy: pure DP adds up
+    along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016, Proposition 27).
+
+    The bound is enforced by ``dpstream.streams`` (``contribution.py``), which every record passes before it is
+    counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
+
+    Proof: docs/theory/users.md.
+
+    >>> User(4).per_event(PureDP.of(1)).epsilon
+    Fraction(1, 4)
+    """
 
     max_events: int
 
     def __post_init__(self) -> None:
-        raise _user_refused()
+        bound = self.max_events
+        if isinstance(bound, bool) or not isinstance(bound, int) or not 1 <= bound <= MAX_EVENTS:
+            raise ConfigError(
+                f"max_events = {bound!r} is not a bound", where="unit", allowed=f"1 to {MAX_EVENTS}"
+            )
+
+    @property
+    def event(self) -> Event:
+        """What one change of a stream is: one record inserted or deleted at one step."""
+        return Event()
+
+    @property
+    def relation(self) -> Relation:
+        """A user's events are there or not, so the numbers of records are private."""
+        return "add-remove"
+
+    @property
+    def changed_cells(self) -> int:
+        """How many cells of a histogram each of the user's events touches (by 1)."""
+        return self.event.changed_cells
+
+    def factor(self, budget: Budget) -> int:
+        """How many times an event's loss a user has: ``max_events`` (pure), or its square (zCDP)."""
+        return self.max_events if isinstance(budget, PureDP) else self.max_events**2
+
+    def per_event(self, budget: Budget) -> Budget:
+        """What a single event may cost where ``budget`` is for a user; exact."""
+        return budget.scaled(Fraction(1, self.factor(budget)))
+
+    @property
+    def name(self) -> str:
+        """The word used for this unit in configuration files and manifests."""
+        return "user"
+
+    def describe(self) -> str:
+        """The unit in words, for plans and manifests."""
+        bound = "1 event" if self.max_events == 1 else f"{self.max_events} events"
+        return (
+            f"everything that one user id did, of which at most {bound} over the whole stream (each insert, each "
+            "delete) are counted and all others are left out"
+        )
 
 
-Unit = Event | Individual
+Unit = Event | Individual | User
+#: The units of streams whose mechanism sees single events.
+EventUnit = Event | User
 
 
-def parse_unit(name: str) -> Unit:
-    """The unit named in a configuration file.
+def parse_unit(name: str, max_events: int | None = None) -> Unit:
+    """The unit named in a configuration file; ``max_events`` belongs to ``user``.
+
+    Errors:
+        UnitError: the unit ``user`` without its bound. ConfigError: an unknown unit, or a bad bound.
 
     >>> parse_unit("event").describe()[:33]
     'one record inserted or deleted at'
@@ -109,20 +186,17 @@ def parse_unit(name: str) -> Unit:
         case "individual-replace":
             return Individual("replace")
         case "user":
-            raise _user_refused()
+            if max_events is None:
+                raise UnitError(
+                    "the unit 'user' needs a bound on the events of one user",
+                    where="unit",
+                    allowed="max_events, a number of inserts and deletes together",
+                )
+            return User(max_events)
     raise ConfigError(
         f"unknown privacy unit {name!r}",
         where="unit",
-        allowed="event, event-replace, individual, individual-replace",
-    )
-
-
-def _user_refused() -> UnitError:
-    return UnitError(
-        "the unit 'user' needs a bound on events per user that the program enforces, "
-        "and that is not built yet",
-        where="unit",
-        allowed="event, event-replace, individual",
+        allowed="event, event-replace, user, individual, individual-replace",
     )
 
 

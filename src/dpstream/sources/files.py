@@ -226,7 +226,14 @@ class FileSource:
 
     def _input(self, step: int, batch_id: str, grid: Grid | None, inserts: Any, deletes: Any) -> StepInput:
         period = None if grid is None else grid.period(step)
-        return StepInput(step, batch_id, period, inserts, None if self.options.op_column is None else deletes)
+        name, users = self.options.user_column, None
+        if self.options.op_column is None:
+            deletes = None
+        if name is not None:
+            users = (inserts.column(name), None if deletes is None else deletes.column(name))
+            inserts = inserts.drop_columns([name])
+            deletes = None if deletes is None else deletes.drop_columns([name])
+        return StepInput(step, batch_id, period, inserts, deletes, users)
 
     # Steps by files and by rows.
 
@@ -289,7 +296,8 @@ class FileSource:
         """All files, after comparing their columns with the first one's."""
         files = self.files()
         first = column_names(files[0], reveal=self._reveal)
-        for column in self._marks():
+        user = self.options.user_column
+        for column in self._marks() + ([] if user is None else [user]):
             if column not in first:
                 raise DataError(
                     f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)

@@ -15,7 +15,18 @@ __all__ = ["Late", "SourceOptions"]
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 _LATE = ("error", "next-step", "drop-and-count-nothing")
-_KEYS = ("path", "time_column", "every", "rows", "start", "end", "op_column", "op_values", "late")
+_KEYS = (
+    "path",
+    "time_column",
+    "every",
+    "rows",
+    "start",
+    "end",
+    "op_column",
+    "op_values",
+    "user_column",
+    "late",
+)
 _WHERE = "[source]"
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
@@ -50,6 +61,7 @@ class SourceOptions:
             step of the newest record, which the owner thereby declares public.
         op_column: column that says what a record does; without it every record is an insert.
         op_values: the words of that column; a table of words in ``parse``.
+        user_column: column that says whose record it is (unit ``user``); it is handed on beside the records.
         late: what happens to a record of a step that is already released.
 
     Errors:
@@ -65,11 +77,12 @@ class SourceOptions:
     op_column: str | None = None
     op_values: Operations = field(default_factory=Operations)
     late: Late = "error"
+    user_column: str | None = None
 
     def __post_init__(self) -> None:
         if not self.path or not all(isinstance(p, str) and p for p in self.path):
             raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
-        for key in ("time_column", "op_column"):
+        for key in ("time_column", "op_column", "user_column"):
             value = getattr(self, key)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{key} is not a column name", where=_WHERE, allowed="a text")
@@ -81,6 +94,10 @@ class SourceOptions:
             object.__setattr__(self, "op_values", Operations.parse(self.op_values))
         if self.op_column is None and self.op_values != Operations():
             raise ConfigError("op_values has no meaning without op_column", where=_WHERE, allowed="op_column")
+        if self.user_column is not None and self.user_column in (self.time_column, self.op_column):
+            raise ConfigError(
+                "user_column is the time or the operation column as well", where=_WHERE, allowed="two columns"
+            )
         if self.late not in _LATE:
             raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
         if self.rows is not None or self.every == "files":
@@ -233,6 +250,10 @@ class SourceOptions:
         if self.op_column is not None:
             what = 'a null, "update" or unknown operation'
             facts.append(_STOPS.format(what=what, column=self.op_column, key="op_column"))
+        if self.user_column is not None:
+            facts.append(
+                _STOPS.format(what="a null or empty user id", column=self.user_column, key="user_column")
+            )
         return tuple(facts)
 
     def pinned(self) -> dict[str, Any]:
@@ -247,8 +268,10 @@ class SourceOptions:
         # A key that older states do not have is there only where it says something.
         own = self.op_values.pinned()
         words = {} if own == Operations().pinned() else {"op_values": own}
+        user = {} if self.user_column is None else {"user_column": self.user_column}
         return {
             **words,
+            **user,
             "time_column": self.time_column,
             "every": self.every,
             "rows": self.rows,

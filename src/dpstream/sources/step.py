@@ -23,6 +23,8 @@ class StepInput:
         period: first day and the day after the last one; None where steps are no calendar periods.
         inserts: ``pyarrow.Table`` of arriving records (maybe with no rows).
         deletes: the same for leaving records; None where the source declares no operation column.
+        users: user ids of the inserts and of the deletes (``pyarrow.ChunkedArray``, or None where there are no
+            deletes); None where the source declares no user column.
     """
 
     step: int
@@ -30,6 +32,7 @@ class StepInput:
     period: Period | None
     inserts: Any
     deletes: Any
+    users: tuple[Any, Any] | None = None
 
     def __repr__(self) -> str:
         return f"StepInput(step={self.step}, batch_id={self.batch_id!r}, records hidden)"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Codes", "canonical_bytes", "encode_batch"]
 
 Codes = NDArray[np.int32]
+Words = NDArray[np.int64]
 
 # A mixed-radix word must stay below 2**63.
 _WORD = 2**63
@@ -32,6 +33,9 @@ class Batch:
         inserts: records that arrive: a dict of arrays, a pyarrow table, a pandas, Polars or DuckDB frame,
             or an int32 array of codes (records x columns) that is already encoded. None: no record.
         deletes: records that leave, in the same form. None: no record.
+        users: whose records they are, with the unit ``user`` only: the name of a column of both frames, or the ids
+            of the inserts (texts or whole numbers, one for each record), or a pair of those of the inserts and
+            those of the deletes.
 
     Both may be empty. The representation never shows a value or a number of records.
 
@@ -41,6 +45,7 @@ class Batch:
 
     inserts: Any = None
     deletes: Any = None
+    users: Any = None
 
     def __repr__(self) -> str:
         return "Batch(records hidden)"
@@ -77,17 +82,25 @@ def _codes(frame: Any, schema: Schema, where: str) -> Codes:
     return codes
 
 
-def canonical_bytes(domain: Domain, inserts: Codes, deletes: Codes) -> list[bytes]:
+def canonical_bytes(
+    domain: Domain, inserts: Codes, deletes: Codes, users: tuple[Words, Words] | None = None
+) -> list[bytes]:
     """The batch's content, independent of the records' order, for a keyed hash.
 
     A batch is a multiset: a retry that reads the same records in another order is the same batch.
+
+    Args:
+        users: whose records they are, in integers (records x words); part of the content.
+
     Cost: one sort.
     """
-    return [part for codes in (inserts, deletes) for part in _sorted_words(codes, domain.sizes)]
+    given = (None, None) if users is None else users
+    pairs = zip((inserts, deletes), given, strict=True)
+    return [part for codes, words in pairs for part in _sorted_words(codes, domain.sizes, words)]
 
 
-def _sorted_words(codes: Codes, sizes: Sequence[int]) -> list[bytes]:
-    words: list[NDArray[np.int64]] = []
+def _sorted_words(codes: Codes, sizes: Sequence[int], users: Words | None) -> list[bytes]:
+    words: list[NDArray[np.int64]] = [] if users is None else list(users.T)
     span = _WORD
     for position, size in enumerate(sizes):
         if span * size >= _WORD:

@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
-#: 4: when a step was committed.
-FORMAT = 4
+#: 4: when a step was committed. 5: the events admitted of each user.
+FORMAT = 5
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -75,15 +75,23 @@ CREATE TABLE moved (id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL
 _TABLES_4 = """
 CREATE TABLE times (step INTEGER PRIMARY KEY, committed TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
 """
+# ``users``: only with the unit ``user``. ``contribution``: what its rows add up to after ``step``.
+_TABLES_5 = """
+CREATE TABLE users (id BLOB PRIMARY KEY, events INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE contribution (
+  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, checksum BLOB NOT NULL, dropped INTEGER NOT NULL
+) STRICT;
+"""
 
 #: What each format adds.
-DEFINITIONS: dict[int, str] = {1: _TABLES_1, 2: _TABLES_2, 3: _TABLES_3, 4: _TABLES_4}
+DEFINITIONS: dict[int, str] = {1: _TABLES_1, 2: _TABLES_2, 3: _TABLES_3, 4: _TABLES_4, 5: _TABLES_5}
 #: The tables that each format adds, in an order that references allow.
 TABLES: dict[int, tuple[str, ...]] = {
     1: ("meta", "reservation", "ledger", "steps", "files", "state"),
     2: ("failures", "position"),
     3: ("moved",),
     4: ("times",),
+    5: ("users", "contribution"),
 }
 
 
@@ -209,7 +217,7 @@ def _adds(number: int) -> Callable[[Database], None]:
 
 
 #: ``MIGRATIONS[n]`` turns format n into n + 1, inside one transaction.
-MIGRATIONS: dict[int, Callable[[Database], None]] = {1: _adds(2), 2: _adds(3), 3: _adds(4)}
+MIGRATIONS: dict[int, Callable[[Database], None]] = {1: _adds(2), 2: _adds(3), 3: _adds(4), 4: _adds(5)}
 
 
 def migrate(db: Database, version: int, commit: Callable[[Database], None]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.errors import BudgetError, ConfigError
 from dpstream.mechanism import StreamPlan
+from dpstream.privacy.unit import User
 from dpstream.streams.declared import declared_public
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def plan_facts(
         "options": plan.options(),
         "budget": plan.budget.as_dict(),
         "unit": plan.unit.name,
+        # Only where there is a bound: the facts of other streams stay what they were.
+        **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
         "horizon": plan.horizon,
         "parts": [
             {

@@ -14,7 +14,7 @@ from typing import Any
 import dpstream
 from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
-from dpstream.privacy.unit import Event
+from dpstream.privacy.unit import Event, User
 
 __all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
 
@@ -53,7 +53,7 @@ def build_manifest(
         "step": facts.step,
         "period": facts.period,
         "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts)},
-        "unit": {"name": plan.unit.name, "words": plan.unit.describe()},
+        "unit": _unit(plan),
         "relation": plan.unit.relation,
         "declared_public": pinned["declared_public"],
         "source": pinned["source"],
@@ -76,6 +76,14 @@ def build_manifest(
     if facts.records is not None:
         manifest["records"] = facts.records
     return pretty_json(manifest)
+
+
+def _unit(plan: StreamPlan) -> dict[str, Any]:
+    unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
+    if isinstance(plan.unit, User):
+        unit["max_events"] = plan.unit.max_events
+        unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
+    return unit
 
 
 def accuracy_of(synthesis: Synthesis, names: Sequence[str], *, relation: str) -> dict[str, Any]:
@@ -128,6 +136,12 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
     if isinstance(plan.unit, Event):
         composition = (
             "parallel over steps: every event is in one step, so the total is that of any single step"
+        )
+    elif isinstance(plan.unit, User):
+        composition = (
+            f"group privacy: each of a user's {plan.unit.max_events} events, in whichever steps, costs "
+            f"{plan.unit.per_event(plan.budget)}, and the total is that of all of them; charged in full at the first "
+            "step"
         )
     else:
         composition = "the whole-stream budget, charged in full at the first step"

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream import durable
 from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams.database import Database, create_tables, file_errors, migrate
@@ -33,8 +36,12 @@ from dpstream.streams.lock import StateDirectory
 from dpstream.streams.place import backend_for, refuse_moved
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sqlite import DATABASE
+from dpstream.streams.users import UserEvents, dropped, read_events, verify_events, write_events
 
 __all__ = ["DATABASE", "Prepared", "Reservation", "Step", "Store"]
+
+#: What the key of the users' counters is derived for.
+_COUNTERS = b"user counters"
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ class Prepared:
     publication: str
     keep: int | None
     position: str | None = None
+    users: UserEvents | None = None
 
 
 class Store:
@@ -146,6 +154,9 @@ class Store:
             migrate(self._database, version, durable.commit)
             self.meta = read_meta(self._database)
             history = read_history(self._database, self.meta, where)
+            wrong = verify_events(self._database, history.last_step, self.derived_key(_COUNTERS))
+            if wrong is not None:
+                raise self._damaged(wrong)
         self.last_step, self._last_seal = history.last_step, history.seals[-1]
         #: Whether any step was made with predictable noise: its traces stay in the state.
         self.used_test_seed = history.used_test_seed
@@ -252,6 +263,18 @@ class Store:
             raise self._damaged(f"the source's position at step {self.last_step} is missing")
         return {str(name): int(value) for name, value in json.loads(row[1]).items()}
 
+    def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
+        """Events admitted so far of some users, by their keyed hashes."""
+        with self._reading() as db:
+            if self.last_step and db.execute("SELECT 1 FROM contribution").fetchone() is None:
+                raise self._damaged("the counters of users are missing")
+            return read_events(db, ids)
+
+    def dropped_events(self) -> int:
+        """Events left out so far, because their users had reached the bound. Private."""
+        with self._reading() as db:
+            return dropped(db)
+
     def synthesis(self, step: int) -> bytes | None:
         """The packed synthesis of a step; None where the keep policy dropped it."""
         with self._reading() as db:
@@ -329,6 +352,8 @@ class Store:
             db.execute("DELETE FROM position")
             if prepared.position is not None:
                 db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, prepared.position))
+            if prepared.users is not None:
+                write_events(db, step, prepared.users, self.derived_key(_COUNTERS))
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

@@ -16,7 +16,7 @@ from dpstream.mechanism import Packed, StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
 from dpstream.streams import container
 from dpstream.streams.arguments import check_options, check_places, check_text, position_text
-from dpstream.streams.batch import Batch, canonical_bytes, encode_batch
+from dpstream.streams.batch import Batch
 from dpstream.streams.changes import join_packed, split_packed
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
 from dpstream.streams.manifest import Facts, accuracy_of, build_manifest
@@ -28,6 +28,7 @@ from dpstream.streams.publishing import Publishing
 from dpstream.streams.release import Release
 from dpstream.streams.sink import Sink
 from dpstream.streams.store import Prepared, Reservation, Step, Store
+from dpstream.streams.users import read_batch
 from dpstream.streams.watched import WatchedRandomness
 
 if TYPE_CHECKING:
@@ -193,10 +194,15 @@ class Stream:
 
     @property
     def spent(self) -> Budget:
-        """What the releases so far cost one unit: every unit is in one step (parallel composition), so this
-        is the largest step's cost, the whole budget after the first step."""
+        """What the releases so far cost one unit: an event is in one step (parallel composition), and a user's
+        events may all be in one, so this is the largest step's cost, the whole budget after the first step."""
         amount = max((entry.spent for entry in self.ledger()), default=Fraction(0))
         return type(self._plan.budget)(amount)
+
+    @property
+    def dropped_events(self) -> int:
+        """Events left out because their users had reached ``max_events``. Private: for the owner's eyes only."""
+        return self._store.dropped_events()
 
     def ledger(self) -> tuple[LedgerEntry, ...]:
         """What every step cost."""
@@ -280,8 +286,11 @@ class Stream:
         if period is not None:
             check_text(period, "period")
         place = None if position is None else position_text(position)
-        encoded, inserts, deletes = encode_batch(batch, self._schema, where=f"step {batch_id!r}")
-        content = self._store.fingerprint(canonical_bytes(self._schema.domain, inserts, deletes))
+        key = self._store.derived_key(b"user ids")
+        encoded, parts, owned = read_batch(
+            batch, self._plan.unit, self._schema, key=key, where=f"step {batch_id!r}"
+        )
+        content = self._store.fingerprint(parts)
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
         if known is not None:
@@ -292,8 +301,11 @@ class Stream:
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
+        events = None
+        if owned is not None:
+            encoded, events = owned.admit(encoded, self._store.user_events)
         prepared = self._compute(reservation, held, state, encoded, period)
-        self._commit_and_publish(replace(prepared, position=place), state)
+        self._commit_and_publish(replace(prepared, position=place, users=events), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))

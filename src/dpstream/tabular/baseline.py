@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ from dpstream.graphical import Model
 from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event, Unit
+from dpstream.privacy.unit import EventUnit, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.accuracy import check_steps
@@ -76,10 +76,10 @@ class Baseline:
         self, *, epsilon: Any = None, rho: Any = None, unit: Unit | None = None, horizon: int | None = None
     ) -> BaselinePlan:
         """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
-        budget, event = read_budget(epsilon, rho), event_unit(unit)
+        budget, protected = read_budget(epsilon, rho), event_unit(unit)
         offline = self.offline or MWEMPGM(k=default_rounds(self.workload))
-        plan = offline.calibrate(self.workload, budget, event)
-        return BaselinePlan(self, plan, budget, event, check_horizon(horizon))
+        plan = offline.calibrate(self.workload, protected.per_event(budget), protected.event)
+        return BaselinePlan(self, plan, budget, protected, check_horizon(horizon))
 
 
 @dataclass
@@ -107,7 +107,7 @@ class BaselinePlan(StreamPlan):
     recipe: Baseline
     offline: OfflinePlan
     budget: Budget
-    unit: Event
+    unit: EventUnit
     horizon: int | None
 
     @property
@@ -121,8 +121,9 @@ class BaselinePlan(StreamPlan):
         return "baseline"
 
     def parts(self) -> tuple[Part, ...]:
-        """The parts of one offline run: the costliest any single event meets."""
-        return self.offline.parts()
+        """The parts of one offline run: the costliest any single event meets; of a user's events, all together."""
+        factor = self.unit.factor(self.budget)
+        return tuple(replace(part, times=part.times * factor) for part in self.offline.parts())
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, LimitError
-from dpstream.privacy.unit import Event
+from dpstream.privacy.unit import EventUnit
 from dpstream.schema.domain import Clique
 from dpstream.tables import Workload
 
@@ -96,7 +96,7 @@ class Score:
 
     cells: Cells
     name: ScoreName
-    unit: Event
+    unit: EventUnit
     noise_bias: float = 0.0
 
     def __post_init__(self) -> None:

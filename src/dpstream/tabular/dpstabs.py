@@ -18,7 +18,7 @@ from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cel
 from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StreamPlan
 from dpstream.privacy.budget import Amount, Budget
 from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event, Unit
+from dpstream.privacy.unit import EventUnit, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
@@ -49,7 +49,8 @@ Aggregate = Literal["last", "average"]
 class DPStabs:
     """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3.
 
-    Guarantee: the budget, for the whole stream and one event. One vector counter per workload, each within
+    Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it:
+    see ``dpstream.privacy.User``). One vector counter per workload, each within
     ``(1 - select_share) budget / k``; a batch is read by ``k`` selections (``select_share budget / k`` each)
     and enters ``k`` different counters. An event is in one batch, so these ``2 k`` parts compose to the budget.
 
@@ -137,7 +138,7 @@ class DPStabs:
 
         ``horizon`` is the largest number of steps; counters that need one take it from here.
         """
-        budget, event, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
         recipe = self.counter
         if isinstance(recipe, str):
             recipe = counter_by_name(recipe, horizon=steps)
@@ -152,9 +153,10 @@ class DPStabs:
             )
         # Where nothing is selected, measuring gets everything.
         share = Fraction(0) if self.measures_all else self.select_share
-        counter = recipe.calibrate(budget.scaled((1 - share) / self.rounds), event)
-        selector = Selector(budget.scaled(share / self.rounds)) if share else None
-        return DPStabsPlan(self, budget, event, steps, counter, selector)
+        each = protected.per_event(budget)
+        counter = recipe.calibrate(each.scaled((1 - share) / self.rounds), protected.event)
+        selector = Selector(each.scaled(share / self.rounds)) if share else None
+        return DPStabsPlan(self, budget, protected, steps, counter, selector)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class DPStabsPlan(StreamPlan):
 
     recipe: DPStabs
     budget: Budget
-    unit: Event
+    unit: EventUnit
     horizon: int | None
     counter: CalibratedCounter
     selector: Selector | None
@@ -179,8 +181,8 @@ class DPStabsPlan(StreamPlan):
         return "dpstabs"
 
     def parts(self) -> tuple[Part, ...]:
-        """What one event's batch costs: ``k`` selections and ``k`` counters."""
-        k = self.recipe.rounds
+        """What one event's batch costs: ``k`` selections and ``k`` counters; of a user's, all events together."""
+        k = self.recipe.rounds * self.unit.factor(self.budget)
         measure = Part("measure", k, self.counter.budget, self.counter.describe())
         if self.selector is None:
             return (measure,)

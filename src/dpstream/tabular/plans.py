@@ -7,7 +7,7 @@ from fractions import Fraction
 from dpstream.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.mechanism import PrivateBatch
 from dpstream.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
-from dpstream.privacy.unit import Event, Unit
+from dpstream.privacy.unit import Event, EventUnit, Unit, User
 from dpstream.tables import Workload
 
 #: How far a prior may push a value down, in logarithms: to about 2 in 10^9, from where a few batches bring it back.
@@ -45,15 +45,16 @@ def read_budget(epsilon: Amount | None, rho: Amount | None) -> Budget:
     return ZCDP.of(rho)
 
 
-def event_unit(unit: Unit | None) -> Event:
-    """The unit of a tabular stream: an event."""
+def event_unit(unit: Unit | None) -> EventUnit:
+    """The unit of a tabular stream: an event, or the bounded events of a user."""
     if unit is None:
         return Event()
-    if not isinstance(unit, Event):
+    if not isinstance(unit, Event | User):
         raise UnitError(
-            f"a tabular stream cannot protect the unit {unit.name!r}: it does not know whose record is whose",
+            f"a tabular stream cannot protect the unit {unit.name!r}: only the whole stream of a person tells "
+            "that",
             where="unit",
-            allowed="event, event-replace",
+            allowed="event, event-replace, user",
         )
     return unit
 

@@ -38,7 +38,7 @@ def spent_once_per_counter(plan: DPStabsPlan) -> DPStabsPlan:
 def _with_counters_at(plan: DPStabsPlan, factor: int) -> DPStabsPlan:
     counter = plan.counter
     assert isinstance(counter, CalibratedIntervalCounter)
-    return replace(plan, counter=counter.recipe.calibrate(counter.budget.scaled(factor), plan.unit))
+    return replace(plan, counter=counter.recipe.calibrate(counter.budget.scaled(factor), counter.unit))
 
 
 @dataclass

@@ -228,7 +228,9 @@ def stream_controls() -> tuple[StreamSubject, ...]:
 def _subject(name: str, plan: DPStabsPlan | BaselinePlan, scene: Scene, runs: int) -> StreamSubject:
     # Fresh noise at every step is a simple counter's: the baseline's measurements are that.
     counter = (
-        plan.counter if isinstance(plan, DPStabsPlan) else SimpleCounter().calibrate(plan.budget, plan.unit)
+        plan.counter
+        if isinstance(plan, DPStabsPlan)
+        else SimpleCounter().calibrate(plan.budget, plan.unit.event)
     )
     law = counter.materialize(len(scene))
     return StreamSubject(name, plan, plan.recipe.workload, plan.budget, law, scene, runs)

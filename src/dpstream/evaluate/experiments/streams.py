@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from dpstream.config import Config
 from dpstream.config.feed import named_step
 from dpstream.config.reader import did_you_mean
-from dpstream.errors import ConfigError, DataError
-from dpstream.privacy import Event
+from dpstream.errors import ConfigError, DataError, UnitError
+from dpstream.privacy import Event, User
 from dpstream.schema.domain import Domain
 from dpstream.streams.batch import Batch, Codes, encode_batch
 from dpstream.tables import EncodedBatch
@@ -230,6 +230,12 @@ def _eviction(folder: Path) -> tuple[Domain, Codes, NDArray[np.int64]]:
 @lru_cache(maxsize=8)
 def _config_stream(label: str, path: Path) -> Replay:
     config = Config.load(path)
+    if isinstance(config.unit, User):
+        raise UnitError(
+            "methods are compared event by event, and the unit 'user' leaves records out",
+            where=f"{path} [stream] unit",
+            allowed="event, event-replace",
+        )
     schema = config.schema()
     inserts: list[Codes] = []
     deletes: list[Codes] = []

@@ -1,0 +1,89 @@
+"""The unit ``user`` from the configuration file to the released table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from config_files import DEFAULTS, load
+
+from dpstream.config import pending_steps
+from dpstream.config.description import describe
+from dpstream.errors import DataError, UnitError
+from dpstream.evaluate.experiments import streams
+from dpstream.privacy import Randomness, User
+
+STREAM = 'unit = "user"\nmax_events = 3'
+SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'
+HEAD = "step,op,person,zip,paid,kind\n"
+ROWS = {
+    1: "".join(f"1,insert,{who},a,true,x\n" for who in "uuvw"),
+    2: "2,delete,u,a,true,x\n2,insert,u,b,true,y\n",
+}
+
+
+def written(folder: Path, rows: dict[int, str] = ROWS, **parts: str):
+    (folder / "data").mkdir(exist_ok=True)
+    for step, lines in rows.items():
+        (folder / "data" / f"{step}.csv").write_text(HEAD + lines)
+    return load(folder, **{"stream": STREAM, "source": SOURCE} | parts)
+
+
+def test_what_a_user_and_what_an_event_may_lose(tmp_path: Path) -> None:
+    for budget, each, factor in (('epsilon = "1"', {"epsilon": "1/3"}, 3), ('rho = "1"', {"rho": "1/9"}, 9)):
+        config = written(tmp_path, budget=budget)
+        facts = describe(config)
+        assert config.unit == User(3)
+        found = facts["contribution"]
+        assert found["max_events"] == 3
+        assert found["each_event"].items() >= each.items()
+        assert found["user"] == config.budget.budget.as_dict()
+        assert found["events_in_times"] == factor
+        assert facts["sum"] == "1"
+        assert "at most 3 events over the whole stream" in facts["guarantee"]
+        assert config.facts()["max_events"] == 3
+        assert config.facts()["source"]["user_column"] == "person"
+        assert any("null or empty user id" in fact for fact in facts["declared_public"])
+
+
+def test_other_streams_are_pinned_to_what_they_always_were(tmp_path: Path) -> None:
+    facts = load(tmp_path).facts()
+    assert "max_events" not in facts
+    assert "user_column" not in facts["source"]
+
+
+def test_a_run_takes_the_ids_from_the_source(tmp_path: Path) -> None:
+    config = written(tmp_path)
+    with config.open_stream(randomness=Randomness.seeded(1)) as stream:
+        for pending in pending_steps(config, stream, config.source()):
+            release = pending.take()
+        assert stream.last_step == 2
+        # Two inserts and one of the two events of step 2: the last one is left out.
+        assert stream.dropped_events == 1
+        again = [pending.released for pending in pending_steps(config, stream, config.source())]
+        assert again == [True, True]
+    assert "person" not in release.sample(rows=5, seed=1).column_names
+    text = json.dumps(release.manifest)
+    assert '"max_events": 3' in text
+
+
+@pytest.mark.parametrize("lines", ["1,insert,,a,true,x\n", "1,delete,,a,true,x\n"])
+def test_a_record_of_nobody_stops_the_step(tmp_path: Path, lines: str) -> None:
+    config = written(tmp_path, {1: lines})
+    with config.open_stream(randomness=Randomness.seeded(1)) as stream:
+        with pytest.raises(DataError, match=r"step 1 .*without a user id"):
+            next(pending_steps(config, stream, config.source())).take()
+        assert stream.last_step == 0
+
+
+def test_a_source_without_the_column_is_refused(tmp_path: Path) -> None:
+    config = written(tmp_path, source=SOURCE.replace('"person"', '"who"'))
+    with pytest.raises(DataError, match="no column 'who'"):
+        next(config.source().steps())
+
+
+def test_comparisons_do_not_pass_over_the_bound(tmp_path: Path) -> None:
+    config = written(tmp_path)
+    with pytest.raises(UnitError, match="user"):
+        streams._config_stream("x", config.path)

@@ -1,0 +1,307 @@
+"""At most so many events of one user: a stability map, exact over a whole stream, and the same after a crash."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fault_harness import faulty, full_disk, in_child, kill
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_stream import SCHEMA, ToyPlan
+
+from dpstream.errors import ConfigError, DataError, StepError, StoreDamagedError
+from dpstream.privacy import PureDP, Randomness, User
+from dpstream.streams import Batch, Stream, open_stream
+from dpstream.streams.contribution import admit, checksum, id_bytes, read_owners
+
+KEY = b"k" * 32
+COLUMNS = 2
+
+
+def bounded(steps, bound, key=KEY, order=None):
+    """What is admitted at each step of a stream of events (user, is a delete, record), as multisets."""
+    used, admitted = {}, []
+    for events in steps:
+        rows = list(events) if order is None else order(list(events))
+        parts = [[event for event in rows if event[1] == side] for side in (False, True)]
+        users = tuple(pa.chunked_array([pa.array([e[0] for e in part], pa.string())]) for part in parts)
+        codes = [np.array([e[2] for e in part], np.int32).reshape(-1, COLUMNS) for part in parts]
+        owners = read_owners(users, (len(parts[0]), len(parts[1])), key=key, where="test")
+        before = np.array([used.get(user, 0) for user in owners.ids], np.int64)
+        found = admit(codes[0], codes[1], owners, before, bound, key)
+        used.update(zip(owners.ids, found.counts.tolist(), strict=True))
+        masks = (found.inserts, found.deletes)
+        kept = [e for part, mask in zip(parts, masks, strict=True) for e in itertools.compress(part, mask)]
+        assert found.dropped == len(rows) - len(kept)
+        admitted.append(Counter(kept))
+    return admitted
+
+
+EVENT = st.tuples(st.sampled_from("abcd"), st.booleans(), st.tuples(st.integers(0, 1), st.integers(0, 2)))
+STREAM = st.lists(st.lists(EVENT, max_size=14), max_size=4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(STREAM, st.integers(1, 6), st.sampled_from("abcd"), st.randoms(use_true_random=False))
+def test_adding_or_removing_a_user_changes_that_users_events_only(stream, bound, user, generator):
+    """The stability map that the guarantee rests on: nobody else's events change, and at most the bound of these."""
+
+    def shuffled(rows):
+        generator.shuffle(rows)
+        return rows
+
+    with_user = bounded(stream, bound)
+    without = bounded([[e for e in events if e[0] != user] for events in stream], bound, order=shuffled)
+    gone = [full - rest for full, rest in zip(with_user, without, strict=True)]
+    assert all(not rest - full for full, rest in zip(with_user, without, strict=True))
+    assert all(event[0] == user for step in gone for event in step)
+    assert sum(step.total() for step in gone) <= bound
+
+
+@settings(deadline=None, max_examples=150)
+@given(STREAM, st.integers(1, 6), st.randoms(use_true_random=False))
+def test_as_many_as_there_is_room_for_in_any_order(stream, bound, generator):
+    """Oracle: each user's events are counted one by one; the order of the rows decides nothing."""
+    found = bounded(stream, bound)
+    left = dict.fromkeys("abcd", bound)
+    for events, admitted in zip(stream, found, strict=True):
+        for user in "abcd":
+            wanted = sum(event[0] == user for event in events)
+            assert sum(n for event, n in admitted.items() if event[0] == user) == min(wanted, left[user])
+            left[user] -= min(wanted, left[user])
+        assert not admitted - Counter(events)
+
+    def shuffled(rows):
+        generator.shuffle(rows)
+        return rows
+
+    assert bounded(stream, bound, order=shuffled) == found
+
+
+def share_of_the_rare_record(rule):
+    """How often the one record that differs from nine equal ones is admitted, over 4000 keys."""
+    rare, usual = ("a", False, (0, 0)), ("a", False, (1, 2))
+    hits = sum(rare in rule([[rare] + [usual] * 9], n.to_bytes(32, "little"))[0] for n in range(4000))
+    return hits, 4000
+
+
+def test_no_value_is_preferred():
+    """Each of ten events is admitted with probability 1/10. False alarms: below 1e-6 (5 standard deviations)."""
+    hits, keys = share_of_the_rare_record(lambda stream, key: bounded(stream, 1, key))
+    deviation = math.sqrt(keys * 0.1 * 0.9)
+    assert abs(hits - keys / 10) < 5 * deviation
+    # Negative control: a hash of the record alone would give each different record the same chance.
+    assert abs(keys / 2 - keys / 10) > 5 * deviation
+
+
+def test_ids_are_compared_as_texts():
+    def ids(*values):
+        return [value.as_py() for values in values for value in id_bytes(pa.chunked_array([values]), "test")]
+
+    twelve = [
+        pa.array(["12"]),
+        pa.array([12], pa.uint64()),
+        pa.array([b"12"]),
+        pa.array([12], pa.decimal128(9)),
+    ]
+    twelve += [
+        twelve[0].dictionary_encode(),
+        twelve[0].cast(pa.large_string()),
+        pa.array([b"12"], pa.binary(2)),
+    ]
+    assert ids(*twelve) == [b"12"] * len(twelve)
+    assert len(set(ids(pa.array(["12", "012", "12 ", "A", "a"])))) == 5
+    for bad in (pa.array(["1", None]), pa.array([""]), pa.array([None]), pa.array([1.5]), pa.array([True])):
+        with pytest.raises(DataError, match=r"user id"):
+            id_bytes(pa.chunked_array([bad]), "test")
+
+
+def test_one_changed_counter_changes_the_checksum():
+    ids = [bytes([i]) * 16 for i in range(5)]
+    counts = np.array([1, 2, 3, 4, 5], np.int64)
+    whole = checksum(ids, counts, KEY)
+    parts = checksum(ids[:2], counts[:2], KEY) + checksum(ids[2:], counts[2:], KEY)
+    assert (whole - parts) % 2**64 == 0
+    assert checksum([], counts[:0], KEY) == 0
+    for bit in range(0, 128, 5):
+        flipped = (int.from_bytes(ids[3], "little") ^ (1 << bit)).to_bytes(16, "little")
+        assert checksum([*ids[:3], flipped, ids[4]], counts, KEY) != whole
+    assert checksum(ids, counts + np.eye(5, dtype=np.int64)[2], KEY) != whole
+    assert checksum(ids, counts[[1, 0, 2, 3, 4]], KEY) != whole
+
+
+# Whole streams. The toy's state holds the true counts of the first column.
+
+
+def frame(*zips, users=None):
+    found = {"zip": list(zips), "paid": [True] * len(zips), "rent": [1] * len(zips)}
+    return found if users is None else {**found, "person": list(users)}
+
+
+def start(home: Path, bound: int = 2, **options) -> Stream:
+    plan = ToyPlan(unit=User(bound))  # type: ignore[arg-type]
+    return open_stream(plan, SCHEMA, home / "state", randomness=Randomness.seeded(1), **options)
+
+
+def true_counts(stream: Stream) -> list[int]:
+    return stream._stored_state().true.tolist()
+
+
+A, B, C = "94102", "94103", "94110"
+
+
+def test_the_bound_holds_over_steps_and_restarts_and_deletes_give_nothing_back(tmp_path):
+    with start(tmp_path) as stream:
+        stream.step(Batch(frame(A, B, users="xy"), users="person"), "b1")
+        assert true_counts(stream) == [1, 1, 0, 0]
+    with start(tmp_path) as stream:
+        # x: the delete is the second and last event; y: one more.
+        inserts, deletes = frame(B, users="y"), frame(A, users="x")
+        stream.step(Batch(inserts, deletes, users="person"), "b2")
+        assert true_counts(stream) == [0, 2, 0, 0]
+        stream.step(Batch(frame(A, B, C), frame(B), users=(["x", "y", "z"], ["y"])), "b3")
+        assert true_counts(stream) == [0, 2, 1, 0]
+        assert stream.dropped_events == 3
+        manifest = stream.release().manifest
+    assert manifest["unit"] == {
+        "name": "user",
+        "words": User(2).describe(),
+        "max_events": 2,
+        "each_event": "1/2",
+    }
+    assert "each of a user's 2 events" in manifest["spent"]["composition"]
+    assert manifest["spent"]["total"] == "1"
+
+
+def test_repetitions_and_the_users_of_a_batch(tmp_path):
+    with start(tmp_path) as stream:
+        first = stream.step(Batch(frame(A, B, C), users=["x", "x", "x"]), "b1")
+        again = stream.step(Batch(frame(C, A, B), users=["x", "x", "x"]), "b1")
+        assert again.manifest == first.manifest
+        assert sum(true_counts(stream)) == 2
+        with pytest.raises(StepError, match="other records"):
+            stream.step(Batch(frame(A, B, C), users=["x", "x", "y"]), "b1")
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "words"),
+    [
+        (Batch(frame(A)), DataError, "whose records"),
+        (Batch(frame(A), users="person"), DataError, "no column 'person'"),
+        (Batch(frame(A), users="zip"), ConfigError, "'zip' .* schema as well"),
+        (Batch(frame(A), users=["x", "y"]), DataError, "one user id for each of the inserts"),
+        (Batch(frame(A), frame(B), users=["x"]), DataError, "one user id for each of the deletes"),
+        (Batch(frame(A), users=(["x"], None, None)), DataError, "pair"),
+        (Batch(frame(A), users=[None]), DataError, "without a user id"),
+        (Batch(np.zeros((1, 3), np.int32), users="person"), DataError, "codes have no column"),
+    ],
+)
+def test_wrong_users_are_refused_before_anything_is_spent(tmp_path, batch, error, words):
+    with start(tmp_path) as stream:
+        with pytest.raises(error, match=words):
+            stream.step(batch, "b1")
+        stream.step(Batch(frame(A, users="x"), users="person"), "b1")
+        assert stream.last_step == 1
+
+
+def test_users_without_the_unit_and_another_bound_are_refused(tmp_path):
+    with (
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "event") as stream,
+        pytest.raises(DataError, match="unit is 'event'"),
+    ):
+        stream.step(Batch(frame(A), users=["x"]), "b1")
+    start(tmp_path).close()
+    with pytest.raises(ConfigError, match="max_events was 2 and is 3"):
+        start(tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE users SET events = events - 1 WHERE events > 1",
+        "DELETE FROM users WHERE events = 1",
+        "UPDATE users SET id = zeroblob(16) WHERE events = 1",
+        "DELETE FROM contribution",
+        "UPDATE contribution SET step = step - 1",
+    ],
+)
+def test_a_changed_or_lost_counter_is_damage(tmp_path, damage):
+    with start(tmp_path) as stream:
+        stream.step(Batch(frame(A, B, C), users=["x", "x", "y"]), "b1")
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    with db:
+        assert db.execute(damage).rowcount > 0
+    db.close()
+    with pytest.raises(StoreDamagedError, match="user"):
+        start(tmp_path)
+
+
+def contested(step: int) -> Batch:
+    """More events than there is room for, of users that come back."""
+    generator = np.random.default_rng(step)
+    zips = np.array([A, B, C])[generator.integers(0, 3, 30)]
+    users = [f"u{i}" for i in generator.integers(0, 6, 30)]
+    return Batch(frame(*zips.tolist()), frame(*zips[:5].tolist()), users=(users, users[:5]))
+
+
+def run_all(home: Path) -> None:
+    for step in (1, 2, 3):
+        with start(home, 7) as stream:
+            stream.step(contested(step), f"b{step}")
+
+
+def content(home: Path) -> tuple[list[int], list[int], int]:
+    db = sqlite3.connect(home / "state" / "stream.sqlite")
+    events = sorted(n for (n,) in db.execute("SELECT events FROM users"))
+    db.close()
+    with start(home, 7) as stream:
+        return true_counts(stream), events, stream.dropped_events
+
+
+@pytest.mark.parametrize("fault", [kill, full_disk], ids=["kill", "full disk"])
+def test_a_step_computed_afresh_admits_the_same_records(tmp_path, fault):
+    """Stopped before every commit, write, fsync and rename: the bound holds, and nothing is counted twice or lost."""
+    # One key for all runs: which records are chosen depends on it.
+    (tmp_path / "first").mkdir()
+    start(tmp_path / "first", 7).close()
+    state = {p.name: p.read_bytes() for p in (tmp_path / "first" / "state").iterdir()}
+
+    def fresh(name: str) -> Path:
+        home = tmp_path / name
+        (home / "state").mkdir(parents=True, mode=0o700)
+        for file, data in state.items():
+            (home / "state" / file).write_bytes(data)
+            (home / "state" / file).chmod(0o600)
+        return home
+
+    calm = fresh("calm")
+    with faulty(None, fault) as calls:
+        run_all(calm)
+    expected = content(calm)
+    assert expected[1] == [7] * 6
+    assert expected[2] > 0
+    assert "commit" in calls
+    for at in range(1, len(calls) + 1):
+        home = fresh(str(at))
+
+        def stopped(home: Path = home, at: int = at) -> None:
+            with faulty(at, fault):
+                run_all(home)
+
+        assert in_child(stopped) != 0
+        assert in_child(lambda home=home: run_all(home)) == 0
+        assert content(home) == expected
+
+
+def test_the_bound_is_a_public_number():
+    assert User(3).per_event(PureDP.of(1)) == PureDP.of("1/3")
+    for bad in (0, -1, True, 1.5, 10**7):
+        with pytest.raises(ConfigError, match="max_events"):
+            User(bad)  # type: ignore[arg-type]
