@@ -100,7 +100,7 @@ def _run(
 
     source, before = config.source(), stream.last_step
     with ExitStack() as stack:
-        bar = stack.enter_context(progress(quiet=as_json))
+        bar = stack.enter_context(progress(quiet=as_json or config.output.sink == "stdout"))
         bar.expect(expected_steps(config, source, until))
         for pending in pending_steps(config, stream, source, until=until, recheck=recheck):
             with guard.hold():

@@ -1,0 +1,111 @@
+"""Holding, approving and withdrawing releases, persistent records and other sinks, on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_stream import dpstream, make, status
+
+from dpstream.config import Config
+from dpstream.errors import ConfigError
+from dpstream.sinks import read, read_catalogue
+from dpstream.tables.changes import apply_changes
+
+
+def configured(folder: Path, *lines: str, steps: int = 4) -> Path:
+    config = make(folder, steps)
+    config.write_text(config.read_text(encoding="utf-8") + "\n".join(lines) + "\n", encoding="utf-8")
+    return config
+
+
+def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
+    config = configured(tmp_path, "approve = true")
+    done = dpstream("run", config)
+    assert "held until they are approved" in done.stdout
+    assert status(config)["held"] == [1, 2, 3, 4]
+    assert "dpstream approve" in dpstream("status", config).stdout
+    assert not (tmp_path / "releases").exists()
+    dpstream("approve", config, code=2)
+    dpstream("approve", config, "--all", "--step", "1", code=2)
+    dpstream("approve", config, "--step", "9", code=2)
+    assert dpstream("approve", config, "--step", "1").stdout == "published: step 1\n"
+    assert dpstream("approve", config, "--all").stdout == "published: step 2, 3, 4\n"
+    assert dpstream("approve", config, "--all").stdout == "nothing was held\n"
+    spent = status(config)["spent"]
+    reason = "the source sent step 2 twice"
+    assert dpstream("withdraw", config, "--step", "2", "--reason", reason).stdout == "step 2 is withdrawn\n"
+    again = dpstream("withdraw", config, "--step", "2", "--reason", reason)
+    assert again.stdout == "step 2 was withdrawn already\n"
+    assert reason in dpstream("withdraw", config, "--step", "2", "--reason", "other", code=2).stderr
+    dpstream("withdraw", config, "--step", "7", "--reason", "x", code=2)
+    with pytest.raises(ConfigError, match=reason):
+        read(tmp_path / "releases", 2)
+    assert status(config)["spent"] == spent
+    assert dpstream("run", config).exit_code == 0, "released steps are compared and found equal"
+    assert [e["state"] for e in read_catalogue(tmp_path / "releases")["steps"]] == [
+        "full", "withdrawn", "full", "full",
+    ]  # fmt: skip
+
+
+def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
+    config = configured(
+        tmp_path, 'sink = "stdout"', 'records = "persistent"', 'publish = "changes"', "full_every = 3"
+    )
+    lines = [json.loads(line) for line in dpstream("run", config).stdout.splitlines()]
+    assert [line["step"] for line in lines if line.get("event") == "begin"] == [1, 2, 3, 4]
+    assert dpstream("run", config).stdout == "", "nothing is told twice"
+    state: dict[int, dict[str, object]] = {}
+    for line in lines:
+        if "event" in line:
+            continue
+        values = {key: value for key, value in line.items() if key not in ("step", "op")}
+        if line.get("op") == "delete":
+            assert state.pop(line["record_id"]) == values
+        else:
+            state[line["record_id"]] = values
+    table = read(tmp_path / "releases", 4, ids=True)
+    assert list(state.values()) == table.to_pylist()
+    assert "share standard output" in dpstream("run", config, "--json", code=2).stderr
+
+
+def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    config = configured(
+        tmp_path, 'sink = "duckdb"', 'table = "people"', 'records = "persistent"', 'publish = "both"'
+    )
+    dpstream("run", config, "--until", "2")
+    dpstream("run", config)
+    newest = read(tmp_path / "releases", 4, ids=True)
+    with duckdb.connect(str(tmp_path / "releases.duckdb"), read_only=True) as db:
+        rows = db.execute("SELECT * FROM people ORDER BY record_id").fetchall()
+        steps = db.execute("SELECT step, state FROM people_steps ORDER BY step").fetchall()
+    assert rows == list(zip(*(column.to_pylist() for column in newest.columns), strict=True))
+    assert steps == [(1, "past"), (2, "past"), (3, "past"), (4, "current")]
+    first = read(tmp_path / "releases", 3, ids=True)
+    from dpstream.sinks import read_changes
+
+    assert apply_changes(first, read_changes(tmp_path / "releases", 4)).equals(newest)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (['publish = "changes"'], "records that persist"),
+        (['records = "sticky"'], "fresh, persistent"),
+        (["full_every = 3"], "only with publish"),
+        (['approve = "yes"'], "true, false"),
+        (['sink = "kafka"'], "folder, duckdb, postgresql, stdout"),
+        (['sink = "postgresql"'], "database: the key is missing"),
+        (['sink = "postgresql"', 'database = "postgresql://me:secret@host/db"'], "holds a password"),
+        (['sink = "duckdb"', 'database = "state/x.duckdb"'], "lie inside each other"),
+        (['sink = "duckdb"', 'table = "a b"'], "letters, digits"),
+        (['table = "t"'], "only with duckdb or postgresql"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(tmp_path: Path, lines: list[str], words: str) -> None:
+    config = configured(tmp_path, *lines, steps=1)
+    with pytest.raises(ConfigError, match=words) as caught:
+        Config.load(config).publisher()
+    assert "secret@" not in str(caught.value)
