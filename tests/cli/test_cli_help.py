@@ -24,7 +24,7 @@ from dpstream.simulate import simulate
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
     "init", "simulate", "check", "plan", "run", "status", "sample", "approve", "withdraw",
-    "evaluate", "report", "reproduce", "compare", "audit", "diff",
+    "evaluate", "report", "statement", "reproduce", "compare", "audit", "diff",
 )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ class Verbs(click.Group):
             "withdraw",
             "evaluate",
             "report",
+            "statement",
             "reproduce",
             "compare",
             "audit",
@@ -81,6 +82,8 @@ class Verbs(click.Group):
                 from dpstream.cli.audit import command
             case "diff":
                 from dpstream.cli.diff import command
+            case "statement":
+                from dpstream.cli.statement import command
             case _:
                 return None
         return command
@@ -142,5 +145,5 @@ def main() -> None:
       dpstream run demo/dpstream.toml
 
     Exit codes: 0 done, 2 wrong input or configuration, 3 refused by the guarantee, 4 state locked or damaged
-    or disk full, 5 interrupted (the state is clean), 1 a bug.
+    or disk full, 5 interrupted (the state is clean), 6 somebody should look (status --health), 1 a bug.
     """

@@ -13,7 +13,7 @@ from dpstream.cli.shared import config_argument, json_option, print_json
 if TYPE_CHECKING:
     from dpstream.config import Config
 
-__all__ = ["command"]
+__all__ = ["command", "status_facts"]
 
 
 @click.command("status", short_help="Say how far the stream is and what it has cost.")
@@ -56,7 +56,7 @@ def command(
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
     loaded = Config.load(config)
-    facts = _facts(loaded, state, out)
+    facts = status_facts(loaded, state, out)
     if only_health:
         word, why = health(loaded, facts, loaded.state_dir if state is None else Path(state), max_age)
         if as_json:
@@ -71,7 +71,8 @@ def command(
     return 0
 
 
-def _facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
+def status_facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
+    """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
     from dpstream.streams import read_status
     from dpstream.streams.store import DATABASE
 

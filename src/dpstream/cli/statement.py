@@ -1,0 +1,73 @@
+"""``dpstream statement``: the privacy statement of a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dpstream.cli.shared import config_argument
+
+__all__ = ["command"]
+
+
+@click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
+@config_argument
+@click.option("--out", type=click.Path(), help="A file ending in .md or .html; else it is printed.")
+@click.option("--contact", metavar="TEXT", help="Whom to ask; without it a line to fill in.")
+@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@click.option("--releases", type=click.Path(), help="Another place for the releases.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def command(
+    config: str,
+    out: str | None,
+    contact: str | None,
+    state: str | None,
+    releases: str | None,
+    force: bool,
+) -> None:
+    """Say in plain words what is published and how often, what is protected and what that means for a guess, what it
+    costs, what a renewal would cost together with it, and what is not protected.
+
+    Made from the plan and from how far the stream is: all of it is public. The words are about the program's
+    guarantee, they are no legal advice.
+
+    \b
+    Example:
+      dpstream statement dpstream.toml --contact data@example.org --out statement.html
+    """
+    from dpstream.cli.status import status_facts
+    from dpstream.config import Config
+    from dpstream.config.statement import as_progress, statement
+    from dpstream.errors import ConfigError
+
+    loaded = Config.load(config)
+    target = None if out is None else _target(Path(out), force)
+    facts = status_facts(loaded, state, releases)
+    if not facts["same_plan"]:
+        raise ConfigError(
+            "the stream was started with another plan than this one",
+            where=config,
+            allowed="the configuration that the stream runs with",
+        )
+    made = statement(loaded, as_progress(facts), contact=contact)
+    if target is None:
+        click.echo(made.markdown(), nl=False)
+        return
+    from dpstream import durable
+
+    text = made.html() if target.suffix == ".html" else made.markdown()
+    durable.replace_file(target, text.encode(), mode=0o644)
+    click.echo(f"wrote {target}")
+
+
+def _target(path: Path, force: bool) -> Path:
+    from dpstream.errors import ConfigError
+
+    if path.suffix not in (".md", ".html"):
+        raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".md, .html")
+    if not path.parent.is_dir():
+        raise ConfigError("the folder does not exist", where=str(path.parent), allowed="a folder that exists")
+    if path.exists() and not force:
+        raise ConfigError("there is a file already", where=str(path), allowed="another name, or --force")
+    return path

@@ -1,0 +1,238 @@
+"""The privacy statement of a stream: what is published, protected and spent, in words for everybody."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dpstream.config.description import guarantee
+from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, zcdp_to_epsilon
+from dpstream.privacy.odds import best_guess
+
+if TYPE_CHECKING:
+    from dpstream.config.config import Config
+    from dpstream.mechanism import StreamPlan
+    from dpstream.privacy.unit import Unit
+
+__all__ = ["Progress", "Statement", "as_progress", "statement"]
+
+#: The delta at which a rho is told as (epsilon, delta), as in the plan.
+_DELTA = "1e-9"
+_HARDLY_A_BOUND = 30
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the stream is; public. ``seeded``: some step was made with predictable noise."""
+
+    steps: int = 0
+    last_period: str | None = None
+    seeded: bool = False
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A title and sections; each section is a heading and its paragraphs (a list of items where ``bullets``)."""
+
+    title: str
+    sections: tuple[tuple[str, tuple[str, ...], bool], ...]
+
+    def markdown(self) -> str:
+        """One page of Markdown."""
+        lines = [f"# {_escape(self.title)}", ""]
+        for heading, paragraphs, bullets in self.sections:
+            lines += [f"## {_escape(heading)}", ""]
+            for text in paragraphs:
+                lines += [f"* {_escape(text)}"] if bullets else [_escape(text), ""]
+            lines += [""] if bullets else []
+        return "\n".join(lines).rstrip() + "\n"
+
+    def html(self) -> str:
+        """One page without scripts or addresses, for reading and for printing."""
+        body = [f"<h1>{html.escape(self.title)}</h1>"]
+        for heading, paragraphs, bullets in self.sections:
+            body.append(f"<section><h2>{html.escape(heading)}</h2>")
+            tag = "li" if bullets else "p"
+            texts = [f"<{tag}>{html.escape(text)}</{tag}>" for text in paragraphs]
+            body += ["<ul>", *texts, "</ul>"] if bullets else texts
+            body.append("</section>")
+        return _PAGE.format(title=html.escape(self.title), body="\n".join(body))
+
+
+def statement(config: Config, progress: Progress, *, contact: str | None = None) -> Statement:
+    """The statement, from the plan and from how far the stream is. Reads no data; all of it is public.
+
+    Args:
+        contact: whom to ask; a line to fill in where it is None.
+    """
+    plan = config.plan()
+    sections = [
+        ("What is published", _published(config, plan, progress), False),
+        ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
+        ("What it costs", _costs(config, plan, progress), False),
+        ("If the stream is renewed", _renewed(config, plan), False),
+        ("What is not protected", _limits(config, plan), True),
+        ("Questions", (contact or "Contact: ______________________________",), False),
+    ]
+    return Statement(f"Privacy statement: {config.name}", tuple(sections))
+
+
+def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+    names = ", ".join(config.schema().names)
+    options = config.source_options
+    if options.rows is not None:
+        often = f"after every {options.rows} records"
+    elif options.every == "files":
+        often = "for every file of records that arrives"
+    elif options.every is not None:
+        often = f"for every {options.every}"
+    else:
+        often = "for every step of the records"
+    steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
+        progress.steps, f"{progress.steps} tables have been published so far."
+    )
+    period = (
+        ""
+        if progress.last_period is None
+        else f" The last one is for {progress.last_period.replace('/', ' to ')}."
+    )
+    end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
+    return (
+        f"A synthetic table is published {often}. It has the columns {names}. Its rows are invented by a program from "
+        "noisy counts. None is copied from a record of a person; one may look like such a record by chance.",
+        f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+    )
+
+
+def _seeded(progress: Progress) -> tuple[str, ...]:
+    if not progress.seeded:
+        return ()
+    return (
+        "THERE IS NO GUARANTEE: tables of this stream were made with predictable noise, for a test. Otherwise:",
+    )
+
+
+def _protected(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    return (
+        f"Protected is {plan.unit.describe()}.",
+        *_odds(config, plan.budget, plan.unit),
+        "This holds for all published tables together, past and future, against somebody who knows every other "
+        "record and has any amount of computing power.",
+        f"In exact terms: {guarantee(config, plan)}",
+    )
+
+
+def _odds(config: Config, budget: Budget, unit: Unit) -> tuple[str, ...]:
+    epsilon, delta = _loss(config, budget)
+    if epsilon > _HARDLY_A_BOUND:
+        return (f"The loss is so large (epsilon = {epsilon:.4g}) that it protects hardly anything.",)
+    factor = math.ceil(math.exp(epsilon) * (1 + 1e-12) * 100) / 100
+    but = f", up to an exception of probability {delta}" if delta else ""
+    if unit.relation == "add-remove":
+        cases, what = "with it than without it", "whether it is among the data"
+    else:
+        cases, what = "for one content of it than for another", "which of two contents it has"
+    return (
+        f"Whatever is published is at most {factor:g} times likelier {cases}{but}.",
+        f"An example: somebody guesses {what}, and either is as likely as the other. Without the tables they are "
+        "right in 50 of 100 cases. With all tables, and with the best method there is, in at most "
+        f"{_percent(epsilon, delta)} of 100.",
+    )
+
+
+def _loss(config: Config, budget: Budget) -> tuple[float, str]:
+    """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
+    if isinstance(budget, PureDP):
+        return float(budget.epsilon), ""
+    stated = config.budget.stated
+    if stated is not None and budget == config.budget.budget:
+        return float(stated[0]), decimal_text(stated[1])
+    delta = _DELTA if stated is None else str(stated[1])
+    return zcdp_to_epsilon(budget, delta), _DELTA if stated is None else decimal_text(stated[1])
+
+
+def _percent(epsilon: float, delta: str) -> str:
+    """Cases of 100, rounded up to a tenth, and below 100 where the bound is."""
+    rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
+    return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
+
+
+def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+    spent = str(plan.budget) if progress.steps else "nothing"
+    return (
+        f"Planned: {plan.budget}. Spent so far: {spent}.",
+        "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "
+        "ones nothing more, and the sum over all tables stays what one step costs.",
+        *((_several(config, plan, 2),) if isinstance(plan.unit, Event) else ()),
+    )
+
+
+def _several(config: Config, plan: StreamPlan, events: int) -> str:
+    epsilon, delta = _loss(config, group(plan.budget, events))
+    return (
+        f"A person with {events} such records, or one record that is entered and later deleted, has "
+        f"{group(plan.budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
+    )
+
+
+def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    budget = plan.budget
+    both: Budget = PureDP(2 * budget.epsilon) if isinstance(budget, PureDP) else ZCDP(2 * budget.rho)
+    epsilon, delta = _loss(config, both)
+    return (
+        "A renewal is a new stream with a budget of its own. A record that only one of the two streams has seen costs "
+        f"what is said above. One that both have seen costs the sum: on the same terms {both}, and the example "
+        f"reads {_percent(epsilon, delta)} of 100.",
+    )
+
+
+def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    declared = [f"{text[:1].upper()}{text[1:]}." for text in config.facts()["declared_public"]]
+    return (
+        *(
+            ("A person with many records is protected less, in proportion to their number.",)
+            if isinstance(plan.unit, Event)
+            else ()
+        ),
+        "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "
+        "or not they are among the data.",
+        "Columns, their possible values and the times of the tables are public.",
+        "When a table appears, and that one is withdrawn or late, is not protected.",
+        *declared,
+        "The original records are kept by their owner as before. This statement is about what is published.",
+    )
+
+
+def _escape(text: str) -> str:
+    """Names are the owner's, and Markdown would read some of their signs."""
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in " ".join(text.split()))
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 1.05rem/1.55 Georgia, serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem; color: #222;
+  background: #fff; overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.6rem; line-height: 1.25; }}
+h2 {{ font-size: 1.15rem; margin-top: 1.8rem; break-after: avoid; }}
+section {{ break-inside: avoid; }}
+@media print {{ body {{ margin: 0; max-width: none; font-size: 11pt; }} }}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def as_progress(facts: dict[str, Any]) -> Progress:
+    """From what ``dpstream status --json`` says."""
+    return Progress(int(facts["steps"]), facts["last_period"], bool(facts["made_with_test_seed"]))
