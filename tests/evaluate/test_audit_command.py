@@ -125,6 +125,9 @@ def test_wrong_places(config, tmp_path):
     with pytest.raises(ConfigError, match="not a folder"):
         prepare_folder(config)
     assert prepare_folder(tmp_path / "a" / "b").is_dir()
+    everything = rewrite(config, ("k = 2", "k = 3"))
+    error = dpstream("audit", everything, "--only", "selection", code=2).stderr
+    assert "there is nothing of this kind to audit" in error
     broken = rewrite(config, ('epsilon = "1"', 'epsilon = "one"'))
     assert "dpstream.toml" in dpstream("audit", broken, code=3).stderr
 

@@ -97,6 +97,8 @@ def test_every_number_is_the_one_of_the_files(finished):
         assert entry.churn == pytest.approx(float(np.mean(moved)))
     assert found.last.errors.l1[found.worst(1)[0][0]] == found.last.errors.max_l1
     assert found.mean()["AvgWE"] == pytest.approx(np.mean([entry.errors.avg_we for entry in found.steps]))
+    assert found.mean_words(2) == "mean of the last 2"
+    assert found.mean_words(99).startswith("mean of steps ")
     assert found.mean(2)["MaxL1"] == pytest.approx(
         np.mean([entry.errors.max_l1 for entry in found.steps[-2:]])
     )

@@ -226,6 +226,11 @@ def test_finished_runs_are_kept_and_other_settings_are_noticed(tmp_path: Path) -
     kept.write_text("{}", encoding="utf-8")
     with pytest.raises(ConfigError, match="not the result of a run"):
         run_grid(tasks(2, 1), out)
+    for wrong in ({"points": None}, {"settings": {"options": {}}}):
+        values = {key: value for key, value in {**json.loads(before), **wrong}.items() if value is not None}
+        kept.write_text(json.dumps(values), encoding="utf-8")
+        with pytest.raises(ConfigError, match="a finished run was made with other settings"):
+            run_grid(tasks(2, 1), out)
     kept.unlink()
     third = Noted()
     run_grid(tasks(2, 3), out, watch=third)

@@ -334,7 +334,7 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     assert said["total_standard_error"] == released.total_standard_error
     assert said["measured_every_step"]["marginals"] == [["zip"]]
     assert said["measured_every_step"]["standard_error"] == released.marginal(["zip"]).standard_error
-    assert "The listed marginal was measured at every step" in said["words"]
+    assert "The listed marginal is measured at every step" in said["words"]
     names = SCHEMA.names
     three = accuracy_of(FIXED, names, relation="add-remove")
     assert three["measured_every_step"]["marginals"] == [

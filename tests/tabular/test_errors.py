@@ -14,7 +14,7 @@ from scipy import stats
 
 from dpstream.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.errors import ConfigError, HorizonError
-from dpstream.graphical import Measurement
+from dpstream.graphical import Measurement, tree_cells
 from dpstream.mechanism import Measured
 from dpstream.privacy import DiscreteGaussian, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.privacy.law import NoiseSum
@@ -257,18 +257,27 @@ def test_a_public_total_has_no_error():
         assert [one.total for one in plan.predicted_errors([1, 5])] == [0.0, 0.0]
 
 
-def test_only_what_was_measured_at_every_step_is_passed_on():
-    plan = DPStabs(PAIRS, k=2).calibrate(epsilon="1")
+def test_measurements_are_passed_on_only_where_nothing_is_selected():
+    """Being selected again is evidence of large noise: intervals of such marginals would miss too often."""
+    plan = DPStabs(PAIRS, k=EVERY).calibrate(epsilon="1")
     state, synthesis = run(plan, batches(1))
-    assert len(synthesis.measured) == 2
-    part = plan.cells.part(PAIRS.cliques.index(next(iter(synthesis.measured))))
-    np.testing.assert_array_equal(
-        next(iter(synthesis.measured.values())).values.ravel(), state.sides[0].estimates[part]
-    )
-    state, synthesis = run(plan, batches(12), Randomness.seeded(1))
-    always = {PAIRS.cliques[i] for i in np.flatnonzero(state.sides[0].ticks == 12)}
-    assert set(synthesis.measured) == set(synthesis.errors) == always != set(PAIRS.cliques)
-    assert run(Baseline(PAIRS).calibrate(epsilon="1"), batches(1))[1].measured == {}
+    assert tuple(synthesis.measured) == tuple(synthesis.errors) == PAIRS.cliques
+    for i, measured in enumerate(synthesis.measured.values()):
+        np.testing.assert_array_equal(measured.values.ravel(), state.sides[0].estimates[plan.cells.part(i)])
+    for recipe in (DPStabs(PAIRS, k=2), DPStabs(PAIRS, k=EVERY - 1), Baseline(PAIRS)):
+        _, synthesis = run(recipe.calibrate(epsilon="1"), batches(1))
+        assert synthesis.measured == {}
+        assert synthesis.marginal(PAIRS.cliques[0]).standard_error is None
+
+
+def test_no_total_is_predicted_where_steps_may_end_early():
+    """Marginals of one turn that do not fit into one model: how many a step measures follows from the data."""
+    size = tree_cells(PAIRS.domain, PAIRS.cliques)
+    for k in (2, EVERY):
+        roomy = DPStabs(PAIRS, k=k, max_cells=size).calibrate(epsilon="1")
+        tight = DPStabs(PAIRS, k=k, max_cells=max(PAIRS.domain.cells(c) for c in PAIRS.cliques) + 12)
+        assert roomy.predicted_errors([3])[0].total is not None
+        assert tight.calibrate(epsilon="1").predicted_errors([3])[0].total is None
 
 
 def test_a_synthesis_comes_back_with_its_measurements():

@@ -45,7 +45,7 @@ def command(
       dpstream audit dpstream.toml --only exact
       dpstream audit --long --out audit
     """
-    from dpstream.errors import RefusedError
+    from dpstream.errors import ConfigError, RefusedError
     from dpstream.evaluate.audits.page import AuditReport, prepare_folder, write_report
     from dpstream.evaluate.audits.runner import audit_names, run_audits
 
@@ -74,8 +74,12 @@ def command(
     if folder is not None:
         for path in write_report(report, folder):
             click.echo(f"wrote {path}", err=as_json)
+    if not report.findings:
+        raise ConfigError(
+            "there is nothing of this kind to audit", where="--only", allowed="another part, or all of them"
+        )
     if not report.passed:
-        raise RefusedError("; ".join(report.complaints()) or "nothing was audited", where="audit")
+        raise RefusedError("; ".join(report.complaints()), where="audit")
 
 
 _HEADING = f"{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} subject"

@@ -191,7 +191,7 @@ def _print(found: Evaluation) -> None:
     out.print()
     ten = found.mean()
     rows = [[name, _number(value), _number(ten[name])] for name, value in last.errors.as_dict().items()]
-    print_table(["error", f"step {last.step}{period}", "mean of the last ten"], rows, right=[1, 2])
+    print_table(["error", f"step {last.step}{period}", found.mean_words()], rows, right=[1, 2])
     out.print(
         f"True records {last.records}, synthetic rows {last.rows}; change against the release before: "
         f"{_number(last.churn)} (total variation)."

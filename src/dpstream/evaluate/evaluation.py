@@ -87,12 +87,21 @@ class Evaluation:
         """The last evaluated step."""
         return self.steps[-1]
 
+    def among_last(self, last: int = 10) -> tuple[StepEvaluation, ...]:
+        """The evaluated steps among the last ``last`` released ones."""
+        return tuple(entry for entry in self.steps if entry.step > self.released - last)
+
+    def mean_words(self, last: int = 10) -> str:
+        """Which steps ``mean`` is over: fewer than ``last`` where others were asked for."""
+        steps = [str(entry.step) for entry in self.among_last(last)]
+        return f"mean of the last {last}" if len(steps) == last else f"mean of steps {', '.join(steps)}"
+
     def mean(self, last: int = 10) -> dict[str, float]:
         """Every metric's mean over the evaluated steps among the last ``last`` released ones.
 
         Steps without a number are left out; NaN where none has one.
         """
-        chosen = [entry for entry in self.steps if entry.step > self.released - last]
+        chosen = self.among_last(last)
         table = np.array([list(entry.errors.as_dict().values()) for entry in chosen]).reshape(
             -1, len(METRICS)
         )

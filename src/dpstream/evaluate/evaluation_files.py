@@ -74,6 +74,7 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
         "evaluated_steps": [entry.step for entry in evaluation.steps],
         "last": _step(evaluation.last),
         "mean_of_last_ten": evaluation.mean(),
+        "steps_in_mean": [entry.step for entry in evaluation.among_last()],
         "worst_workloads": [
             {"columns": list(evaluation.columns[i]), "L1": error} for i, error in evaluation.worst()
         ],
@@ -102,7 +103,7 @@ def summary_text(evaluation: Evaluation) -> str:
         *([""] if evaluation.notes else []),
         f"## Errors of marginals: {evaluation.label}",
         "",
-        f"| metric | step {last.step}{period} | mean of the last ten |",
+        f"| metric | step {last.step}{period} | {evaluation.mean_words()} |",
         "|---|---:|---:|",
         *(
             f"| {name} | {_shown(value)} | {_shown(ten[name])} |"

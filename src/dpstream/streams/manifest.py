@@ -116,10 +116,10 @@ def _total_words(error: float | None, relation: str) -> str:
 def _count_words(marginals: int) -> str:
     if not marginals:
         return (
-            "No other count has an error bar: no marginal was measured at every step, so part of every count "
+            "No other count has an error bar: the plan measures no marginal at every step, so part of every count "
             "is what the model expects, and no public noise scale tells how wrong it is."
         )
-    which = "The listed marginal was" if marginals == 1 else f"The {marginals} listed marginals were"
+    which = "The listed marginal is" if marginals == 1 else f"The {marginals} listed marginals are"
     return (
         f"{which} measured at every step: counts over the columns of one of them, or of some of its columns, "
         "have error bars; all other counts have none, because part of them is what the model expects."

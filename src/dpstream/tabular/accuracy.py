@@ -119,14 +119,19 @@ def total_in_turns(
     rounds: int,
     steps: Sequence[int],
     gain_variance: Callable[[int], float],
+    fits: Callable[[Sequence[int]], bool],
 ) -> dict[int, float]:
     """Variance of one side's noisy total at some steps, if at every step the next ``rounds`` marginals are measured.
 
     Which ones a stream will measure follows from its data; taking turns is the neutral guess. Exact where all are
     measured at every step: the weights never change then, and the sum of a counter's gains is its output. Elsewhere
-    followed step by step, up to ``MAX_PREDICTED`` measurements; later steps are missing in the result.
+    followed step by step, up to ``MAX_PREDICTED`` measurements; later steps are missing in the result. Nothing is
+    predicted where marginals of one turn do not fit into one model: how early such a step ends follows from the data.
     """
     count = len(sizes)
+    turns_taken = range(count // math.gcd(count, rounds))
+    if not all(fits([(turn * rounds + j) % count for j in range(rounds)]) for turn in turns_taken):
+        return {}
     if rounds == count:
         precision = float((1.0 / sizes).sum())
         return {step: counter.variance(step) / precision for step in steps}
@@ -160,9 +165,10 @@ def predict(
     gain_variance: Callable[[int], float],
     *,
     total_is_public: bool,
+    fits: Callable[[Sequence[int]], bool],
 ) -> tuple[PredictedError, ...]:
     """The errors of DP-STabS at some steps (see ``PredictedError``); ``sides`` are equal and independent."""
-    totals = total_in_turns(counter, sizes, rounds, steps, gain_variance)
+    totals = total_in_turns(counter, sizes, rounds, steps, gain_variance, fits)
     if total_is_public:
         totals = dict.fromkeys(steps, 0.0)
 

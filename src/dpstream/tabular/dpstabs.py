@@ -239,11 +239,13 @@ class DPStabsPlan(StreamPlan):
         return self._synthesis(state)
 
     def _synthesis(self, state: DPStabsState) -> ModelSynthesis:
-        """The release, with what public noise scales tell about it: only of marginals measured at every step."""
-        ticks = np.min([side.ticks for side in state.sides], axis=0)
-        always = {
-            self.cells.cliques[i]: self.cells.part(i) for i in np.flatnonzero(ticks == state.step).tolist()
-        }
+        """The release, with what public noise scales tell about it: nothing about counts where marginals are selected.
+
+        Whether a selected marginal is chosen again depends on its own earlier noise: among releases in which one
+        happens to be measured at every step, large errors are overrepresented.
+        """
+        measured = () if self.selector else self.cells.cliques
+        always = {clique: self.cells.part(i) for i, clique in enumerate(measured)}
         deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
         estimates = state.estimates
         return ModelSynthesis(
@@ -273,7 +275,13 @@ class DPStabsPlan(StreamPlan):
             check_steps(steps, self.horizon),
             self._targets.gain_variance,
             total_is_public=self.unit.relation == "replace",
+            fits=self._fits,
         )
+
+    def _fits(self, chosen: Sequence[int]) -> bool:
+        """Whether one model may hold all these marginals: else a step that begins with some of them ends early."""
+        cliques = [self.cells.cliques[i] for i in chosen]
+        return tree_cells(self.domain, cliques) <= self.recipe.max_cells
 
     def pack_state(self, state: DPStabsState) -> Packed:
         """The whole state; it holds private sums."""

@@ -15,7 +15,8 @@ AuditLength = Literal["short", "long"]
 #: Told in words what is audited next.
 Progress = Callable[[str], None]
 
-#: Relative and absolute slack of ``Finding.caught``: exact losses are sums and logarithms of floats.
+#: Relative slack (absolute for a claim of nothing) of ``Finding.caught``: exact losses are sums and logarithms
+#: of floats.
 TOLERANCE = 1e-9
 
 
@@ -50,7 +51,7 @@ class Finding:
     @property
     def caught(self) -> bool:
         """Whether the loss passes the claim by more than float arithmetic explains (``TOLERANCE``)."""
-        return not self.found <= self.claimed * (1 + TOLERANCE) + TOLERANCE
+        return not self.found <= self.claimed + TOLERANCE * (self.claimed or 1.0)
 
     @property
     def passed(self) -> bool:

@@ -128,13 +128,14 @@ def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         settings, stated = values["settings"], values["settings_hash"]
         settings["options"].items()
+        intact = settings_hash(settings) == stated and {"final", "points"} <= set(values)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
             "this is not the result of a run", where=str(path), allowed="remove it to run again"
         ) from None
-    if stated == settings_hash(plan.facts):
+    if intact and stated == settings_hash(plan.facts):
         return values
     then, now = _flat(settings), _flat(plan.facts)
     differ = [key for key in (*now, *then) if then.get(key) != now.get(key)]

@@ -80,6 +80,7 @@ def task_facts(task: Task) -> tuple[dict[str, Any], float]:
     steps = _steps(stream, task)
     facts = {
         "format": FORMAT,
+        "program": dpstream.__version__,
         "stream": task.source.label,
         "data": stream.fingerprint,
         "steps": steps,
