@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dpstream.streams.account import Account
 from dpstream.streams.batch import Batch
+from dpstream.streams.ledger import Ledger, read_ledger, verify_ledger
+from dpstream.streams.limit import Limit
 from dpstream.streams.lock import StatePermissionWarning
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.publishing import Publishing
@@ -13,9 +16,12 @@ from dpstream.streams.stream import LedgerEntry, Stream, open_stream
 
 __all__ = [
     "MAX_CELLS",
+    "Account",
     "Answer",
     "Batch",
+    "Ledger",
     "LedgerEntry",
+    "Limit",
     "Marginal",
     "PostgresServer",
     "Publishing",
@@ -25,5 +31,7 @@ __all__ = [
     "Stream",
     "StreamStatus",
     "open_stream",
+    "read_ledger",
     "read_status",
+    "verify_ledger",
 ]
