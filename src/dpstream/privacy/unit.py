@@ -105,7 +105,7 @@ class User:
 
     Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
     ``budget`` for one user, if at most ``max_events`` events of each user reach it (group privacy: pure DP adds up
-    along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016, Proposition 27).
+    along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
 
     The bound is enforced by ``dpstream.streams`` (``contribution.py``), which every record passes before it is
     counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
