@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpstream.cli import main
@@ -59,7 +59,7 @@ def applied(old: Counter[Any], changes: Any, op: str = "op") -> Counter[Any]:
 
 
 @given(ROWS, ROWS, st.sampled_from([1, 3]), st.sampled_from(["csv", "parquet"]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_applying_the_changes_gives_the_new_rows(old: Any, new: Any, parts: int, ending: str) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(diff_module, "_partitions", lambda *_: parts)
@@ -82,7 +82,7 @@ def test_applying_the_changes_gives_the_new_rows(old: Any, new: Any, parts: int,
     st.dictionaries(st.integers(0, 9), st.sampled_from("xyz")),
     st.dictionaries(st.integers(0, 9), st.sampled_from("xyz")),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_by_key_an_update_says_what_the_old_row_was(old: dict[int, str], new: dict[int, str]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(diff_module, "_partitions", lambda *_: 2)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpstream.errors import DataError, StepError
@@ -95,7 +95,7 @@ def test_weeks_with_deletes_and_an_empty_week(tmp_path: Path, ending: str) -> No
     st.integers(1, 11),
     st.sampled_from(["csv", "parquet", "ndjson"]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_order_of_records_gives_the_same_steps(files: Any, start_step: int, ending: str) -> None:
     """Unsorted records over several files, tiny blocks, started anywhere: always what a plain loop gives."""
     serial = itertools.count()

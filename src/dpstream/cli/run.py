@@ -14,10 +14,12 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
 from dpstream.cli.main import INTERRUPTED
 from dpstream.cli.shared import config_argument, json_option
+from dpstream.cli.watch import seconds, watch
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
     from dpstream.config import Config, Pending
+    from dpstream.sources import Source
     from dpstream.streams import Release, Stream
 
 __all__ = ["command"]
@@ -33,6 +35,21 @@ __all__ = ["command"]
     "--no-recheck",
     is_flag=True,
     help="Do not compare released steps with the data; begin after the last one.",
+)
+@click.option(
+    "--watch",
+    "watched",
+    is_flag=True,
+    help="Keep running and take each step when it is due. Ctrl-C or SIGTERM stops: exit code 0 while waiting, 5 "
+    "where due steps are left.",
+)
+@click.option(
+    "--interval",
+    callback=seconds,
+    default="30s",
+    metavar="TIME",
+    show_default=True,
+    help="With --watch: how often to look (30s, 5m, 1h).",
 )
 @click.option(
     "--discard-reserved",
@@ -56,6 +73,8 @@ def command(
     until: int | None,
     dry_run: bool,
     no_recheck: bool,
+    watched: bool,
+    interval: float,
     discard_reserved: bool,
     test_seed: int | None,
     as_json: bool,
@@ -68,6 +87,7 @@ def command(
     \b
     Example:
       dpstream run dpstream.toml --until 52
+      dpstream run dpstream.toml --watch --interval 5m
     """
     from dpstream.config import Config
     from dpstream.errors import ConfigError
@@ -89,16 +109,42 @@ def command(
     with Guard() as guard, loaded.open_stream(state=state, out=out, randomness=randomness) as stream:
         if discard_reserved:
             stream.discard_reservation()
-        return _run(loaded, stream, guard, until, recheck=not no_recheck, as_json=as_json)
+        before = stream.last_step
+
+        def take(source: Source, recheck: bool) -> bool:
+            return _take(loaded, stream, source, guard, until, recheck=recheck, as_json=as_json)
+
+        if watched:
+            code = watch(loaded, stream, take, interval=interval, until=until, recheck=not no_recheck)
+        else:
+            code = INTERRUPTED if take(loaded.source(), not no_recheck) else 0
+        if not as_json and code == 0:
+            done = stream.last_step - before
+            # Standard output may be where the releases go.
+            beside = loaded.output.sink == "stdout"
+            click.echo(
+                f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}", err=beside
+            )
+            held = stream.held()
+            if held:
+                click.echo(f"held until they are approved: {len(held)} steps (dpstream approve)", err=beside)
+        return code
 
 
-def _run(
-    config: Config, stream: Stream, guard: Guard, until: int | None, *, recheck: bool, as_json: bool
-) -> int:
+def _take(
+    config: Config,
+    stream: Stream,
+    source: Source,
+    guard: Guard,
+    until: int | None,
+    *,
+    recheck: bool,
+    as_json: bool,
+) -> bool:
+    """Every step that is due; True if a signal stopped it before the last one."""
     from dpstream.cli.progress import progress
     from dpstream.config import expected_steps, pending_steps
 
-    source, before = config.source(), stream.last_step
     with ExitStack() as stack:
         bar = stack.enter_context(progress(quiet=as_json or config.output.sink == "stdout"))
         bar.expect(expected_steps(config, source, until))
@@ -113,16 +159,8 @@ def _run(
                     "goes on where it stopped",
                     err=True,
                 )
-                return INTERRUPTED
-    if not as_json:
-        done = stream.last_step - before
-        # Standard output may be where the releases go.
-        beside = config.output.sink == "stdout"
-        click.echo(f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}", err=beside)
-        held = stream.held()
-        if held:
-            click.echo(f"held until they are approved: {len(held)} steps (dpstream approve)", err=beside)
-    return 0
+                return True
+    return False
 
 
 def _spent(stream: Stream) -> str:

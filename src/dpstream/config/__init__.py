@@ -8,6 +8,7 @@ from dpstream.config.feed import Pending, expected_steps, pending_steps
 from dpstream.config.keys import KEYS, MECHANISMS, SECTIONS, Key
 from dpstream.config.reader import Used
 from dpstream.config.sections import BudgetOptions, OutputOptions
+from dpstream.config.watch import Watch
 
 __all__ = [
     "KEYS",
@@ -19,6 +20,7 @@ __all__ = [
     "OutputOptions",
     "Pending",
     "Used",
+    "Watch",
     "describe",
     "expected_steps",
     "guarantee",

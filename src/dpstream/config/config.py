@@ -29,7 +29,7 @@ from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
 
 if TYPE_CHECKING:
-    from dpstream.sources import FileSource
+    from dpstream.sources import Source
     from dpstream.streams import Sink, Stream
 
 __all__ = ["Config"]
@@ -121,11 +121,17 @@ class Config:
         options = self.source_options
         return plan_facts(self.plan(), self._schema, self.name, options.pinned(), options.declared_public())
 
-    def source(self, *, reveal: bool = False) -> FileSource:
-        """The files that hold the private rows, cut into steps; ``reveal`` as in ``FileSource``."""
-        from dpstream.sources import FileSource
+    def source(self, *, reveal: bool = False, watched: bool = False) -> Source:
+        """Where the private rows are, cut into steps; ``reveal`` and ``watched`` as in ``open_source``."""
+        from dpstream.sources import open_source
 
-        return FileSource(self.source_options, base=self.path.parent, reveal=reveal)
+        return open_source(
+            self.source_options,
+            base=self.path.parent,
+            columns=self._schema.names,
+            reveal=reveal,
+            watched=watched,
+        )
 
     def publisher(self, out: str | Path | None = None) -> Sink:
         """Where releases go: the folder, and the database or the standard output that it is followed by."""

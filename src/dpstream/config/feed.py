@@ -12,7 +12,7 @@ from dpstream.errors import DataError, SchemaError, StepError
 
 if TYPE_CHECKING:
     from dpstream.config.config import Config
-    from dpstream.sources import FileSource, StepInput
+    from dpstream.sources import Source, StepInput
     from dpstream.streams import Release, Stream
 
 __all__ = ["Pending", "expected_steps", "pending_steps", "period_text"]
@@ -32,6 +32,7 @@ class Pending:
     _stream: Stream
     _input: StepInput
     _position: dict[str, int]
+    _source: Source
 
     def __repr__(self) -> str:
         return f"Pending(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
@@ -48,11 +49,15 @@ class Pending:
 
         batch = Batch(self._input.inserts, self._input.deletes, self._input.users)
         with named_step(self.step, self.batch_id):
-            return self._stream.step(batch, self.batch_id, period_text(self._input), position=self._position)
+            release = self._stream.step(
+                batch, self.batch_id, period_text(self._input), position=self._position
+            )
+        self._source.committed(self._position)
+        return release
 
 
 def pending_steps(
-    config: Config, stream: Stream, source: FileSource, *, until: int | None = None, recheck: bool = True
+    config: Config, stream: Stream, source: Source, *, until: int | None = None, recheck: bool = True
 ) -> Iterator[Pending]:
     """The steps of a source, in order; take each before asking for the next.
 
@@ -64,7 +69,7 @@ def pending_steps(
         DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
         steps that the source no longer has.
     """
-    compare = recheck and config.source_options.late == "error"
+    compare = recheck and config.source_options.late == "error" and config.source_options.repeatable
     first = 1 if compare else stream.last_step + 1
     seen = None if compare else stream.position
     last = first - 1
@@ -73,7 +78,8 @@ def pending_steps(
             return
         last = entry.step
         released = entry.step <= stream.last_step
-        yield Pending(entry.step, entry.batch_id, released, stream, entry, dict(source.position))
+        if recheck or not released:
+            yield Pending(entry.step, entry.batch_id, released, stream, entry, dict(source.position), source)
     if compare and last < stream.last_step and (until is None or last < until):
         raise StepError(
             f"the source ends at step {last}, and step {stream.last_step} is released",
@@ -82,13 +88,15 @@ def pending_steps(
         )
 
 
-def expected_steps(config: Config, source: FileSource, until: int | None) -> int | None:
+def expected_steps(config: Config, source: Source, until: int | None) -> int | None:
     """How many steps there will be, as far as public facts tell before the data are read."""
+    from dpstream.sources import FileSource
+
     options = config.source_options
-    if options.every == "files":
+    if isinstance(source, FileSource) and options.every == "files":
         known: int | None = len(source.files())
     else:
-        known = options.last_step(datetime.datetime.now(datetime.UTC).date())
+        known = options.last_step(options.clock())
     if known is None or until is None:
         return until if known is None else known
     return min(known, until)

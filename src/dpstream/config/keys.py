@@ -110,11 +110,46 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "source",
+        "kind",
+        "files, duckdb",
+        "files",
+        "most tables are exported as files",
+        "Where the private rows are: files (or standard input), or a query to a DuckDB file.",
+    ),
+    Key(
+        "source",
         "path",
-        "a pattern such as data/*.parquet, or a list of them",
-        None,
-        "",
-        "The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this file.",
+        'a pattern such as data/*.parquet, a list of them, or "-"',
+        "not set; needed for files",
+        "other kinds of sources have no files",
+        "The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this file; `-`: "
+        "ndjson on standard input.",
+    ),
+    Key(
+        "source",
+        "database",
+        "a file, relative to this one",
+        "not set",
+        "only for kind = duckdb",
+        "The DuckDB file. It is opened for reading only.",
+    ),
+    Key(
+        "source",
+        "query",
+        "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
+        "not set",
+        "only for kind = duckdb",
+        "Gives the records of one step. The parameters are the first day of the period and the day after its last "
+        "one, or a step number and the next one.",
+    ),
+    Key(
+        "source",
+        "eof",
+        "hold, close",
+        "hold",
+        "a pipe that broke looks like one that ended",
+        "What the end of standard input means for the step that is open: it is not released and its records have to "
+        "be sent again (`hold`), or it is complete (`close`).",
     ),
     Key(
         "source",
@@ -180,6 +215,24 @@ KEYS: tuple[Key, ...] = (
         "error",
         "nothing is moved or dropped unless the owner says so",
         "What happens to a row that belongs to a step that is already released.",
+    ),
+    Key(
+        "source",
+        "lag",
+        '"30 minutes", "6 hours", "2 days", "1 week"',
+        "not set",
+        "a period is taken as soon as it is over by the clock",
+        "Grace period of a calendar: a period is taken when it has been over for so long, so that records may "
+        "arrive a little later.",
+    ),
+    Key(
+        "source",
+        "complete",
+        "rename, done",
+        "rename",
+        "a file that is renamed into place is never half-written",
+        "When a file is finished: as soon as its name matches `path`, or when an empty file `NAME.done` is there "
+        "too. That its size has stopped growing proves nothing.",
     ),
     Key(
         "source",

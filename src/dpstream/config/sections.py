@@ -137,7 +137,8 @@ def read_source(section: Section, unit: EventUnit) -> SourceOptions:
         raise section.wrong("user_column", "a user column is set without the unit user")
     if isinstance(unit, User):
         section.required("user_column")
-    section.required("path")
+    if section.table.get("kind", "files") == "files":
+        section.required("path")
     with located(section.place()):
         options = SourceOptions.parse(section.table)
     if options.needs_public_sizes and unit.relation != "replace":

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dpstream.errors import DataError, StepError
 from dpstream.sources.calendar import Grid, StepNumbers
-from dpstream.sources.formats import Types, blocks, column_names, fingerprint
+from dpstream.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
+from dpstream.sources.source import Source
 from dpstream.sources.step import StepInput
 from dpstream.sources.times import delete_flags, times_of
 
@@ -45,7 +46,7 @@ class _File:
     blocks: tuple[tuple[int, int], ...]
 
 
-class FileSource:
+class FileSource(Source):
     """The records of some files, step by step; private data, exactly as in the files.
 
     Guarantee: which step a record belongs to depends on the record itself and on public facts (options,
@@ -60,8 +61,9 @@ class FileSource:
         keep_time: leave the time column in the records (where it is an attribute of the schema too).
         reveal: say in errors which record or line it is. A position is a lower bound of a private number of
             records: for the owner's eyes only.
-        today: the public clock, default the current day in UTC; a calendar period is handed out once it is
-            over.
+        today: the public clock, default the current day in UTC, less the grace period; a calendar period is
+            handed out once it is over.
+        watched: more files will come: a numbered step is handed out when a record of a later one is there.
 
     Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
     out. Pass 2 reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that the
@@ -82,13 +84,15 @@ class FileSource:
         keep_time: bool = False,
         reveal: bool = False,
         today: datetime.date | None = None,
+        watched: bool = False,
     ) -> None:
         self.options = options
         self._base = Path(base)
         self._types = column_types
         self._keep_time = keep_time
         self._reveal = reveal
-        self._today = today or datetime.datetime.now(datetime.UTC).date()
+        self._today = today or options.clock()
+        self._watched = watched
         self._position: dict[str, int] = {}
         self._key = b""
 
@@ -104,18 +108,35 @@ class FileSource:
     def files(self) -> list[Path]:
         """The files, in the order of their paths.
 
+        Where the owner marks finished files (``complete = "done"``), only those.
+
         Errors:
-            DataError: no file matches.
+            UnreadableError: no file matches.
         """
         found: dict[str, Path] = {}
         for pattern in self.options.path:
             for text in glob.glob(str(self._base / pattern), recursive=True):
                 path = Path(text)
-                if path.is_file():
+                if path.is_file() and self._is_complete(path):
                     found[self._name(path)] = path
         if not found:
-            raise DataError("no file matches", where=", ".join(self.options.path), allowed="one file or more")
+            raise UnreadableError(
+                "no file matches", where=", ".join(self.options.path), allowed="one file or more"
+            )
         return [found[name] for name in sorted(found)]
+
+    def _is_complete(self, path: Path) -> bool:
+        if self.options.complete == "rename":
+            return True
+        return path.suffix != ".done" and path.with_name(f"{path.name}.done").exists()
+
+    def signature(self) -> Any:
+        """Names, sizes and times of change of the files, and the public day."""
+        try:
+            files = [(str(path), path.stat()) for path in self.files()]
+        except (UnreadableError, FileNotFoundError):
+            return None
+        return self._today, tuple((name, info.st_size, info.st_mtime_ns) for name, info in files)
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._base).as_posix() if path.is_relative_to(self._base) else path.as_posix()
@@ -155,7 +176,10 @@ class FileSource:
         last = self.options.last_step(self._today)
         if last is None:
             closed = grid.closed(self._today)
-            last = place.newest if closed is None else min(place.newest, closed)
+            if closed is None:
+                last = place.newest - 1 if self._watched else place.newest
+            else:
+                last = min(place.newest, closed)
         if last - start_step > MAX_STEPS:
             raise DataError(
                 f"there are more than {MAX_STEPS} steps",

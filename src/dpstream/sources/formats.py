@@ -18,7 +18,17 @@ from typing import IO, Any, cast
 
 from dpstream.errors import DataError
 
-__all__ = ["FORMATS", "blocks", "column_names", "file_format", "fingerprint", "read_table"]
+__all__ = [
+    "FORMATS",
+    "UnreadableError",
+    "blocks",
+    "column_names",
+    "file_format",
+    "fingerprint",
+    "json_column",
+    "json_records",
+    "read_table",
+]
 
 FORMATS = ".csv, .csv.gz, .parquet, .ndjson, .ndjson.gz, .jsonl, .jsonl.gz"
 _BLOCK_BYTES = 2**22
@@ -26,6 +36,10 @@ _BLOCK_ROWS = 2**16
 
 #: Column name -> Arrow type or its name.
 Types = Mapping[str, Any]
+
+
+class UnreadableError(DataError):
+    """A source that cannot be read now, and perhaps can later. Nothing was handed out of it."""
 
 
 def file_format(path: Path) -> str:
@@ -77,7 +91,7 @@ def column_names(path: Path, *, reveal: bool = False) -> list[str]:
             names = _csv_header(path)
         else:
             with _text(path) as stream:
-                names = _keys(_records(path, stream.readlines(_BLOCK_BYTES), 0 if reveal else None))
+                names = _keys(json_records(path, stream.readlines(_BLOCK_BYTES), 0 if reveal else None))
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     if len(set(names)) != len(names):
@@ -134,12 +148,14 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, IsADirectoryError):
-        raise DataError("there is no such file", where=str(path)) from None
+        raise UnreadableError("there is no such file", where=str(path)) from None
     except PermissionError:
-        raise DataError("the file may not be read", where=str(path), allowed="a readable file") from None
+        raise UnreadableError(
+            "the file may not be read", where=str(path), allowed="a readable file"
+        ) from None
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error):
         # Readers' messages quote private values: nothing of them is kept.
-        raise DataError(
+        raise UnreadableError(
             f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",
             where=str(path),
             allowed="a complete file (write it under another name, then rename it)",
@@ -238,7 +254,7 @@ def _json_blocks(
         yield pa.table({name: pa.array([], types.get(name, pa.null())) for name in wanted})
         line = 0
         while lines := stream.readlines(_BLOCK_BYTES):
-            records = _records(path, lines, line if reveal else None)
+            records = json_records(path, lines, line if reveal else None)
             for number, record in records:
                 if not known.issuperset(record):
                     raise DataError(
@@ -247,12 +263,12 @@ def _json_blocks(
                         allowed=", ".join(names),
                     )
             yield pa.table(
-                {name: _json_column(path, records, name, types.get(name), reveal) for name in wanted}
+                {name: json_column(path, records, name, types.get(name), reveal) for name in wanted}
             )
             line += len(lines)
 
 
-def _records(path: Path, lines: list[str], before: int | None) -> list[tuple[int, dict[str, Any]]]:
+def json_records(path: Path, lines: list[str], before: int | None) -> list[tuple[int, dict[str, Any]]]:
     """Line number and record of each line that is not blank. Errors tell no number if ``before`` is None."""
     records = []
     for number, line in enumerate(lines, start=(before or 0) + 1):
@@ -277,7 +293,7 @@ def _keys(records: list[tuple[int, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(key for _, record in records for key in record))
 
 
-def _json_column(
+def json_column(
     path: Path, records: list[tuple[int, dict[str, Any]]], name: str, kind: Any, reveal: bool
 ) -> Any:
     import pyarrow as pa

@@ -1,32 +1,23 @@
-"""The ``[source]`` table of a configuration file: how files become steps. Everything here is public."""
+"""The ``[source]`` table of a configuration file: how records become steps. Everything here is public."""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, Self
 
 from dpstream.errors import ConfigError
 from dpstream.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
+from dpstream.sources.kinds import KEYS, Kind, check_kind, duration
 from dpstream.sources.operations import Operations
 
 __all__ = ["Late", "SourceOptions"]
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 _LATE = ("error", "next-step", "drop-and-count-nothing")
-_KEYS = (
-    "path",
-    "time_column",
-    "every",
-    "rows",
-    "start",
-    "end",
-    "op_column",
-    "op_values",
-    "user_column",
-    "late",
-)
+_KEYS = tuple(dict.fromkeys(["kind", *(key for keys in KEYS.values() for key in keys)]))
 _WHERE = "[source]"
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
@@ -40,6 +31,19 @@ _LATE_PUBLIC: dict[str, str] = {
     'is in no release (late = "drop-and-count-nothing")',
 }
 
+#: What each kind of source leaves open besides.
+_KIND_PUBLIC: dict[str, tuple[str, ...]] = {
+    "files": (),
+    "stdin": (
+        "when the first record of a later step (or a line that ends a step) arrives on standard input is "
+        "declared public: it is what closes a step",
+    ),
+    "duckdb": (
+        "the query decides which records are in a step, and is trusted to decide about each protected record "
+        "by that record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)",
+    ),
+}
+
 #: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
 _STOPS = (
     "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
@@ -49,7 +53,7 @@ _STOPS = (
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How files are cut into steps.
+    """Where records come from, and how they are cut into steps.
 
     Attributes:
         path: one glob pattern or several, relative to the configuration file.
@@ -63,12 +67,17 @@ class SourceOptions:
         op_values: the words of that column; a table of words in ``parse``.
         user_column: column that says whose record it is (unit ``user``); it is handed on beside the records.
         late: what happens to a record of a step that is already released.
+        kind: ``files`` (standard input included) or ``duckdb``.
+        lag: grace period: a calendar period is taken when it has been over for so long.
+        complete: when a file counts: ``rename`` (its name matches) or ``done`` (and NAME.done is there too).
+        eof: what the end of standard input means for the step that is open: ``hold`` or ``close`` it.
+        database, query: a DuckDB file, and the question for one period.
 
     Errors:
         ConfigError: names the key, and what is allowed.
     """
 
-    path: tuple[str, ...]
+    path: tuple[str, ...] = ()
     time_column: str | None = None
     every: str | None = None
     rows: int | None = None
@@ -78,10 +87,15 @@ class SourceOptions:
     op_values: Operations = field(default_factory=Operations)
     late: Late = "error"
     user_column: str | None = None
+    kind: Kind = "files"
+    lag: str | None = None
+    complete: str = "rename"
+    eof: str = "hold"
+    database: str | None = None
+    query: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.path or not all(isinstance(p, str) and p for p in self.path):
-            raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
+        check_kind(self, self._given())
         for key in ("time_column", "op_column", "user_column"):
             value = getattr(self, key)
             if value is not None and (not isinstance(value, str) or not value):
@@ -126,7 +140,7 @@ class SourceOptions:
             raise ConfigError(f"late has no meaning with {cut}", where=_WHERE, allowed="leave it out")
 
     def _check_times(self) -> None:
-        if self.time_column is None:
+        if self.time_column is None and self.kind == "files":
             raise ConfigError(
                 "nothing says where a step ends",
                 where=_WHERE,
@@ -206,7 +220,7 @@ class SourceOptions:
     @property
     def grid(self) -> Grid | None:
         """The public step borders; None for ``rows`` and ``files``."""
-        if self.time_column is None:
+        if self.rows is not None or self.every == "files":
             return None
         if isinstance(self.start, datetime.date) and self.every is not None:
             return period_grid(self.every, self.start, _WHERE)
@@ -218,18 +232,51 @@ class SourceOptions:
         return self.rows is not None
 
     def last_step(self, today: datetime.date) -> int | None:
-        """Last step as far as public facts tell (None: read off the data, or no time at all)."""
+        """Last step as far as public facts tell (None: read off the data, or no time at all).
+
+        Args:
+            today: the public clock (``clock()``).
+        """
         grid = self.grid
-        if grid is None:
+        if grid is None or self.end == "data":
             return None
-        closed = grid.closed(today)
-        if isinstance(self.end, datetime.date):
-            named: int | None = grid.step(day_number(self.end))
-        else:
-            named = grid.step(self.end) if isinstance(self.end, int) else None
-        if self.end == "data":
+        return min(step for step in (grid.closed(today), self.final_step()) if step is not None)
+
+    def final_step(self) -> int | None:
+        """The step after which the stream is done, where ``end`` names it."""
+        if self.grid is None or self.end is None or isinstance(self.end, str):
             return None
-        return min(step for step in (closed, named) if step is not None)
+        return self.grid.step(day_number(self.end) if isinstance(self.end, datetime.date) else self.end)
+
+    def clock(self, now: datetime.datetime | None = None) -> datetime.date:
+        """The day (UTC) that decides which periods are over: now, less the grace period.
+
+        >>> options = SourceOptions(("*",), "t", "day", start="2026-01-05", end="today", lag="6 hours")
+        >>> options.clock(datetime.datetime(2026, 1, 6, 5, 59)).isoformat()
+        '2026-01-05'
+        """
+        moment = now or datetime.datetime.now(datetime.UTC)
+        return (moment if self.lag is None else moment - duration(self.lag, "lag")).date()
+
+    @property
+    def stdin(self) -> bool:
+        """Whether records come on standard input."""
+        return self.path == ("-",)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether released steps can be read again from the source, and compared."""
+        return self.kind == "duckdb" or (self.kind == "files" and not self.stdin)
+
+    def _given(self) -> list[str]:
+        """Keys whose values are not the defaults."""
+        return [
+            item.name
+            for item in fields(self)
+            if item.name != "kind"
+            and getattr(self, item.name)
+            != (item.default_factory() if item.default_factory is not MISSING else item.default)
+        ]
 
     def declared_public(self) -> tuple[str, ...]:
         """What the configuration treats as public knowledge, in sentences for plans and manifests."""
@@ -243,8 +290,10 @@ class SourceOptions:
                 f"the number of records is declared public (steps of {self.rows} records; how many of them "
                 "are deletes is public too)"
             )
-        if self.time_column is not None:
+        facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
+        if self.grid is not None and self.kind != "duckdb":
             facts.append(_LATE_PUBLIC[self.late])
+        if self.time_column is not None:
             what = "a null or unreadable time"
             facts.append(_STOPS.format(what=what, column=self.time_column, key="time_column"))
         if self.op_column is not None:
@@ -267,7 +316,13 @@ class SourceOptions:
         end = self.end if self.end in (None, "data") else "public"
         # A key that older states do not have is there only where it says something.
         own = self.op_values.pinned()
-        words = {} if own == Operations().pinned() else {"op_values": own}
+        words: dict[str, Any] = {} if own == Operations().pinned() else {"op_values": own}
+        if self.stdin or self.kind != "files":
+            words["kind"] = "stdin" if self.stdin else self.kind
+        if self.query is not None:
+            # A manifest says which question it was, and does not quote it.
+            text = " ".join(self.query.split())
+            words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         user = {} if self.user_column is None else {"user_column": self.user_column}
         return {
             **words,
@@ -278,7 +333,7 @@ class SourceOptions:
             "start": start,
             "end": end,
             "op_column": self.op_column,
-            "late": None if self.time_column is None else self.late,
+            "late": None if self.grid is None else self.late,
         }
 
 

@@ -1,0 +1,112 @@
+"""``dpstream run --watch``: takes steps as they become due, waits visibly, and stops cleanly."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from dpstream.cli.main import INTERRUPTED
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+    from dpstream.sources import Source
+    from dpstream.streams import Stream
+
+__all__ = ["seconds", "watch"]
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+#: A retry that fails with the same words is told again after so many attempts.
+_REMIND = 20
+
+#: Takes what is due from a source; whether released steps are compared. True: stopped before the end.
+Taker = Callable[["Source", bool], bool]
+
+
+def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """``30s``, ``5m``, ``1h`` as seconds."""
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh]?)", value)
+    length = 0.0 if match is None else float(match[1]) * _UNITS[match[2]]
+    if match is None or length <= 0:
+        raise click.BadParameter(f"{value!r} is not a length of time such as 30s, 5m or 1h", ctx, param)
+    return length
+
+
+def watch(
+    config: Config,
+    stream: Stream,
+    take: Taker,
+    *,
+    interval: float,
+    until: int | None,
+    recheck: bool,
+) -> int:
+    """Until the last step, or until Ctrl-C or SIGTERM.
+
+    Returns:
+        0 at the last step, and when stopped while waiting (every due step is taken: a planned stop); 5 when
+        stopped while due steps are left.
+    """
+    from dpstream.config import Watch
+    from dpstream.sources import UnreadableError
+
+    watched, retry, waiting = Watch(config, until), _Retry(interval), False
+    while not watched.finished(stream):
+        source = watched.source()
+        try:
+            if watched.worth_reading(stream, source):
+                before = stream.last_step
+                if take(source, recheck):
+                    return INTERRUPTED
+                recheck = False
+                waiting = waiting and stream.last_step == before
+                retry.forget()
+                if watched.finished(stream):
+                    break
+        except UnreadableError as error:
+            watched.look_again()
+            retry.tell(str(error))
+            waiting, failing = False, True
+        else:
+            failing = False
+        try:
+            if not (waiting or failing):
+                click.echo(
+                    f"waiting for {watched.next_step(stream)}; looking every {interval:g} s, Ctrl-C stops",
+                    err=True,
+                )
+                waiting = True
+            _pause(interval)
+        except KeyboardInterrupt:
+            if failing:
+                raise
+            click.echo(
+                f"stopped while waiting after step {stream.last_step}; every due step is released", err=True
+            )
+            return 0
+    return 0
+
+
+class _Retry:
+    """Says what cannot be read: at once, and again when it lasts."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._text, self._times = "", 0
+
+    def tell(self, text: str) -> None:
+        self._times = self._times + 1 if text == self._text else 1
+        self._text = text
+        if self._times == 1 or self._times % _REMIND == 0:
+            count = "" if self._times == 1 else f" (attempt {self._times})"
+            click.echo(f"cannot be read yet: {text}; next try in {self._interval:g} s{count}", err=True)
+
+    def forget(self) -> None:
+        self._text, self._times = "", 0
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)

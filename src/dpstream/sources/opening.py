@@ -1,0 +1,41 @@
+"""From the ``[source]`` table to the source of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpstream.sources.options import SourceOptions
+from dpstream.sources.source import Source
+
+__all__ = ["open_source"]
+
+
+def open_source(
+    options: SourceOptions,
+    *,
+    base: str | Path = ".",
+    columns: Sequence[str] = (),
+    reveal: bool = False,
+    watched: bool = False,
+) -> Source:
+    """The source that ``options`` describe. Reads nothing yet.
+
+    Args:
+        base: folder that paths are relative to.
+        columns: names that the records have at least (standard input: a key that no record has is a null).
+        reveal: say in errors which record it is; for the owner's eyes only.
+        watched: more records will come (``run --watch``).
+    """
+    # Imported on use: each kind needs another library.
+    if options.kind == "duckdb":
+        from dpstream.sources.query import QuerySource
+
+        return QuerySource(options, base=base)
+    if options.stdin:
+        from dpstream.sources.stdin import StdinSource
+
+        return StdinSource(options, columns=columns, reveal=reveal)
+    from dpstream.sources.files import FileSource
+
+    return FileSource(options, base=base, reveal=reveal, watched=watched)

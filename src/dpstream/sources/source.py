@@ -1,0 +1,46 @@
+"""What every source promises to the program that takes its steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpstream.sources.options import SourceOptions
+from dpstream.sources.step import StepInput
+
+__all__ = ["Source"]
+
+
+class Source(ABC):
+    """Private records, step by step. Which step a record belongs to depends on that record and on public facts.
+
+    Attributes:
+        options: the ``[source]`` table.
+    """
+
+    options: SourceOptions
+
+    @property
+    @abstractmethod
+    def position(self) -> dict[str, int]:
+        """How far it was read, as of the step handed out last. Private: it is kept with the step."""
+
+    @abstractmethod
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """The steps from ``start_step`` on that are due.
+
+        Args:
+            start_step: first step that is not released yet.
+            seen: ``position`` as saved with the last released step.
+            key: secret key for fingerprints in ``position``.
+        """
+
+    def committed(self, position: Mapping[str, int]) -> None:  # noqa: B027 - most sources keep nothing back
+        """The step that was saved with ``position`` is durable: what it needed need not be kept for us."""
+
+    def signature(self) -> Any:
+        """Something cheap that changes when there may be new records; None where only reading tells."""
+        return None

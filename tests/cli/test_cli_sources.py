@@ -1,0 +1,67 @@
+"""Streams from standard input and from a DuckDB file: released once, resumed, and refused where they differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_stream import ROWS, dpstream, make, released, status
+from click.testing import CliRunner
+
+from dpstream.cli import main
+
+duckdb = pytest.importorskip("duckdb")
+
+
+def lines(*steps: int, rows: list[str] = ROWS) -> str:
+    records = [(step, *row.split(",")) for step in steps for row in rows]
+    keys = ("step", "zip", "paid", "kind")
+    return "".join(json.dumps(dict(zip(keys, record, strict=True))) + "\n" for record in records)
+
+
+def feed(config: Path, text: str, *, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["run", str(config)], input=text)
+    assert done.exit_code == code, done.output
+    return done.stderr if code else done.stdout
+
+
+def test_a_pipe_that_breaks_and_is_sent_again(tmp_path: Path) -> None:
+    config = make(tmp_path, 0, k=1, path='"-"', end='"data"')
+    out = feed(config, lines(1, 2, 3))
+    assert [line.split()[1] for line in out.splitlines() if line.endswith("released")] == ["1", "2"]
+    before = released(tmp_path)
+    assert "begins after step 3" in feed(config, lines(4, 5), code=2)
+    assert "used at step 2 for other records" in feed(
+        config, lines(1) + lines(2, rows=ROWS[1:]) + lines(3), code=2
+    )
+    assert status(config)["steps"] == 2
+    assert "1 new steps, 3 in all" in feed(config, lines(2, 3, 4))
+    after = released(tmp_path)
+    assert {name: after[name] for name in before if name.startswith("step-")} == {
+        name: data for name, data in before.items() if name.startswith("step-")
+    }
+
+
+def test_a_query_per_step(tmp_path: Path) -> None:
+    base = tmp_path / "t.duckdb"
+    with duckdb.connect(str(base)) as connection:
+        connection.execute("CREATE TABLE t (step INT, zip TEXT, paid BOOLEAN, kind TEXT)")
+        connection.execute("INSERT INTO t SELECT i % 3 + 1, 'a', i % 2 = 0, 'x' FROM range(60) r(i)")
+    query = "'SELECT * EXCLUDE step FROM t WHERE step >= ? AND step < ?'"
+    settings = {
+        "path": None,
+        "time_column": None,
+        "kind": '"duckdb"',
+        "database": '"t.duckdb"',
+        "query": query,
+    }
+    config = make(tmp_path, 0, k=1, **{**settings, "end": 3})
+    plan = dpstream("plan", config).stdout
+    assert "decides which records are in a step" in " ".join(plan.split())
+    assert "3 new steps" in dpstream("run", config).stdout
+    with duckdb.connect(str(base)) as connection:
+        connection.execute("INSERT INTO t VALUES (2, 'b', true, 'y')")
+    assert "used at step 2 for other records" in dpstream("run", config, code=2).stderr
+    missing = make(tmp_path / "b", 0, path=None)
+    assert "[source] path: the key is missing" in dpstream("plan", missing, code=2).stderr

@@ -1,0 +1,209 @@
+"""Records on standard input and from a DuckDB query: what closes a step, what resumes, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, DataError, StepError
+from dpstream.sources import SourceOptions, UnreadableError
+from dpstream.sources import stdin as stdin_module
+from dpstream.sources.query import QuerySource
+from dpstream.sources.stdin import StdinSource
+
+duckdb = pytest.importorskip("duckdb")
+SECRET = "Q7731"
+FEED: dict[str, Any] = {"path": "-", "time_column": "when", "end": "data"}
+Lines = list[dict[str, Any]]
+
+
+def piped(
+    lines: Lines | bytes, start_step: int = 1, *, today: str = "2026-03-01", **changes: Any
+) -> list[Any]:
+    data = lines if isinstance(lines, bytes) else "".join(json.dumps(line) + "\n" for line in lines).encode()
+    source = StdinSource(
+        SourceOptions.parse({**FEED, **changes}),
+        columns=["zip"],
+        today=datetime.date.fromisoformat(today),
+        stream=io.BytesIO(data),
+    )
+    return [
+        (s.step, s.inserts["zip"].to_pylist(), None if s.deletes is None else s.deletes["zip"].to_pylist())
+        for s in source.steps(start_step, seen=None)
+    ]
+
+
+def rows(*pairs: tuple[Any, str]) -> Lines:
+    return [{"when": when, "zip": value} for when, value in pairs]
+
+
+@given(st.lists(st.integers(1, 7), max_size=30), st.integers(1, 400), st.sampled_from(["hold", "close"]))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_steps_close_as_a_plain_loop_closes_them(jumps: list[int], block: int, eof: str) -> None:
+    """Whatever the pieces in which the pipe hands out its bytes; late records go to the open step."""
+    expected: dict[int, list[str]] = {}
+    current = 0
+    for i, when in enumerate(jumps):
+        current = max(current or 1, when)
+        expected.setdefault(current, []).append(f"v{i}")
+    last = current if eof == "close" else current - 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stdin_module, "_READ", block)
+        lines = rows(*((when, f"v{i}") for i, when in enumerate(jumps)))
+        lines = [{"end_of_step": 0}, *lines] if jumps else []
+        found = piped(lines, late="next-step", eof=eof)
+    assert found == [(n, expected.get(n, []), None) for n in range(1, last + 1)]
+
+
+def test_marks_operations_calendars_and_missing_keys() -> None:
+    day = {"every": "day", "start": "2026-01-05", "end": "today", "op_column": "op"}
+    lines: Lines = [
+        {"when": "2026-01-05", "op": "insert", "zip": "a"},
+        {"op": "update-before", "when": "2026-01-05T12:00:00Z"},
+        {"end_of_step": "2026-01-06"},
+        {"when": "2026-01-07", "op": "insert", "zip": "c"},
+        {"end_of_step": "2026-01-05"},
+    ]
+    assert piped(lines, **day) == [(1, ["a"], [None]), (2, [], [])]
+    assert piped(lines, eof="close", **day)[2] == (3, ["c"], [])
+    assert piped(lines, eof="close", today="2026-01-07", **day)[2:] == [], "the period is not over"
+    with pytest.raises(DataError, match="a step that has not begun"):
+        piped(lines, today="2026-01-06", **day)
+    assert [s[0] for s in piped(rows((1, "a"), (2, "b"), (9, "c")), end=2)] == [1, 2], "a public end"
+    assert piped([], eof="close") == piped(b"\n\n", eof="close", end=5) == []
+
+
+def test_resuming_a_pipe() -> None:
+    replay = rows((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+    whole = [(n, [v], None) for n, v in enumerate("abc", 1)]
+    assert piped(replay, 3) == whole, "released steps are handed out to be compared"
+    assert piped(replay, 3, late="drop-and-count-nothing") == whole[2:]
+    assert piped(replay[2:], 3) == whole[2:]
+    with pytest.raises(StepError, match="a released step is sent again"):
+        piped(replay, 3, late="next-step")
+    with pytest.raises(StepError, match="the input begins after step 2, which is not released"):
+        piped(replay[2:], 2)
+    assert piped([{"end_of_step": 2}, *replay[2:]], 2) == [(2, [], None), whole[2]]
+
+
+def test_bad_lines_are_told_without_a_value() -> None:
+    late = rows((2, SECRET), (1, SECRET))
+    for lines, message in (
+        (late, "a step that is closed"),
+        (rows((0, SECRET)), "before the start"),
+        (rows((1, SECRET), (10**9, SECRET)), "has not begun"),
+        (rows((SECRET, "a")), "not a step number"),
+        ([{"zip": SECRET}], "there is no time"),
+        (f'{{"when": 1, "zip": "{SECRET}"}}\n{{"when": 2, "zip": "{SECRET}'.encode(), "not a JSON object"),
+        (b'{"when": 1, "zip": "\xff' + SECRET.encode() + b'"}\n', "not UTF-8"),
+        ([*rows((1, SECRET)), {"when": 1, "zip": 7}], "mixes types"),
+    ):
+        with pytest.raises(DataError, match=message) as caught:
+            piped([{"end_of_step": 0}, *lines] if isinstance(lines, list) else lines)  # type: ignore[arg-type, list-item]
+        assert SECRET not in str(caught.value)
+        assert "standard input" in str(caught.value)
+    for changes, message in (
+        ({"path": ["-", "a.csv"]}, "cannot be mixed"),
+        ({"rows": 5, "time_column": None, "end": None}, "cut by their own time"),
+        ({"complete": "done"}, "complete has no meaning"),
+        ({"eof": "maybe"}, "unknown eof"),
+        ({"every": "day", "start": "2026-01-05", "lag": "1 day"}, "lag has no meaning for standard input"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            SourceOptions.parse({**FEED, **changes})
+    assert "is what closes a step" in " ".join(SourceOptions.parse(FEED).declared_public())
+
+
+def make_database(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t (day DATE, op TEXT, zip TEXT, rent DECIMAL(9, 2))")
+        connection.execute(
+            "INSERT INTO t VALUES ('2026-01-05', 'insert', 'a', 1.5), ('2026-01-06', 'delete', 'a', 1.5), "
+            f"('2026-01-06', 'insert', '{SECRET}', NULL), ('2026-01-08', 'insert', 'late', 2)"
+        )
+
+
+QUERY: dict[str, Any] = {
+    "kind": "duckdb",
+    "database": "t.duckdb",
+    "query": "SELECT op, zip, rent FROM t WHERE day >= ? AND day < ?",
+    "every": "day",
+    "start": "2026-01-05",
+    "end": "today",
+    "op_column": "op",
+}
+
+
+def asked(folder: Path, first: int = 1, *, today: str = "2026-01-08", **changes: Any) -> list[Any]:
+    options = SourceOptions.parse({**QUERY, **changes})
+    source = QuerySource(options, base=folder, today=datetime.date.fromisoformat(today))
+    return [
+        (
+            s.batch_id,
+            s.inserts["zip"].to_pylist(),
+            None if s.deletes is None else s.deletes["zip"].to_pylist(),
+        )
+        for s in source.steps(first)
+    ]
+
+
+def test_a_query_is_asked_once_for_each_period_that_is_over(tmp_path: Path) -> None:
+    make_database(tmp_path / "t.duckdb")
+    everything = [("2026-01-05", ["a"], []), ("2026-01-06", [SECRET], ["a"]), ("2026-01-07", [], [])]
+    assert asked(tmp_path) == everything
+    assert asked(tmp_path, 2) == everything[1:]
+    assert asked(tmp_path, today="2026-01-06") == everything[:1]
+    assert asked(tmp_path, today="2026-01-05") == []
+    number = {"query": "SELECT zip FROM t WHERE day(day) >= $1 AND day(day) < $2", "every": None}
+    assert asked(tmp_path, **number | {"start": 5, "end": 6, "op_column": None}) == [  # type: ignore[arg-type]
+        ("step-5", ["a"], None),
+        ("step-6", ["a", SECRET], None),
+    ]
+
+
+def test_queries_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    with pytest.raises(UnreadableError, match="there is no such file"):
+        asked(tmp_path)
+    make_database(path)
+    for query, kind, message in (
+        ("SELECT * FROM t WHERE day >= ?", ConfigError, "the query cannot be used"),
+        ("SELECT ?, ?; SELECT 1", ConfigError, "the query cannot be used"),
+        ("DELETE FROM t WHERE day >= ? AND day < ?", ConfigError, "the query cannot be used"),
+        ("SELECT zip FROM missing WHERE a >= ? AND a < ?", ConfigError, "missing"),
+        ("SELECT FROM WHERE ? ?", ConfigError, "the query cannot be used"),
+        (
+            "SELECT zip::INT AS zip FROM t WHERE day >= ? AND day < ?",
+            DataError,
+            "fails on the data .Conversion",
+        ),
+        ("SELECT zip FROM t WHERE day >= ? AND day < ?", DataError, "there is no column 'op'"),
+        ("SELECT zip, zip AS op FROM t WHERE day >= ? AND day < ?", DataError, "unknown operation"),
+    ):
+        with pytest.raises(kind, match=message) as caught:
+            asked(tmp_path, query=query)
+        assert SECRET not in str(caught.value)
+        assert "'a'" not in str(caught.value)
+    path.write_bytes(b"no database")
+    with pytest.raises(UnreadableError, match="no DuckDB database"):
+        asked(tmp_path)
+    for changes, message in (
+        ({"query": None}, "query is missing"),
+        ({"path": "*"}, 'path has no meaning with kind = "duckdb"'),
+        ({"time_column": "day"}, "time_column has no meaning"),
+        ({"end": "data"}, "public periods only"),
+        ({"late": "next-step"}, "does not tell late records"),
+        ({"kind": "oracle"}, "unknown kind = 'oracle'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            SourceOptions.parse({**QUERY, **changes})
+    other = SourceOptions.parse({**QUERY, "query": "SELECT 1 WHERE ? < ?"}).pinned()
+    assert other != SourceOptions.parse(QUERY).pinned()
+    assert "FROM t" not in json.dumps(SourceOptions.parse(QUERY).pinned())
