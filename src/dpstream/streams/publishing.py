@@ -73,6 +73,12 @@ class Publishing:
                 allowed=f'another name than {ID} and {OP}, or records = "fresh"',
             )
 
+    def first_state(self, has_sink: bool) -> str:
+        """The publication state of a step when it is committed."""
+        if not has_sink:
+            return "unpublished"
+        return "held" if self.approve else "pending"
+
     def full_table(self, step: int, names: Mapping[int, Set[str]], withdrawn: Set[int]) -> bool:
         """Whether a step publishes its full table: always, or where no unbroken, short enough chain of changes
         leads to it from the last full one. A public rule: it looks at what was published only.

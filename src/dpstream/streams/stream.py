@@ -147,11 +147,9 @@ class Stream:
             check_account(membership, self._store.meta, str(self.path))
             self._stream_id = self._store.meta["stream_id"].hex()
             persistent = policy.records == "persistent"
-            self._outlet = (
-                None
-                if sink is None
-                else Outlet(self._store, sink, schema, facts, self._plan_hash, with_ids=persistent)
-            )
+            self._outlet: Outlet | None = None
+            if sink is not None:
+                self._outlet = Outlet(self._store, sink, schema, facts, self._plan_hash, with_ids=persistent)
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
@@ -241,9 +239,8 @@ class Stream:
     def withdraw(self, step: int, reason: str) -> bool:
         """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
 
-        Nothing is refunded: the release was made, and whoever has read it has read it. Gives False where it was
-        withdrawn already. Steps after it that were published as changes can be read again from the next full
-        table on, which the next step is.
+        Nothing is refunded. Gives False where it was withdrawn already. Later steps that were published as changes
+        can be read again from the next full table on, which the next step is.
 
         Errors:
             StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
@@ -435,14 +432,9 @@ class Stream:
             manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
             files=files,
             test_seed=test_seed,
-            publication=self._first_publication(),
+            publication=self._policy.first_state(self._sink is not None),
             keep=made.keep,
         )
-
-    def _first_publication(self) -> str:
-        if self._sink is None:
-            return "unpublished"
-        return "held" if self._policy.approve else "pending"
 
     def _commit_and_publish(self, prepared: Prepared, state: Any) -> None:
         """The order that the guarantee rests on: nothing leaves before it is durable."""
