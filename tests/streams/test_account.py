@@ -14,12 +14,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from fault_harness import faulty, in_child, kill
+from fault_harness import Fault, faulty, full_disk, in_child, kill, lying_commit
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.errors import BudgetError, ConfigError, DpstreamError, StoreDamagedError, UnitError
+from dpstream.errors import BudgetError, ConfigError, DpstreamError, StoreDamagedError, StoreError, UnitError
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.streams import Stream, open_stream
 from dpstream.streams.account import Account
@@ -186,6 +186,32 @@ def test_killed_anywhere_while_starting(tmp_path: Path) -> None:
         if left.charges:
             assert after.charges == left.charges
     assert orphans > 0, "no stop fell between charge and store, so nothing was tested"
+
+
+@pytest.mark.parametrize("fault", [full_disk, lying_commit])
+def test_failing_calls_while_starting(tmp_path: Path, fault: Fault) -> None:
+    """A full disk, and commits that take effect and report an error: tried again, there is one charge."""
+    quiet = tmp_path / "quiet"
+    quiet.mkdir()
+    account(quiet)
+    with faulty(None, kill) as calls:
+        start(quiet, "a").close()
+    failed = 0
+    for at, name in enumerate(calls, start=1):
+        if fault is lying_commit and name != "commit":
+            continue
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        book = account(folder)
+        with faulty(at, fault):
+            try:
+                start(folder, "a").close()
+            except StoreError:
+                failed += 1
+        start(folder, "a").close()
+        (charge,) = book.read().charges
+        assert charge.stream == "a"
+    assert failed >= 2
 
 
 def test_a_killed_creation_leaves_an_account_or_none(tmp_path: Path) -> None:

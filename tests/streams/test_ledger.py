@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.errors import ConfigError, HorizonError, StoreDamagedError
-from dpstream.privacy import PureDP
+from dpstream.privacy import PureDP, Randomness
 from dpstream.sinks import Publisher
 from dpstream.streams import open_stream
 from dpstream.streams.account import Account
@@ -206,6 +206,26 @@ def test_an_export_is_public_and_checks_itself(made: Path, tmp_path: Path) -> No
     write_export(tmp_path / "private", told, private=True)
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "public").read_bytes() == data
+
+
+def test_a_moved_clock_changes_the_printed_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports, files = [], []
+    for home, clock in [("a", ["2026-01-01", "2026-01-02"]), ("b", ["2026-01-01", "1970-01-01"])]:
+        times = iter(clock)
+        monkeypatch.setattr("dpstream.streams.store.utc_now", lambda times=times: next(times))
+        run(tmp_path / home, 2, randomness=Randomness.seeded(5))
+        ledger = read_ledger(tmp_path / home / "state")
+        assert [one.time for one in ledger.spends] == clock
+        assert verify_ledger(tmp_path / home / "state", releases=tmp_path / home / "releases") == []
+        exports.append(export_ledger(ledger))
+        files.append(
+            {
+                str(path.relative_to(tmp_path / home)): path.read_bytes()
+                for path in (tmp_path / home).rglob("step-*/*")
+            }
+        )
+    assert exports[0] == exports[1]
+    assert files[0] == files[1]
 
 
 def test_a_later_export_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
