@@ -23,6 +23,7 @@ from dpstream.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
+    "store",
     "init", "simulate", "check", "plan", "run", "status", "sample", "approve", "withdraw",
     "evaluate", "report", "statement", "reproduce", "compare", "audit", "diff",
 )  # fmt: skip

@@ -49,7 +49,7 @@ def finish(home: Path, at: int, expected: dict[str, str]) -> None:
 
 def test_killed_between_the_calls(tmp_path: Path, on_postgres: Cluster) -> None:
     calls, expected = undisturbed(tmp_path / "undisturbed")
-    for at in range(1, len(calls) + 1, 9):
+    for at in range(2, len(calls) + 1, 17):
         home = tmp_path / str(at)
 
         def disturbed(home: Path = home, at: int = at) -> None:

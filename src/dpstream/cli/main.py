@@ -47,6 +47,7 @@ class Verbs(click.Group):
             "compare",
             "audit",
             "diff",
+            "store",
         ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -84,6 +85,8 @@ class Verbs(click.Group):
                 from dpstream.cli.diff import command
             case "statement":
                 from dpstream.cli.statement import command
+            case "store":
+                from dpstream.cli.store import command
             case _:
                 return None
         return command

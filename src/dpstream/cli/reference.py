@@ -29,11 +29,17 @@ def reference() -> str:
 def _helps() -> Iterator[tuple[str, str]]:
     with _context(main, "dpstream", None) as top:
         yield "dpstream", main.get_help(top).rstrip()
-        for name in main.list_commands(top):
-            verb = main.get_command(top, name)
-            if verb is not None:
-                with _context(verb, name, top) as context:
-                    yield f"dpstream {name}", verb.get_help(context).rstrip()
+        yield from _verbs(main, "dpstream", top)
+
+
+def _verbs(group: click.Group, path: str, above: click.Context) -> Iterator[tuple[str, str]]:
+    for name in group.list_commands(above):
+        verb = group.get_command(above, name)
+        if verb is not None:
+            with _context(verb, name, above) as context:
+                yield f"{path} {name}", verb.get_help(context).rstrip()
+                if isinstance(verb, click.Group):
+                    yield from _verbs(verb, f"{path} {name}", context)
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:

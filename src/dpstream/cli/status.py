@@ -74,7 +74,7 @@ def command(
 def status_facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
     from dpstream.streams import read_status
-    from dpstream.streams.store import DATABASE
+    from dpstream.streams.place import has_store
 
     folder = config.state_dir if state is None else Path(state)
     releases = config.output.dir if out is None else Path(out)
@@ -82,7 +82,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
     facts: dict[str, Any] = {
         "format": 1,
         "stream": config.name,
-        "started": (folder / DATABASE).exists(),
+        "started": has_store(folder, server=config.server),
         "steps": 0,
         "last_period": None,
         "spent": None,
@@ -99,7 +99,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "releases": str(releases),
     }
     if facts["started"]:
-        stored = read_status(folder)
+        stored = read_status(folder, server=config.server)
         facts |= {
             "steps": stored.last_step,
             "last_period": _last_period(releases),

@@ -21,12 +21,14 @@ from dpstream.config.sections import (
     read_state,
     read_unit,
 )
+from dpstream.config.server import read_server
 from dpstream.errors import ConfigError
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Budget, EventUnit, PureDP, Randomness
 from dpstream.schema import Schema
 from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
+from dpstream.streams import PostgresServer
 
 if TYPE_CHECKING:
     from dpstream.sources import Source
@@ -50,6 +52,7 @@ class Config:
         source_options, recipe, budget, output: the sections.
         state_dir: where the secret state is kept.
         used: every value the plan rests on, with the reason of each default.
+        server: where the store is, if it is no file in ``state_dir``.
     """
 
     path: Path
@@ -62,6 +65,7 @@ class Config:
     state_dir: Path
     used: tuple[Used, ...]
     _schema: Schema = field(repr=False)
+    server: PostgresServer | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -94,9 +98,10 @@ class Config:
         if output.publishing.records == "persistent":
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
+        server = read_server(states, name)
         sections = (top, stream, source, mechanism, budgets, outputs, states)
         used = tuple(value for part in sections for value in part.used)
-        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema)
+        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server)
         config.plan()
         return config
 
@@ -186,6 +191,7 @@ class Config:
             source=self.source_options.pinned(),
             declared_public=self.source_options.declared_public(),
             publishing=self.output.publishing,
+            server=self.server,
         )
 
 

@@ -482,6 +482,24 @@ KEYS: tuple[Key, ...] = (
         "beside the configuration file, never among the releases: it holds private counts",
         "Where the secret state is kept (mode 0700). `--state` of a command takes its place.",
     ),
+    Key(
+        "state",
+        "url",
+        "postgresql://user@host:5432/database, without a password",
+        "not set",
+        "a file in the state folder needs no server",
+        "A PostgreSQL database that keeps the store, in a schema of the stream's own; the state folder then "
+        "holds the witness against a database that is rolled back. What the URL leaves open comes from "
+        "PGHOST, PGPASSWORD, PGPASSFILE, PGSERVICE and so on.",
+    ),
+    Key(
+        "state",
+        "url_env",
+        "the name of an environment variable",
+        "not set",
+        "a URL that holds a password does not belong into a public file",
+        "The environment variable that holds the URL of the database.",
+    ),
 )
 
 

@@ -101,6 +101,9 @@ class Rows(Protocol):
     @property
     def rowcount(self) -> int: ...
 
+    @property
+    def description(self) -> Any: ...
+
     def fetchone(self) -> Any: ...
 
     def fetchall(self) -> list[Any]: ...
@@ -145,7 +148,7 @@ class Database(Protocol):
         """
         ...
 
-    def verify_all(self) -> str | None:
+    def verify_all(self, version: int | None = None) -> str | None:
         """Look at every page, however long it takes; what is wrong, or None."""
         ...
 
@@ -182,6 +185,10 @@ class Backend(Protocol):
 
     def connect(self) -> Database:
         """Open the store for writing. Asserts that a commit is durable when it returns."""
+        ...
+
+    def release(self, db: Database) -> None:
+        """Give back what ``connect`` gave, and keep the lock."""
         ...
 
     def look(self) -> Database | None:

@@ -100,4 +100,4 @@ class StateDirectory:
             )
 
     def _is_ours(self, name: str) -> bool:
-        return name.removeprefix(".").startswith((self.database.name, "head.json"))
+        return name.removeprefix(".").startswith((self.database.name, "head.json", "backup-"))

@@ -9,7 +9,7 @@ from dpstream.streams.database import Backend, Database
 from dpstream.streams.postgres import PostgresBackend, PostgresServer
 from dpstream.streams.sqlite import SQLiteBackend
 
-__all__ = ["backend_for", "is_moved", "refuse_moved"]
+__all__ = ["backend_for", "has_store", "is_moved", "refuse_moved"]
 
 _SINCE = 3  # the format that knows of moves
 
@@ -58,3 +58,16 @@ def refuse_moved(db: Database, version: int, where: str) -> None:
             where=where,
             allowed="the place it was moved to, or dpstream store import of its archive",
         )
+
+
+def has_store(path: Path, *, server: PostgresServer | None = None) -> bool:
+    """Whether a stream was started there.
+
+    Errors:
+        StoreError: the server cannot be reached.
+    """
+    db = backend_for(path, server).look()
+    if db is None:
+        return False
+    db.close()
+    return True

@@ -217,9 +217,10 @@ class PostgresDatabase:
             raise StoreDamagedError(f"its table {min(missing)} is missing", where=self.where)
         return version
 
-    def verify_all(self) -> str | None:
+    def verify_all(self, version: int | None = None) -> str | None:
         """Read every stored value once: the server checks its pages (where they have checksums) and values."""
-        for names in TABLES.values():
+        known = database.FORMAT if version is None else version
+        for names in [names for number, names in TABLES.items() if number <= known]:
             for name in names:
                 self.execute(f"SELECT count(*), sum(length(t::text)) FROM {name} t").fetchone()
         return None
@@ -428,6 +429,9 @@ class PostgresBackend:
         with session.errors():
             session.repair_permissions()
         return session
+
+    def release(self, db: Database) -> None:
+        """Nothing: the session holds the lock."""
 
     def look(self) -> PostgresDatabase | None:
         """A session of its own, without the lock."""

@@ -106,14 +106,14 @@ class SQLiteDatabase:
         (version,) = self.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID or version < 1:
             raise StoreDamagedError("is not a stream's store, or was cut short", where=self.where)
-        found = self.verify_all() if self._size() <= _WHOLE else self._verify_small(version)
+        found = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
         if found is not None:
             raise StoreDamagedError(found, where=self.where)
         if version > database.FORMAT:
             raise newer_format(version, self.where)
         return int(version)
 
-    def verify_all(self) -> str | None:
+    def verify_all(self, version: int | None = None) -> str | None:
         """SQLite's own check of every page."""
         findings = [row[0] for row in self.execute("PRAGMA integrity_check(1)")]
         return None if findings == ["ok"] else "SQLite finds broken pages"
@@ -156,7 +156,7 @@ class SQLiteDatabase:
         (page,) = self.execute("PRAGMA page_size").fetchone()
         return int(pages) * int(page)
 
-    def _verify_small(self, version: int) -> str | None:
+    def _verify_small(self) -> str | None:
         present = {name for (name,) in self.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         for table in _SMALL_TABLES:
             if table in present:
@@ -207,6 +207,10 @@ class SQLiteBackend:
     def connect(self) -> SQLiteDatabase:
         """Open it for writing."""
         return SQLiteDatabase(self._path)
+
+    def release(self, db: Database) -> None:
+        """The file is closed; the directory's lock stays."""
+        db.close()
 
     def look(self) -> SQLiteDatabase | None:
         """Open it for reading only."""

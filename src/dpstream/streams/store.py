@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,6 +171,12 @@ class Store:
             self._database = None
         self._backend.close()
         self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # Reading
 
@@ -405,13 +411,6 @@ class Store:
         if keep is not None:
             with self._transaction() as db:
                 self._expire(db, self.last_step - keep)
-
-    def mark_moved(self) -> None:
-        """From now on the stream goes on elsewhere: this store is not opened again."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM moved")
-            db.execute("INSERT INTO moved VALUES (1, ?)", (self.last_step,))
-        self._broken = "the stream was moved away"
 
     def compact(self) -> None:
         """Give back the room of what was dropped."""

@@ -1,0 +1,178 @@
+"""``dpstream store``: look after the secret store of a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpstream.cli.shared import config_argument, json_option, print_json
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+
+__all__ = ["command"]
+
+_state = click.option("--state", type=click.Path(), help="Another place for the secret state.")
+_out = click.option("--out", type=click.Path(), help="Another place for the releases.")
+
+
+@click.group("store", short_help="Check, migrate, move or compact the secret store of a stream.")
+def command() -> None:
+    """Check, migrate, export, import or compact the secret store of a stream.
+
+    The store is an SQLite file in the state folder, or a schema of a PostgreSQL server ([state] url).
+
+    \b
+    Example:
+      dpstream store check dpstream.toml
+    """
+
+
+@command.command("check", short_help="Say whether the store is sound and fits what is published.")
+@config_argument
+@_state
+@_out
+@json_option
+def check(config: str, state: str | None, out: str | None, as_json: bool) -> int:
+    """Read the whole store and all released files; say what is wrong. Changes nothing.
+
+    Looks at the tables, the chain of seals, the head file, every stored byte and every published one. A run
+    may be under way. Exit code 0: sound; 4: damaged.
+
+    \b
+    Example:
+      dpstream store check dpstream.toml
+    """
+    from dpstream.streams.upkeep import check_store
+
+    loaded = _load(config)
+    releases = loaded.output.dir if out is None else Path(out)
+    found = check_store(_place(loaded, state), releases, server=loaded.server)
+    if as_json:
+        facts: dict[str, Any] = {
+            "sound": not found.problems,
+            "store_format": found.format,
+            "steps": found.steps,
+        }
+        print_json({"format": 1, **facts, "moved": found.moved, "problems": list(found.problems)})
+    else:
+        for problem in found.problems:
+            click.echo(f"error: {problem}", err=True)
+        if not found.problems:
+            moved = "; moved away: it refuses to go on" if found.moved else ""
+            click.echo(f"sound: {found.steps} steps, format {found.format}{moved}")
+    return 4 if found.problems else 0
+
+
+@command.command("migrate", short_help="Bring the store to the newest format, with a copy first.")
+@config_argument
+@_state
+def migrate(config: str, state: str | None) -> None:
+    """Bring the store to the format of this version; a copy of the old one is written beside it first.
+
+    A run does the same without a copy. Older versions cannot open the store afterwards.
+
+    \b
+    Example:
+      dpstream store migrate dpstream.toml
+    """
+    from dpstream.streams.upkeep import migrate_store
+
+    loaded = _load(config)
+    before, now, copy = migrate_store(_place(loaded, state), server=loaded.server)
+    if copy is None:
+        click.echo(f"the store is in the newest format ({now}) already")
+    else:
+        click.echo(
+            f"migrated from format {before} to {now}; the old store is in {copy}, as secret as the store"
+        )
+
+
+@command.command("export", short_help="Write the whole store to one file.")
+@config_argument
+@_state
+@click.option(
+    "--out", "file", type=click.Path(), required=True, metavar="FILE", help="A new file (mode 0600)."
+)
+@click.option("--move", is_flag=True, help="The stream goes on elsewhere: this store will refuse to.")
+def export(config: str, state: str | None, file: str, move: bool) -> None:
+    """Write the whole secret store to one portable file, with a checksum.
+
+    The file holds private counts and the store's key: protect it like the private table. Without --move it is
+    a copy, which can only replace a store that was lost at the very same step. With --move it can be imported
+    where the configuration then points to: from SQLite to PostgreSQL, back, or to another machine.
+
+    \b
+    Example:
+      dpstream store export dpstream.toml --move --out stream.dpstore
+    """
+    from dpstream.errors import ConfigError
+    from dpstream.streams.archive import export_store
+
+    loaded, target = _load(config), Path(file)
+    public = loaded.output.dir.resolve()
+    if public in target.resolve().parents:
+        raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
+    steps = export_store(_place(loaded, state), target, server=loaded.server, move=move)
+    click.echo(f"wrote {target}: {steps} steps; it is as secret as the store")
+    if move:
+        click.echo("this store refuses to go on now: import the file where the stream is to live")
+
+
+@command.command("import", short_help="Make the store from a file of store export.")
+@config_argument
+@_state
+@click.option("--from", "file", type=click.Path(exists=True, dir_okay=False), required=True, metavar="FILE")
+def import_(config: str, state: str | None, file: str) -> None:
+    """Make the store that the configuration names from a file of ``store export``.
+
+    Refused where a stream is already, and where the stream would exist twice: the file must come from
+    --move, or be as new as the head.json that is left in the state folder.
+
+    \b
+    Example:
+      dpstream store import dpstream.toml --from stream.dpstore
+    """
+    from dpstream.streams.archive import import_store
+
+    loaded = _load(config)
+    steps = import_store(Path(file), _place(loaded, state), loaded.facts(), server=loaded.server)
+    click.echo(f"the store holds {steps} steps and can go on; {file} is as secret as it: remove it")
+
+
+@command.command("compact", short_help="Drop what the keep policy allows, and give back the room.")
+@config_argument
+@_state
+@_out
+def compact(config: str, state: str | None, out: str | None) -> None:
+    """Apply [output] keep to all steps, publish what waits, and rewrite the store without what was dropped.
+
+    Ledger, manifests and seals are always kept. Takes time and room in proportion to the store.
+
+    \b
+    Example:
+      dpstream store compact dpstream.toml
+    """
+    from dpstream.streams.store import Store
+
+    loaded = _load(config)
+    folder = _place(loaded, state)
+    with Store(folder, loaded.facts(), server=loaded.server) as store:
+        store.apply_keep(loaded.output.keep)
+    with loaded.open_stream(state=state, out=out):
+        pass  # removes the tables that have just expired
+    with Store(folder, loaded.facts(), server=loaded.server) as store:
+        store.compact()
+    click.echo("the store is compact")
+
+
+def _load(config: str) -> Config:
+    from dpstream.config import Config
+
+    return Config.load(config)
+
+
+def _place(config: Config, state: str | None) -> Path:
+    return config.state_dir if state is None else Path(state)

@@ -1,0 +1,303 @@
+"""A whole store as one portable file, for backups before a migration and for moves between databases.
+
+Layout: ``DPSTORE`` and a line feed, then frames: a length (uint64, little endian) and a container of JSON and
+arrays (``container.py``, checksummed). The first frame says formats and steps, the last one holds the SHA-256
+of all bytes before it. Every frame between holds rows of one table. An archive is as secret as the store.
+
+A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
+where the witness in the state directory says that it is the newest there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dpstream import durable
+from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.mechanism import Packed
+from dpstream.streams import container, database
+from dpstream.streams.database import Backend, Database, create_tables, file_errors, migrate
+from dpstream.streams.history import Head, History, read_history, read_meta, stored_plan
+from dpstream.streams.identity import require_same_plan
+from dpstream.streams.lock import StateDirectory
+from dpstream.streams.place import backend_for, is_moved
+from dpstream.streams.postgres import PostgresServer
+from dpstream.streams.sqlite import DATABASE
+from dpstream.streams.store import Store
+
+__all__ = ["export_store", "import_store", "locked_store", "write_archive"]
+
+_FORMAT = 1
+_MAGIC = b"DPSTORE\n"
+_LENGTH = struct.Struct("<Q")
+_ROWS = 500
+_BYTES = 8 * 2**20
+#: Where a row of its own belongs to each step, and may be large.
+_BY_STEP = ("steps", "files")
+
+
+@contextmanager
+def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Database, int, str]]:
+    """An existing store with its format and its place, locked, as it is (not migrated, moved or not).
+
+    Errors:
+        ConfigError: there is none. StoreLockedError: a stream has it open.
+    """
+    if not path.is_dir():
+        raise ConfigError("there is no stream", where=str(path), allowed="the state directory of a run")
+    directory = StateDirectory(path, database=DATABASE)
+    backend: Backend | None = None
+    try:
+        backend = backend_for(directory.path, server)
+        if not backend.exists():
+            raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
+        db = backend.connect()
+        try:
+            with db.errors():
+                yield db, db.verify_structure(), backend.where
+        finally:
+            db.close()
+    finally:
+        if backend is not None:
+            backend.close()
+        directory.close()
+
+
+def export_store(path: Path, out: Path, *, server: PostgresServer | None = None, move: bool = False) -> int:
+    """Write the store of ``path`` to the new file ``out``; the number of steps in it.
+
+    Args:
+        move: mark the store as moved: from then on it refuses to go on, and the archive may be imported.
+
+    Errors:
+        ConfigError: no stream, or ``out`` exists. StoreDamagedError: the store does not hold together.
+        StoreError: it was moved before (only ``move`` may write its archive once more).
+    """
+    if out.exists():
+        raise ConfigError("there is a file already", where=str(out), allowed="another name")
+    with locked_store(path, server) as (db, version, where):
+        moved = is_moved(db, version)
+        if moved and not move:
+            raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
+        if move:
+            migrate(db, version, durable.commit)
+            version = database.FORMAT
+        history = read_history(db, read_meta(db), where)
+        Head(path).check(history.seals, where)
+        temporary = out.with_name(f".{out.name}.tmp")
+        with file_errors("the archive could not be written", out):
+            write_archive(db, version, temporary, history.last_step, moving=move)
+        if move and not moved:
+            # Before the archive gets its name: an archive that may be imported has no source that goes on.
+            db.begin()
+            try:
+                db.execute("INSERT INTO moved VALUES (1, ?)", (history.last_step,))
+                durable.commit(db)
+            except BaseException:
+                db.rollback()
+                raise
+        with file_errors("the archive could not be written", out):
+            durable.rename(temporary, out)
+            durable.sync_directory(out.absolute().parent)
+    return history.last_step
+
+
+def write_archive(db: Database, version: int, path: Path, last_step: int, *, moving: bool) -> None:
+    """All rows of a store as ``path`` (0600), on the disk when this returns."""
+    durable.unlink(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        total = hashlib.sha256()
+
+        def put(data: bytes) -> None:
+            total.update(data)
+            durable.write(descriptor, data)
+
+        put(_MAGIC)
+        head = {"archive": _FORMAT, "format": version, "moving": moving, "last_step": last_step}
+        put(_frame(Packed(head, {})))
+        for table in _tables(version):
+            for packed in _pack_table(db, table, last_step):
+                put(_frame(packed))
+        durable.write(descriptor, _frame(Packed({"sha256": total.hexdigest()}, {})))
+        durable.sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def import_store(
+    archive: Path, path: Path, facts: dict[str, Any], *, server: PostgresServer | None = None
+) -> int:
+    """Make the store of ``path`` (on ``server``, if given) from an archive; the number of steps in it.
+
+    Args:
+        facts: the plan that the stream has to belong to.
+
+    Errors:
+        ConfigError: a stream is there already, another plan, or an archive whose source may still go on.
+        StoreDamagedError: the archive was changed or cut short, or is older than the witness in ``path``.
+        StoreFormatError: written by a newer version.
+    """
+    with file_errors("the archive could not be read", archive), archive.open("rb") as file:
+        head = _verified(file, str(archive))
+        directory = StateDirectory(path, database=DATABASE)
+        backend: Backend | None = None
+        try:
+            backend = backend_for(directory.path, server)
+            before = _history_there(backend)
+            witness = Head(directory.path)
+
+            def fill(db: Database) -> None:
+                create_tables(db, head["format"])
+                _insert_all(db, file, str(archive), head["last_step"])
+                meta = read_meta(db)
+                history = read_history(db, meta, str(archive))
+                require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
+                _allow(history, before, witness, head["moving"], str(archive))
+                # First the witness: a store without it could be rolled back unseen, and one that is missing
+                # is made by the same import again.
+                witness.write(history.last_step, history.seals[-1])
+
+            backend.create(fill)
+        finally:
+            if backend is not None:
+                backend.close()
+            directory.close()
+    with Store(path, facts, server=server) as store:
+        return store.last_step
+
+
+def _tables(version: int) -> list[str]:
+    """``moved`` stays behind: it says something about the place, not about the stream."""
+    found = [name for number in range(1, version + 1) for name in database.TABLES.get(number, ())]
+    return [name for name in found if name != "moved"]
+
+
+def _pack_table(db: Database, table: str, last_step: int) -> Iterator[Packed]:
+    if table in _BY_STEP:
+        rows: Iterator[Any] = (
+            row
+            for step in range(1, last_step + 1)
+            for row in db.execute(f"SELECT * FROM {table} WHERE step = ?", (step,)).fetchall()
+        )
+    else:
+        rows = iter(db.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall())
+    columns = [item[0] for item in db.execute(f"SELECT * FROM {table} LIMIT 0").description]
+    packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
+    for row in rows:
+        values: list[Any] = []
+        for value in row:
+            if isinstance(value, bytes):
+                name = str(len(packed.arrays))
+                packed.arrays[name] = np.frombuffer(value, np.uint8)
+                values.append({"bytes": name})
+                size += len(value)
+            else:
+                values.append(value)
+        packed.meta["rows"].append(values)
+        if size > _BYTES or len(packed.meta["rows"]) >= _ROWS:
+            yield packed
+            packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
+    if packed.meta["rows"]:
+        yield packed
+
+
+def _frame(packed: Packed) -> bytes:
+    data = container.dump(packed)
+    return _LENGTH.pack(len(data)) + data
+
+
+def _frames(file: BinaryIO, where: str) -> Iterator[tuple[Packed, str]]:
+    """Every frame, with the SHA-256 (in hexadecimal) of all bytes before it."""
+    file.seek(0)
+    total = hashlib.sha256(file.read(len(_MAGIC)))
+    while length := file.read(_LENGTH.size):
+        size = _LENGTH.unpack(length)[0] if len(length) == _LENGTH.size else None
+        data = b"" if size is None or size > os.fstat(file.fileno()).st_size else file.read(size)
+        if len(data) != size:
+            raise StoreDamagedError("the archive was cut short", where=where)
+        yield container.load(data, where=where), total.hexdigest()
+        total.update(length + data)
+
+
+def _verified(file: BinaryIO, where: str) -> dict[str, Any]:
+    """The first frame, once the whole file has been looked through."""
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise ConfigError(
+            "is not an archive of a store", where=where, allowed="a file of dpstream store export"
+        )
+    head: dict[str, Any] = {}
+    ended = False
+    for packed, before in _frames(file, where):
+        if ended or ("sha256" in packed.meta and packed.meta["sha256"] != before):
+            raise StoreDamagedError("the archive was changed", where=where)
+        head = head or dict(packed.meta)
+        ended = "sha256" in packed.meta
+    if not ended:
+        raise StoreDamagedError("the archive was cut short", where=where)
+    if head.get("archive") != _FORMAT or head.get("format", 0) > database.FORMAT:
+        raise StoreFormatError(
+            "the archive was written by a newer version", where=where, allowed=f"up to {_FORMAT}"
+        )
+    return head
+
+
+def _insert_all(db: Database, file: BinaryIO, where: str, last_step: int) -> None:
+    known = {name for names in database.TABLES.values() for name in names}
+    for packed, _ in _frames(file, where):
+        if "table" not in packed.meta:
+            continue
+        table, columns = packed.meta["table"], packed.meta["columns"]
+        if table not in known or not all(name.isidentifier() for name in columns):
+            raise StoreDamagedError("the archive holds something that is no table of a store", where=where)
+        marks = ", ".join("?" * len(columns))
+        rows = [_row(values, packed) for values in packed.meta["rows"]]
+        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+
+def _row(values: Sequence[Any], packed: Packed) -> list[Any]:
+    return [packed.arrays[v["bytes"]].tobytes() if isinstance(v, dict) else v for v in values]
+
+
+def _history_there(backend: Backend) -> History | None:
+    """What a store that was moved away from here holds; None where there never was one."""
+    if not backend.exists():
+        return None
+    db = backend.connect()
+    with db.errors():
+        if not is_moved(db, db.verify_structure()):
+            backend.release(db)
+            raise ConfigError(
+                "there is a stream already",
+                where=backend.where,
+                allowed="a place without one (nothing was changed)",
+            )
+        history = read_history(db, read_meta(db), backend.where)
+    backend.release(db)
+    return history
+
+
+def _allow(history: History, before: History | None, witness: Head, moving: bool, where: str) -> None:
+    """Refuse what would make two streams of one, or a stream that forgets steps."""
+    if before is not None and history.seals[: before.last_step + 1] != before.seals:
+        raise ConfigError(
+            "the store that was moved away from here has another history, or a longer one",
+            where=where,
+            allowed="the newest archive of the same stream",
+        )
+    known = witness.path.exists()
+    newest = witness.check(history.seals, where) if known else False
+    if not moving and not newest:
+        raise ConfigError(
+            "this archive is a copy: its source may still go on, and two streams of one would spend the budget twice",
+            where=where,
+            allowed="an archive of store export --move, or a copy as new as the head.json of the state directory",
+        )

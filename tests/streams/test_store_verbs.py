@@ -1,0 +1,295 @@
+"""Stored states of every format, archives, moves between databases, and the verbs that look after a store."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import stat
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from postgres_server import Cluster
+from toy_stream import SCHEMA, ToyPlan, batch, run, start
+
+from dpstream.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.sinks import Publisher
+from dpstream.streams import PostgresServer, Stream, database, open_stream, sqlite
+from dpstream.streams.archive import export_store, import_store
+from dpstream.streams.upkeep import check_store, migrate_store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
+from cli_stream import dpstream, make, released
+
+DATA = Path(__file__).parent / "data"
+STORED = sorted(DATA.glob("format-*.tar.xz"), key=lambda p: p.name)
+
+
+def unpack(stored: Path, home: Path) -> None:
+    with tarfile.open(stored) as archive:
+        archive.extractall(home, filter="data")
+    (home / "state").chmod(0o700)
+    for file in (home / "state").iterdir():
+        file.chmod(0o600)
+
+
+def go_on(home: Path, server: PostgresServer | None = None, state: str = "state") -> Stream:
+    """The stream of the stored states: three steps, keep = 2, and a fourth that is reserved."""
+    sink = Publisher(home / "releases", format="csv")
+    return open_stream(ToyPlan(), SCHEMA, home / state, name="stored", publish_to=sink, keep=2, server=server)
+
+
+def facts(home: Path) -> dict[str, object]:
+    with start(home / "for its facts", publish=False) as stream:
+        return dict(stream._facts)
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name[:8])
+def test_stored_states_open_for_ever(tmp_path: Path, stored: Path) -> None:
+    """Made once by the versions that wrote these formats; never made again."""
+    unpack(stored, tmp_path)
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+    version = int(re.findall(r"\d+", stored.name)[0])
+    shutil.copytree(tmp_path, tmp_path.with_name(tmp_path.name + "-b"))
+    second = tmp_path.with_name(tmp_path.name + "-b")
+    try:
+        before, now, copy = migrate_store(tmp_path / "state")
+        assert (before, now) == (version, database.FORMAT)
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert migrate_store(tmp_path / "state") == (now, now, None)
+        for home in (tmp_path, second):  # migrated by the verb, and by opening
+            with go_on(home) as stream:
+                assert stream.last_step == 3
+                assert stream.release(3).sample().num_rows == stream.release(3).rows
+                assert stream.step(batch(3), "b3").step == 3, "the stored fingerprint still fits"
+                assert stream.step(batch(4), "b4").step == 4, "the reservation is of these records"
+                assert stream._state.true.sum() == 154
+            assert check_store(home / "state", home / "releases").problems == ()
+    finally:
+        shutil.rmtree(second)
+
+
+def test_the_current_format_is_among_the_stored_ones_or_newer_than_all() -> None:
+    assert len(STORED) >= 2
+    assert {sum(names != () for names in database.TABLES.values())} == {database.FORMAT}
+
+
+def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    pinned = facts(tmp_path)
+    copy, moved = tmp_path / "copy", tmp_path / "moved"
+    assert export_store(tmp_path / "state", copy) == 3
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with pytest.raises(ConfigError, match="a file already"):
+        export_store(tmp_path / "state", copy)
+    with pytest.raises(ConfigError, match="its source may still go on"):
+        import_store(copy, tmp_path / "new", pinned)
+    with pytest.raises(ConfigError, match="there is a stream already"):
+        import_store(copy, tmp_path / "state", pinned)
+    assert export_store(tmp_path / "state", moved, move=True) == 3
+    with pytest.raises(StoreError, match="was moved away"):
+        start(tmp_path)
+    with pytest.raises(StoreError, match="was moved away"):
+        export_store(tmp_path / "state", tmp_path / "again")
+    assert check_store(tmp_path / "state", tmp_path / "releases").moved
+    with pytest.raises(ConfigError, match="belongs to another plan"):
+        import_store(moved, tmp_path / "new", {**pinned, "horizon": 7})
+    assert not (tmp_path / "new" / "stream.sqlite").exists()
+    assert import_store(moved, tmp_path / "new", pinned) == 3
+    (tmp_path / "new").rename(tmp_path / "elsewhere")
+    (tmp_path / "state").rename(tmp_path / "old")
+    (tmp_path / "elsewhere").rename(tmp_path / "state")
+    with start(tmp_path) as stream:
+        assert stream.step(batch(2), "b2").step == 2
+        assert stream.step(batch(4), "b4").step == 4
+    # The way back: over the store that was moved away, but not with an archive that is older than it.
+    back = tmp_path / "back"
+    export_store(tmp_path / "state", back, move=True)
+    with pytest.raises(ConfigError, match="another history, or a longer one"):
+        import_store(moved, tmp_path / "state", pinned)
+    assert import_store(back, tmp_path / "old", pinned) == 4
+    (tmp_path / "state").rename(tmp_path / "third")
+    (tmp_path / "old").rename(tmp_path / "state")
+    with start(tmp_path) as stream:
+        assert stream.last_step == 4
+
+
+def test_a_lost_store_comes_back_from_a_copy_only_at_the_same_step(tmp_path: Path) -> None:
+    run(tmp_path, 2)
+    pinned = facts(tmp_path)
+    export_store(tmp_path / "state", tmp_path / "old copy")
+    with start(tmp_path) as stream:
+        stream.step(batch(3), "b3")
+    export_store(tmp_path / "state", tmp_path / "new copy")
+    (tmp_path / "state" / "stream.sqlite").unlink()
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        import_store(tmp_path / "old copy", tmp_path / "state", pinned)
+    assert import_store(tmp_path / "new copy", tmp_path / "state", pinned) == 3
+    with start(tmp_path) as stream:
+        assert stream.step(batch(4), "b4").step == 4
+
+
+def test_changed_archives_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, 2, publish=False)
+    pinned = facts(tmp_path)
+    export_store(tmp_path / "state", tmp_path / "good", move=True)
+    good = (tmp_path / "good").read_bytes()
+    broken = tmp_path / "broken"
+    for number, data in enumerate(
+        (
+            good[:-1],
+            good[: len(good) // 2],
+            good + b"\0" * 9,
+            good[:20],
+            b"",
+            good[:200] + b"\1" + good[201:],
+            good[:-200] + good[-199:],
+            good.replace(b"DPSP", b"DPSQ", 1),
+        )
+    ):
+        broken.write_bytes(data)
+        with pytest.raises((StoreDamagedError, ConfigError)):
+            import_store(broken, tmp_path / f"place{number}", pinned)
+        assert not (tmp_path / f"place{number}" / "stream.sqlite").exists()
+    assert import_store(tmp_path / "good", tmp_path / "place", pinned) == 2
+
+
+def test_a_stream_moves_to_a_server_and_back(tmp_path: Path, postgres: Cluster) -> None:
+    server = PostgresServer(postgres.url, "t_moves")
+    unpack(STORED[-1], tmp_path)
+    there, back = tmp_path / "there", tmp_path / "back"
+    with go_on(tmp_path) as stream:
+        pinned = dict(stream._facts)
+        stream.step(batch(4), "b4")
+        kept = stream.release().manifest
+    export_store(tmp_path / "state", there, move=True)
+    assert import_store(there, tmp_path / "state", pinned, server=server) == 4
+    with pytest.raises(ConfigError, match="there is a stream already"):
+        import_store(there, tmp_path / "state", pinned, server=server)
+    with pytest.raises(StoreError, match="was moved away"):
+        go_on(tmp_path)
+    with go_on(tmp_path, server) as stream:
+        assert stream.release().manifest == kept
+        assert stream.step(batch(4), "b4").step == 4
+        assert stream.step(batch(5), "b5").step == 5
+    assert check_store(tmp_path / "state", tmp_path / "releases", server=server).problems == ()
+    export_store(tmp_path / "state", back, server=server, move=True)
+    with pytest.raises(StoreError, match="was moved away"):
+        go_on(tmp_path, server)
+    assert import_store(back, tmp_path / "state", pinned) == 5
+    with go_on(tmp_path) as stream:
+        assert stream.step(batch(6), "b6").step == 6
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+
+
+def test_check_says_what_is_damaged(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no stream"):
+        check_store(tmp_path / "state", None)
+    run(tmp_path, 3)
+    state, releases = tmp_path / "state", tmp_path / "releases"
+    good = (state / "stream.sqlite").read_bytes()
+
+    def problems() -> str:
+        return "; ".join(check_store(state, releases).problems)
+
+    assert problems() == ""
+    cases = [
+        ("UPDATE ledger SET spent = '1/2' WHERE step = 2", "record of step 2 was changed"),
+        ("UPDATE steps SET synthesis = substr(synthesis, 1, 60) WHERE step = 1", "stored model of step 1"),
+        ("UPDATE state SET packed = substr(packed, 1, 60)", "the stored state"),
+        ("UPDATE files SET sha256 = 'x' WHERE step = 3", "published table.parquet of step 3 is not the"),
+        ("UPDATE files SET bytes = x'00' WHERE step = 3", "stored table.parquet of step 3 was changed"),
+    ]
+    for statement, words in cases:
+        db = sqlite3.connect(state / "stream.sqlite")
+        db.execute(statement)
+        db.commit()
+        db.close()
+        assert words in problems(), statement
+        for side in state.glob("stream.sqlite-*"):
+            side.unlink()
+        (state / "stream.sqlite").write_bytes(good)
+    table = releases / "step-000002" / "table.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert "published table.parquet of step 2 is not the committed one" in problems()
+    table.unlink()
+    assert "table.parquet of step 2 is missing" in problems()
+    shutil.rmtree(releases / "step-000003")
+    assert "the release of step 3 is missing" in problems()
+    (state / "stream.sqlite").write_bytes(good[: len(good) // 2])
+    assert problems()
+    (state / "stream.sqlite").unlink()
+    assert "the store is gone" in problems()
+
+
+def test_large_stores_are_opened_by_their_small_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, 2, publish=False)
+    monkeypatch.setattr(sqlite, "_WHOLE", 0)
+    with start(tmp_path, publish=False) as stream:
+        assert stream.step(batch(3), "b3").step == 3
+    (tmp_path / "state" / "stream.sqlite").write_bytes(b"SQLite format 3\0" + b"\0" * 9000)
+    with pytest.raises(StoreDamagedError):
+        start(tmp_path, publish=False)
+
+
+def test_the_verbs(tmp_path: Path) -> None:
+    config = make(tmp_path, steps=4)
+    dpstream("store", "check", config, code=2)
+    dpstream("run", config, "--test-seed", 3)
+    assert "sound: 4 steps" in dpstream("store", "check", config).stdout
+    found = json.loads(dpstream("store", "check", config, "--json").stdout)
+    assert (found["sound"], found["steps"], found["problems"]) == (True, 4, [])
+    assert "newest format" in dpstream("store", "migrate", config).stdout
+    before = released(tmp_path)
+    size = (tmp_path / "state" / "stream.sqlite").stat().st_size
+    config.write_text(config.read_text() + "keep = 1\n")
+    dpstream("store", "compact", config)
+    after = released(tmp_path)
+    assert [n for n in before if n not in after] == [f"step-00000{s}/table.csv" for s in (1, 2, 3)]
+    assert (tmp_path / "state" / "stream.sqlite").stat().st_size <= size
+    dpstream("store", "check", config)
+    dpstream("store", "export", config, "--out", tmp_path / "releases" / "x", code=2)
+    dpstream("store", "export", config, "--move", "--out", tmp_path / "x.dpstore")
+    dpstream("run", config, code=4)
+    assert "moved away" in dpstream("store", "check", config).stdout
+    dpstream("store", "import", config, "--from", tmp_path / "x.dpstore")
+    dpstream("run", config)
+    manifest = tmp_path / "releases" / "step-000002" / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    assert "manifest.json of step 2" in dpstream("store", "check", config, code=4).stderr
+
+
+def test_a_configuration_names_a_server(
+    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make(tmp_path, steps=2)
+    text = config.read_text()
+    url = f"postgresql://dpstream@/postgres?host={postgres.home}"
+    config.write_text(text + f'[state]\nurl = "{url}"\n')
+    assert json.loads(dpstream("status", config, "--json").stdout)["started"] is False
+    dpstream("run", config)
+    assert json.loads(dpstream("status", config, "--json").stdout)["steps"] == 2
+    assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["head.json"]
+    assert "sound: 2 steps" in dpstream("store", "check", config).stdout
+    dpstream("store", "compact", config)
+    monkeypatch.setenv("STREAM_URL", f"postgresql://guarded:{postgres.password}@/postgres?host=/nowhere")
+    config.write_text(text + '[state]\nurl_env = "STREAM_URL"\n')
+    failed = dpstream("run", config, code=4)
+    assert "S3cret" not in failed.output + failed.stderr
+    for wrong in (
+        f"postgresql://guarded:{postgres.password}@localhost/postgres",
+        "postgresql://u:S3cret/x@h/db",
+        "postgresql://h/db?password=S3cret",
+        "mysql://S3cret/x",
+    ):
+        config.write_text(text + f'[state]\nurl = "{wrong}"\n')
+        told = dpstream("plan", config, code=2)
+        assert "S3cret" not in told.output + told.stderr
+        assert "url" in told.stderr
+    config.write_text(text + '[state]\nurl_env = "NOT_SET"\n')
+    assert "is not set" in dpstream("run", config, code=2).stderr
