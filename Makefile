@@ -19,7 +19,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint audit browser bench docs lock clean
+.PHONY: help demo test lint audit browser postgres bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, 
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+
+postgres: ## install a PostgreSQL server (Debian, Ubuntu) for the tests, which start their own and skip without one
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
 
 bench: $(DEV) ## run the short benchmarks; LIST=1 lists all; BENCH="name ..." runs chosen ones
 	@$(BIN)/python benchmarks/run.py $(if $(LIST),--list) $(BENCH)
