@@ -283,11 +283,8 @@ class Stream:
         if period is not None:
             check_text(period, "period")
         place = None if position is None else position_text(position)
-        key = self._store.derived_key(b"user ids")
-        encoded, parts, owned = read_batch(
-            batch, self._plan.unit, self._schema, key=key, where=f"step {batch_id!r}"
-        )
-        content = self._store.fingerprint(parts)
+        at = f"step {batch_id!r}"
+        encoded, content, owned = read_batch(batch, self._plan, self._schema, self._store, at)
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
         if known is not None:
@@ -298,9 +295,7 @@ class Stream:
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        events = None
-        if owned is not None:
-            encoded, events = owned.admit(encoded, self._store.user_events)
+        encoded, events = (encoded, None) if owned is None else owned.admit(encoded, self._store.user_events)
         prepared = self._compute(reservation, held, state, encoded, period)
         self._commit_and_publish(replace(prepared, position=place, users=events), state)
         committed = self._store.find(step=reservation.step)

@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError
-from dpstream.privacy.unit import Unit, User
+from dpstream.privacy.unit import User
 from dpstream.streams.batch import Batch, Codes, canonical_bytes, encode_batch
 from dpstream.streams.contribution import ID_BYTES, Owners, admit, checksum, read_owners, separate
 from dpstream.streams.database import Database
 from dpstream.tables import EncodedBatch
 
 if TYPE_CHECKING:
+    from dpstream.mechanism import StreamPlan
     from dpstream.schema import Schema
+    from dpstream.streams.store import Store
 
 __all__ = ["Owned", "UserEvents", "dropped", "read_batch", "read_events", "verify_events", "write_events"]
 
@@ -68,23 +70,22 @@ class Owned:
 
 
 def read_batch(
-    batch: Batch, unit: Unit, schema: Schema, *, key: bytes, where: str
-) -> tuple[EncodedBatch, list[bytes], Owned | None]:
-    """A whole batch as codes, its content in canonical bytes, and whose records they are where the unit is a user.
-
-    Args:
-        key: secret, for the hashes of user ids.
+    batch: Batch, plan: StreamPlan, schema: Schema, store: Store, where: str
+) -> tuple[EncodedBatch, bytes, Owned | None]:
+    """A whole batch as codes, the keyed hash of its content, and whose records they are where the unit is a user.
 
     Errors:
         DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
     """
+    unit = plan.unit
     if isinstance(unit, User) and isinstance(batch, Batch):
         batch, columns = separate(batch, schema, where)
         encoded, inserts, deletes = encode_batch(batch, schema, where=where)
+        key = store.derived_key(b"user ids")
         owners = read_owners(columns, (len(inserts), len(deletes)), key=key, where=where)
         words = (owners.words(owners.inserts), owners.words(owners.deletes))
         owned = Owned(owners, inserts, deletes, unit.max_events, key)
-        return encoded, canonical_bytes(schema.domain, inserts, deletes, words), owned
+        return encoded, store.fingerprint(canonical_bytes(schema.domain, inserts, deletes, words)), owned
     encoded, inserts, deletes = encode_batch(batch, schema, where=where)
     if batch.users is not None:
         raise DataError(
@@ -92,7 +93,7 @@ def read_batch(
             where=where,
             allowed="a plan with the unit user, or a batch without users",
         )
-    return encoded, canonical_bytes(schema.domain, inserts, deletes), None
+    return encoded, store.fingerprint(canonical_bytes(schema.domain, inserts, deletes)), None
 
 
 def read_events(db: Database, ids: list[bytes]) -> Counts:
