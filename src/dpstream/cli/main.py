@@ -46,6 +46,7 @@ class Verbs(click.Group):
             "reproduce",
             "compare",
             "audit",
+            "ledger",
             "diff",
             "store",
         ]
@@ -81,6 +82,8 @@ class Verbs(click.Group):
                 from dpstream.cli.report import command
             case "audit":
                 from dpstream.cli.audit import command
+            case "ledger":
+                from dpstream.cli.ledger import command
             case "diff":
                 from dpstream.cli.diff import command
             case "statement":

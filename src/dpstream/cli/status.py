@@ -140,6 +140,8 @@ def _print(facts: dict[str, Any]) -> None:
     click.echo(f"protected: {facts['protects']}")
     if facts["steps_left"] is not None:
         click.echo(f"steps left: {facts['steps_left']}")
+        if facts["steps_left"] == 0:
+            click.echo("the plan is used up: another step is refused (exit code 3)")
     if facts["failed"] is not None:
         click.echo(
             f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: find the cause, "

@@ -102,8 +102,14 @@ class Config:
         sections = (top, stream, source, mechanism, budgets, outputs, states)
         used = tuple(value for part in sections for value in part.used)
         config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server)
+        _check_account(config, budgets)
         config.plan()
         return config
+
+    @property
+    def account(self) -> Path | None:
+        """The file in which several streams on one private source add up."""
+        return None if self.budget.account is None else self.path.parent / self.budget.account
 
     def schema(self) -> Schema:
         """The public declaration of the columns."""
@@ -190,6 +196,7 @@ class Config:
             keep="all" if self.output.keep is None else self.output.keep,
             source=self.source_options.pinned(),
             declared_public=self.source_options.declared_public(),
+            account=self.account,
             publishing=self.output.publishing,
             server=self.server,
         )
@@ -231,6 +238,15 @@ def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> 
                 f"column {column!r} is declared in the schema as well",
                 f"another column, or a copy of {column!r} under another name",
             )
+
+
+def _check_account(config: Config, section: Section) -> None:
+    """An account belongs to several streams: not into the state or the output of one."""
+    if config.account is None:
+        return
+    for folder in (config.state_dir, config.output.dir):
+        if folder.resolve() in config.account.resolve().parents:
+            raise section.wrong("account", f"the account lies inside {str(folder)!r}")
 
 
 def check_places(state: Path, output: Path, where: str) -> Path:

@@ -392,6 +392,15 @@ KEYS: tuple[Key, ...] = (
         "Most steps the stream may have; counters with a horizon are tuned to it.",
     ),
     Key(
+        "budget",
+        "account",
+        "a file that dpstream ledger account create made, outside of state and output",
+        "not set",
+        "a single stream on a private source needs no sum",
+        "The account in which several streams on one private source add up. A stream is charged its whole budget "
+        "there when it is started, and refused where the account's limit would be passed.",
+    ),
+    Key(
         "output",
         "dir",
         "a folder",
@@ -507,6 +516,6 @@ def keys_of(section: str) -> dict[str, Key]:
     """The keys of one section by name.
 
     >>> sorted(keys_of("budget"))
-    ['delta', 'epsilon', 'horizon', 'rho']
+    ['account', 'delta', 'epsilon', 'horizon', 'rho']
     """
     return {key.name: key for key in KEYS if key.section == section}

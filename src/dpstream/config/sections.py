@@ -47,11 +47,15 @@ SinkKind = Literal["folder", "duckdb", "postgresql", "stdout"]
 
 @dataclass(frozen=True)
 class BudgetOptions:
-    """What the stream may cost. ``stated`` is the (epsilon, delta) that ``budget`` was derived from."""
+    """What the stream may cost. ``stated`` is the (epsilon, delta) that ``budget`` was derived from.
+
+    ``account``: the file in which several streams add up, as written.
+    """
 
     budget: Budget
     stated: tuple[Fraction, Fraction] | None
     horizon: int | None
+    account: str | None = None
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,9 @@ def read_budget(section: Section) -> BudgetOptions:
         stated = (epsilon, delta)
         reason = "the largest rho within epsilon and delta, rounded down"
         section.used.append(Used("budget", "rho", str(budget), reason))
-    return BudgetOptions(budget, stated, section.count_or_word("horizon", "none"))
+    horizon = section.count_or_word("horizon", "none")
+    account = section.text("account") if section.has("account") else None
+    return BudgetOptions(budget, stated, horizon, account)
 
 
 def round_down(budget: ZCDP) -> ZCDP:

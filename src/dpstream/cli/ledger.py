@@ -1,0 +1,246 @@
+"""``dpstream ledger``: what a stream spent, whether that is what everything else says, and a public copy of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpstream.cli.account import command as account
+from dpstream.cli.shared import config_argument, json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+    from dpstream.streams.ledger import Ledger
+
+__all__ = ["command"]
+
+_DAMAGED = 4
+_state = click.option("--state", type=click.Path(), help="Another place for the secret state.")
+
+
+@click.group("ledger", short_help="Say what was spent, check it, and export it; add streams up.")
+def command() -> None:
+    """Say what a stream spent, on which step and part; check that, and write a public copy of it.
+
+    Several streams on one private source add up in an account, see dpstream ledger account.
+
+    \b
+    Example:
+      dpstream ledger show dpstream.toml
+    """
+
+
+command.add_command(account)
+
+
+@command.command("show", short_help="Print what every step cost, and what is left.")
+@config_argument
+@_state
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N steps.")
+@json_option
+def show(config: str, state: str | None, last: int | None, as_json: bool) -> None:
+    """Print what every step cost each unit in it, part by part, when, and the total against the plan.
+
+    Changes nothing and needs no lock. Times are those of this machine's clock; no release holds one.
+
+    \b
+    Example:
+      dpstream ledger show dpstream.toml --last 10
+    """
+    loaded, ledger = _read(config, state)
+    facts = _facts(loaded, ledger)
+    facts["spends"] = facts["spends"][-(last or 0) :]
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts)
+
+
+@command.command("verify", short_help="Recompute all that is known of a ledger; say what is wrong.")
+@click.argument("place", default="dpstream.toml", type=click.Path())
+@_state
+@click.option("--releases", type=click.Path(), help="The folder of the releases.")
+@json_option
+def verify(place: str, state: str | None, releases: str | None, as_json: bool) -> int:
+    """Check the ledger of a stream (PLACE: its configuration), or an exported one (PLACE: that file).
+
+    Of a stream: the chain of seals, the head file, sums against the plan, the manifests in the store and
+    among the releases, and its account. Of an exported ledger: its chain and its sums, and with --releases the
+    released manifests. Exit code 0: all is well; 4: something is wrong, and each thing is said.
+
+    \b
+    Examples:
+      dpstream ledger verify dpstream.toml
+      dpstream ledger verify ledger.jsonl --releases releases
+    """
+    from dpstream.streams.export import check_export, is_export
+
+    if Path(place).is_file() and is_export(place):
+        checked = check_export(Path(place).read_bytes(), releases)
+        return _tell(
+            list(checked.findings),
+            as_json,
+            {
+                "stream": checked.stream,
+                "steps": checked.steps,
+                "total": checked.total,
+                "planned": checked.planned,
+                "head": checked.head,
+            },
+        )
+    from dpstream.config import Config
+    from dpstream.streams.ledger import verify_ledger
+
+    loaded = Config.load(place)
+    findings = verify_ledger(
+        _place(loaded, state),
+        releases=loaded.output.dir if releases is None else releases,
+        account=loaded.account,
+        server=loaded.server,
+    )
+    return _tell(findings, as_json, {"stream": loaded.name})
+
+
+@command.command("export", short_help="Write a public ledger that checks itself.")
+@config_argument
+@_state
+@click.option("--out", type=click.Path(), required=True, help="The file to write, as JSON lines.")
+@click.option("--times", is_flag=True, help="Also when each step was committed.")
+@click.option("--secret", is_flag=True, help="Also batch ids; the file is then readable by its owner only.")
+def export(config: str, state: str | None, out: str, times: bool, secret: bool) -> None:
+    """Write what every step cost as JSON lines, each with the SHA-256 of the line before.
+
+    Public facts only: step, period, definition, spent, parts, total, hash of the manifest. No hash of
+    private records; no batch id and no time unless asked for. Keep or publish the hash that is printed: it
+    shows any later change of what the ledger says now.
+
+    \b
+    Example:
+      dpstream ledger export dpstream.toml --out ledger.jsonl
+    """
+    from dpstream.streams.export import check_export, export_ledger, write_export
+
+    _, ledger = _read(config, state)
+    data = export_ledger(ledger, secret=secret, times=times)
+    write_export(Path(out), data, private=secret)
+    click.echo(f"wrote {out}: {len(ledger.spends)} steps; hash of the last one: {check_export(data).head}")
+
+
+def _read(config: str, state: str | None) -> tuple[Config, Ledger]:
+    from dpstream.config import Config
+    from dpstream.streams.ledger import read_ledger
+
+    loaded = Config.load(config)
+    return loaded, read_ledger(_place(loaded, state), server=loaded.server)
+
+
+def _place(config: Config, state: str | None) -> Path:
+    return config.state_dir if state is None else Path(state)
+
+
+def _facts(config: Config, ledger: Ledger) -> dict[str, Any]:
+    unit = ledger.facts["unit"]
+    return {
+        "format": 1,
+        "stream": ledger.facts["stream"],
+        "stream_id": ledger.stream_id,
+        "mechanism": ledger.facts["mechanism"],
+        "unit": unit,
+        "protects": config.unit.describe() if unit == config.unit.name else unit,
+        "planned": ledger.planned.as_dict(),
+        "planned_words": str(ledger.planned),
+        "total": str(ledger.total.amount),
+        "total_words": str(ledger.total) if ledger.spends else "nothing",
+        "steps": len(ledger.spends),
+        "horizon": ledger.facts["horizon"],
+        "steps_left": ledger.steps_left,
+        "used_up": ledger.steps_left == 0,
+        "account": _account(config, ledger),
+        "spends": [
+            {
+                "step": one.step,
+                "period": one.period,
+                "definition": one.definition,
+                "spent": str(one.spent),
+                "parts": list(one.parts),
+                "manifest_sha256": one.manifest_sha256,
+                "made_with_test_seed": one.test_seed,
+                "time": one.time,
+            }
+            for one in ledger.spends
+        ],
+    }
+
+
+def _account(config: Config, ledger: Ledger) -> dict[str, Any] | None:
+    if config.account is None:
+        return None
+    from dpstream.streams.account import Account
+
+    state = Account(config.account).read()
+    charge = state.find(ledger.stream_id)
+    return {
+        "file": str(config.account),
+        "charged": None if charge is None else str(charge.charged),
+        "closed": charge is not None and charge.closed,
+        "total": str(state.total),
+        "limit": str(state.limit),
+        "unit": state.unit,
+        "streams": len(state.charges),
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    click.echo(f"stream {facts['stream']}, mechanism {facts['mechanism']}, unit {facts['unit']}")
+    click.echo(f"protected: {facts['protects']}")
+    if facts["spends"]:
+        rows = [
+            [
+                str(one["step"]),
+                one["period"] or "",
+                _amount(one["spent"]),
+                ", ".join(f"{part['name']} {_amount(part['total'])}" for part in one["parts"]),
+                one["time"] or "not known",
+            ]
+            for one in facts["spends"]
+        ]
+        print_table(["step", "period", "spent", "parts", "time"], rows, right=[0])
+    click.echo(
+        f"total so far: {facts['total_words']}; planned: {facts['planned_words']} (each unit is in one step, or "
+        "is charged once for all: steps do not add up)"
+    )
+    left = "without end" if facts["steps_left"] is None else str(facts["steps_left"])
+    click.echo(f"steps taken: {facts['steps']}; left: {left}")
+    if facts["used_up"]:
+        click.echo("the plan is used up: another step is refused (exit code 3)")
+    if facts["account"] is not None:
+        click.echo(_account_words(facts["account"]))
+
+
+def _account_words(account: dict[str, Any]) -> str:
+    charged = account["charged"] or "nothing: this stream is not in it"
+    closed = "; closed: another step is refused (exit code 3)" if account["closed"] else ""
+    return (
+        f"account {account['file']}: this stream was charged {charged}; {account['streams']} streams together cost "
+        f"{account['total']}; limit: {account['limit']}{closed}"
+    )
+
+
+def _amount(text: str) -> str:
+    from dpstream.streams.limit import shown_amount
+
+    return shown_amount(Fraction(text))
+
+
+def _tell(findings: list[str], as_json: bool, facts: dict[str, Any]) -> int:
+    if as_json:
+        print_json({"format": 1, "sound": not findings, **facts, "findings": findings})
+    elif not findings:
+        extra = f"; hash of the last step: {facts['head']}" if facts.get("head") else ""
+        click.echo(f"the ledger of {facts['stream']} is sound{extra}")
+    for finding in findings:
+        click.echo(f"error: {finding}", err=True)
+    return _DAMAGED if findings else 0

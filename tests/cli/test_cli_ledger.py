@@ -1,0 +1,125 @@
+"""``dpstream ledger`` on real streams: what it prints, its exit codes, and streams that share an account."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_stream import dpstream, make, status
+
+ACCOUNT = '[budget]\naccount = "../account.sqlite"\n'
+
+
+def shared(folder: Path, steps: int = 2, *, epsilon: str = "1", horizon: str = '"none"') -> Path:
+    """A stream in the account beside its folder."""
+    config = make(folder, steps, k=1)
+    text = config.read_text(encoding="utf-8").replace('epsilon = "1"', f'epsilon = "{epsilon}"')
+    config.write_text(text.replace("[budget]\n", f"{ACCOUNT}horizon = {horizon}\n"), encoding="utf-8")
+    return config
+
+
+def printed(*args: object, code: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(dpstream("ledger", *args, "--json", code=code).stdout)
+    return found
+
+
+def test_show_verify_and_export(tmp_path: Path) -> None:
+    config = make(tmp_path, 3, k=1)
+    dpstream("ledger", "show", config, code=2)
+    dpstream("run", config)
+    facts = printed("show", config)
+    assert [one["step"] for one in facts["spends"]] == [1, 2, 3]
+    assert (facts["total"], facts["planned"]) == ("1", {"definition": "pure", "epsilon": "1"})
+    assert {one["spent"] for one in facts["spends"]} == {"1"}
+    assert printed("show", config, "--last", 1)["spends"] == facts["spends"][-1:]
+    text = dpstream("ledger", "show", config).stdout
+    assert "total so far: epsilon = 1 (pure); planned: epsilon = 1 (pure)" in text
+    assert facts["spends"][0]["time"] in text
+    assert "is sound" in dpstream("ledger", "verify", config).stdout
+
+    out = tmp_path / "ledger.jsonl"
+    said = dpstream("ledger", "export", config, "--out", out).stdout
+    head = printed("verify", out)["head"]
+    assert head in said
+    assert facts["spends"][0]["time"] not in out.read_text(encoding="utf-8")
+    dpstream("ledger", "verify", out, "--releases", tmp_path / "releases")
+
+    manifest = tmp_path / "releases/step-000002/manifest.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace("test", "best"), encoding="utf-8")
+    found = printed("verify", config, code=4)
+    assert found["findings"] == ["the released manifest of step 2 is not the one in the ledger"]
+    wrong = dpstream("ledger", "verify", out, "--releases", tmp_path / "releases", code=4)
+    assert wrong.stderr == "error: the released manifest of step 2 is not the one in the ledger\n"
+    text = out.read_text(encoding="utf-8")
+    out.write_text(text.replace('"step":3', '"step":4'), encoding="utf-8")
+    assert "line 5 does not follow line 4" in printed("verify", out, code=4)["findings"][0]
+
+
+def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> None:
+    account = tmp_path / "account.sqlite"
+    first = shared(tmp_path / "one", horizon="2")
+    second = shared(tmp_path / "two", epsilon="3/4")
+    dpstream("run", first, code=2)  # there is no account yet
+    dpstream("ledger", "account", "create", account, "--limit", "epsilon=3/2")
+    dpstream("ledger", "account", "create", account, "--limit", "epsilon=9", code=2)
+    dpstream("run", first)
+    refused = dpstream("run", second, code=3)
+    assert "epsilon = 1.75" in refused.stderr
+    assert not (tmp_path / "two/state/stream.sqlite").exists()
+    dpstream("ledger", "account", "raise", account, "--limit", "epsilon=1", code=2)
+    dpstream("ledger", "account", "raise", account, "--limit", "epsilon=7/4")
+    dpstream("run", second)
+
+    facts = printed("account", "show", account)
+    assert [one["charged"]["epsilon"] for one in facts["charges"]] == ["1", "3/4"]
+    assert facts["total"]["epsilon"] == facts["limit"]["epsilon"] == "7/4"
+    assert [one["limit"] for one in facts["raised"]] == [{"epsilon": "7/4"}]
+    assert "raised to epsilon = 1.75" in dpstream("ledger", "account", "show", account).stdout
+    assert printed("account", "verify", account, first, second) == {
+        "format": 1, "sound": True, "findings": [], "other_charges": [],
+    }  # fmt: skip
+    assert len(printed("account", "verify", account, first)["other_charges"]) == 1
+
+    shown = dpstream("ledger", "show", first).stdout
+    assert "the plan is used up: another step is refused (exit code 3)" in shown
+    assert "2 streams together cost epsilon = 1.75" in shown
+    assert status(first)["steps_left"] == 0
+    assert "used up" in dpstream("status", first).stdout
+
+    stream_id = facts["charges"][1]["stream_id"]
+    dpstream("ledger", "account", "close-stream", account, "0" * 32, code=2)
+    dpstream("ledger", "account", "close-stream", account, stream_id)
+    assert printed("show", second)["account"]["closed"]
+    more = second.read_text(encoding="utf-8").replace("end = 2", "end = 3")
+    second.write_text(more, encoding="utf-8")
+    (tmp_path / "two/data/003.csv").write_text("step,zip,paid,kind\n3,a,true,x\n", encoding="utf-8")
+    assert "closed in its account" in dpstream("run", second, code=3).stderr
+
+    account.write_bytes(b"")
+    for args in (["run", first], ["ledger", "account", "show", account], ["ledger", "show", first]):
+        dpstream(*args, code=4)
+    assert printed("account", "verify", account, code=4)["sound"] is False
+
+
+def test_a_stream_that_was_there_before_its_account(tmp_path: Path) -> None:
+    config = make(tmp_path / "one", 2, k=1)
+    dpstream("run", config, "--until", 1)
+    account = tmp_path / "account.sqlite"
+    dpstream("ledger", "account", "create", account, "--limit", "rho=1")
+    config.write_text(config.read_text(encoding="utf-8").replace("[budget]\n", ACCOUNT), encoding="utf-8")
+    assert "dpstream ledger account charge" in dpstream("run", config, code=2).stderr
+    for _ in range(2):
+        dpstream("ledger", "account", "charge", account, config)
+    dpstream("run", config)
+    assert printed("account", "show", account)["total"] == {"epsilon": "1", "rho": "1/2"}
+    assert dpstream("ledger", "verify", config).exit_code == 0
+
+
+@pytest.mark.parametrize("place", ["state/account.sqlite", "releases/account.sqlite"])
+def test_an_account_belongs_to_no_single_stream(tmp_path: Path, place: str) -> None:
+    config = make(tmp_path, 1, k=1)
+    text = config.read_text(encoding="utf-8").replace("[budget]\n", f'[budget]\naccount = "{place}"\n')
+    config.write_text(text, encoding="utf-8")
+    assert "the account lies inside" in dpstream("plan", config, code=2).stderr
