@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dpstream.compiling import njit
 from dpstream.graphical.compiled.inference import add_factor, downward, project_factor, upward
 from dpstream.graphical.compiled.inner import copy, inner
 

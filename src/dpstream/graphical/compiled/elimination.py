@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dpstream.compiling import njit
 from dpstream.graphical.compiled.inner import inner
 
 #: Sizes above this are reported as this: no caller can hold such a table, and 2^53 is exact in a double.

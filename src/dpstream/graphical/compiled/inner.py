@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from numba import njit
+from dpstream.compiling import njit
 
 inner = partial(njit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 

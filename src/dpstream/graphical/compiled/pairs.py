@@ -9,8 +9,8 @@ c. A pair (earlier x, r in the residual of c) then is ``sum_s down[c][s, x] P(r 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dpstream.compiling import njit
 from dpstream.graphical.compiled.inference import index_map
 from dpstream.graphical.compiled.inner import copy, inner
 

@@ -14,8 +14,8 @@ gap of the stage is ``sum_f weight_f/2 |gradient_f|^2``: a certificate, at no co
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dpstream.compiling import njit
 from dpstream.graphical.compiled.inference import add_factor, downward, project_factor, upward
 from dpstream.graphical.compiled.inner import copy, inner
 

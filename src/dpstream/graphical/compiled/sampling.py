@@ -7,8 +7,8 @@ Public post-processing of a released model: an ordinary generator (splitmix64) i
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dpstream.compiling import njit
 from dpstream.graphical.compiled.inference import index_map
 from dpstream.graphical.compiled.inner import inner
 

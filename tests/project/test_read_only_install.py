@@ -1,0 +1,100 @@
+"""The package where nothing around it can be written: no cache of compiled code, no home."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpstream
+from dpstream import compiling
+
+SOURCE = Path(dpstream.__file__).parent
+#: Where a child looks for compiled code.
+_PLACES = ("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy whose ``__pycache__`` is a file, which nobody can write into (permissions do not stop root)."""
+    copy = tmp_path_factory.mktemp("sealed") / "dpstream"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in [copy, *(path for path in copy.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("")
+    return copy
+
+
+def child(sealed: Path, code: str, **places: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _PLACES}
+    environment |= {"PYTHONPATH": str(sealed.parent), "PYTHONDONTWRITEBYTECODE": "1", **places}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+_LAZY = "import dpstream.graphical.compiled.elimination; print(dpstream.__file__)"
+_EAGER = "import dpstream.tables._compiled"
+    "import dpstream.tables._compiled, dpstream.graphical.compiled.elimination; print(dpstream.__file__)"
+)
+
+
+def test_without_any_place_it_works_and_says_so_once(sealed: Path) -> None:
+    done = child(sealed, _LAZY, HOME=os.devnull)
+    assert done.stdout == f"{sealed / '__init__.py'}\n"
+    assert done.stderr.count("UncachedWarning") == 1
+    assert "NUMBA_CACHE_DIR" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_whole_run_without_any_place(sealed: Path, tmp_path: Path) -> None:
+    code = (
+        "from dpstream.cli import main\n"
+        "import sys\n"
+        f"try: main(['simulate', 'census', '--steps', '1', '--out', {str(tmp_path / 'x')!r}])\n"
+        "except SystemExit as end: assert not end.code\n"
+        f"main(['run', {str(tmp_path / 'x' / 'dpstream.toml')!r}])\n"
+    )
+    done = child(sealed, code, HOME=os.devnull)
+    assert "1 new steps" in done.stdout
+    assert done.stderr.count("warning: compiled code cannot be kept") == 1
+    assert not list(sealed.rglob("*.nb[ic]"))
+
+
+@pytest.mark.parametrize("place", ["NUMBA_CACHE_DIR", "HOME"])
+def test_a_named_folder_or_a_home_is_used(sealed: Path, tmp_path: Path, place: str) -> None:
+    places = {"HOME": os.devnull, place: str(tmp_path)}
+    done = child(sealed, _EAGER, **places)
+    assert done.stderr == ""
+    assert list(tmp_path.rglob("*.nbi"))
+
+
+def test_without_a_home_no_folder_called_tilde_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A user without an entry has no home, and ``~`` stays ``~``."""
+    function = compile("def one():\n    return 1\n", str(tmp_path / "one.py"), "exec")
+    names: dict[str, object] = {}
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    one = type(child)(function.co_consts[0], names, "one")
+    assert compiling._has_place(one, "")
+    assert compiling._has_place(one, "/somewhere")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert not compiling._has_place(one, "")
+    assert compiling._has_place(one, "/somewhere")
+
+
+def test_other_failures_of_the_compiler_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    def broken(*_: object, **__: object) -> object:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(numba, "njit", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        compiling.njit(cache=True)(child)
