@@ -72,13 +72,15 @@ class _Fit:
     def answers(self, cliques: Sequence[Clique]) -> Counts:
         """Many at once, from mbi's potentials: mbi's own elimination compiles each of them, a second apiece."""
         place = {name: i for i, name in enumerate(self.domain.names)}
-        operands: list[Any] = []
+        factors = []
         for factor in self.model.potentials.tables.values():
             values = np.asarray(factor.values, dtype=np.float64)
-            operands += [np.exp(values - values.max()), [place[name] for name in factor.domain.attributes]]
+            factors.append(
+                (np.exp(values - values.max()), [place[name] for name in factor.domain.attributes])
+            )
         found = {}
         for clique in cliques:
-            values = np.einsum(*operands, list(clique), optimize="greedy").ravel()
+            values = _eliminate(factors, clique, self.domain)
             found[clique] = values * (float(self.model.total) / values.sum())
         return found
 
@@ -92,6 +94,32 @@ class _Fit:
         """The exponential mechanism, by Gumbel noise."""
         values = np.array(scores) * (epsilon / (2 * sensitivity))
         return int(np.argmax(values + self.rng.gumbel(size=len(values))))
+
+
+def _eliminate(
+    factors: Sequence[tuple[NDArray[np.float64], list[int]]], kept: Clique, domain: Domain
+) -> NDArray[np.float64]:
+    """The product of the factors, summed over all other columns, the one with the smallest table first."""
+    left = list(factors)
+    others = {column for _, columns in left for column in columns} - set(kept)
+    while others:
+        joined = {c: set().union(*(columns for _, columns in left if c in columns)) - {c} for c in others}
+        column = min(sorted(others), key=lambda c: math.prod(domain.sizes[i] for i in joined[c]))
+        others.remove(column)
+        touched = [factor for factor in left if column in factor[1]]
+        left = [factor for factor in left if column not in factor[1]]
+        left.append((_product(touched, sorted(joined[column])), sorted(joined[column])))
+    return _product(left, list(kept)).ravel()
+
+
+def _product(
+    factors: Sequence[tuple[NDArray[np.float64], list[int]]], kept: list[int]
+) -> NDArray[np.float64]:
+    operands: list[Any] = []
+    for values, columns in factors:
+        # The scale is free (the result is normalised), and without this it would run out of range.
+        operands += [values / values.max(), columns]
+    return np.asarray(np.einsum(*operands, kept, optimize="greedy"))
 
 
 def mst(
