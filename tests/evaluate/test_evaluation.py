@@ -238,6 +238,14 @@ def test_releases_of_something_else_are_refused(copied, old, new, message):
         evaluate_run(other, synthetic="models")
 
 
+def test_what_can_be_read_only_once_has_no_truth(copied):
+    text = copied.path.read_text()
+    assert 'path = "data/*.csv"' in text
+    copied.path.write_text(text.replace('path = "data/*.csv"', 'path = "-"'))
+    with pytest.raises(ConfigError, match="standard input cannot be read again"):
+        list(true_steps(Config.load(copied.path)))
+
+
 def test_what_is_not_there_is_said(copied, tmp_path):
     with pytest.raises(ConfigError, match="there are no releases"):
         evaluate_run(copied, out=tmp_path / "nowhere")

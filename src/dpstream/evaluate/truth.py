@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.config.feed import named_step, period_text
+from dpstream.errors import ConfigError
 from dpstream.schema.domain import Clique, Domain
 from dpstream.streams.batch import Batch, encode_batch
 from dpstream.tables import EncodedBatch, count_marginals
@@ -24,7 +25,7 @@ from dpstream.tables import EncodedBatch, count_marginals
 if TYPE_CHECKING:
     from dpstream.config import Config
 
-__all__ = ["TrueStep", "TrueTable", "true_steps"]
+__all__ = ["TrueStep", "TrueTable", "require_repeatable", "true_steps"]
 
 #: Rows counted in one go; batches are often far smaller, and a call for each would be most of the cost.
 _BLOCK_ROWS = 2**18
@@ -139,6 +140,20 @@ class TrueStep:
         return f"TrueStep(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
 
 
+def require_repeatable(config: Config) -> None:
+    """Refuse a source whose records are gone once they were read: there is no truth to compare with.
+
+    Errors:
+        ConfigError: standard input.
+    """
+    if not config.source_options.repeatable:
+        raise ConfigError(
+            "the records of standard input cannot be read again",
+            where=f"{config.path} [source]",
+            allowed="a copy of the configuration whose source is a file with all records",
+        )
+
+
 def true_steps(config: Config, until: int | None = None) -> Iterator[TrueStep]:
     """The true table after every step, read from the configuration's source as ``dpstream run`` cuts it.
 
@@ -151,10 +166,11 @@ def true_steps(config: Config, until: int | None = None) -> Iterator[TrueStep]:
 
     Errors:
         DataError, SchemaError: files that cannot be read, or records that do not fit the schema (step and
-            column are named).
+            column are named). ConfigError: a source that can be read only once (standard input).
 
     Guarantee: none; the result is private.
     """
+    require_repeatable(config)
     schema = config.schema()
     table = TrueTable(schema.domain)
     for entry in config.source().steps(1):

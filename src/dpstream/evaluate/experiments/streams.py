@@ -28,6 +28,7 @@ from dpstream.config import Config
 from dpstream.config.feed import named_step
 from dpstream.config.reader import did_you_mean
 from dpstream.errors import ConfigError, DataError, UnitError
+from dpstream.evaluate.truth import require_repeatable
 from dpstream.privacy import Event, User
 from dpstream.schema.domain import Domain
 from dpstream.streams.batch import Batch, Codes, encode_batch
@@ -240,6 +241,7 @@ def _config_stream(label: str, path: Path) -> Replay:
     inserts: list[Codes] = []
     deletes: list[Codes] = []
     declared = config.source_options.op_column is not None
+    require_repeatable(config)
     for entry in config.source().steps(1):
         with named_step(entry.step, entry.batch_id):
             _, came, went = encode_batch(
