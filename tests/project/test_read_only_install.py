@@ -40,8 +40,6 @@ def child(sealed: Path, code: str, **places: str) -> subprocess.CompletedProcess
 
 _LAZY = "import dpstream.graphical.compiled.elimination; print(dpstream.__file__)"
 _EAGER = "import dpstream.tables._compiled"
-    "import dpstream.tables._compiled, dpstream.graphical.compiled.elimination; print(dpstream.__file__)"
-)
 
 
 def test_without_any_place_it_works_and_says_so_once(sealed: Path) -> None:
