@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 from dpstream.errors import ConfigError, StoreError, StoreLockedError
+from dpstream.streams.filesystem import warn_of_network
 
 __all__ = ["StateDirectory", "StatePermissionWarning"]
 
@@ -36,6 +37,7 @@ class StateDirectory:
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self._lock()
+            warn_of_network(self.path)
             self._check_content()
             self.repair_permissions()
         except BaseException:
@@ -88,6 +90,12 @@ class StateDirectory:
                 "another process (or another stream object in this one) has this stream open; "
                 "wait until it ends or stop it; there is no lock file to delete",
                 where=str(self.path),
+            ) from None
+        except OSError as error:
+            raise StoreError(
+                f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
+                where=str(self.path),
+                allowed="a local disk",
             ) from None
 
     def _check_content(self) -> None:
