@@ -18,7 +18,7 @@ MOUNTS = """\
 1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 2 1 0:30 / /srv rw - nfs4 server:/export rw,local_lock=none
 3 2 8:2 / /srv/fast rw master:1 shared:2 - xfs /dev/sdb1 rw
-4 1 0:31 / /home/ann/my\\040drive rw - fuse.sshfs ann@server: rw
+4 1 0:31 / /media/ann/my\\040drive rw - fuse.sshfs ann@server: rw
 5 1 0:32 / /over rw - ext4 /dev/sdc rw
 6 1 0:33 / /over rw - cifs //server/share rw
 damaged line
@@ -38,7 +38,7 @@ damaged line
 )
 def test_the_innermost_mount_counts(path: str, kind: str | None) -> None:
     assert network_file_system(Path(path), MOUNTS) == kind
-    drive = Path("/") / "home" / "ann" / "my drive" / "state"
+    drive = Path("/media/ann/my drive/state")
     assert network_file_system(drive, MOUNTS) == "fuse.sshfs"
 
 
