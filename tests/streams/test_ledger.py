@@ -10,10 +10,12 @@ import sqlite3
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.errors import ConfigError, HorizonError, StoreDamagedError
@@ -24,6 +26,10 @@ from dpstream.streams.account import Account
 from dpstream.streams.export import check_export, export_ledger, write_export
 from dpstream.streams.ledger import read_ledger, verify_ledger
 from dpstream.streams.limit import Limit
+from dpstream.streams.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from postgres_server import Cluster
 
 
 @pytest.fixture(scope="module")
@@ -299,3 +305,25 @@ def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
         found = check_export(b"".join(lines)).findings
         assert any(said in one for one in found), (key, found)
         assert not any("does not follow" in one for one in found)
+
+
+def test_on_postgresql(postgres: Cluster, tmp_path: Path) -> None:
+    """The same ledger, account and findings where the store is on a server."""
+    server = PostgresServer(postgres.url, "ledger_test")
+    book = Account.create(tmp_path / "account.sqlite", Limit.parse("epsilon=1"))
+    with start(tmp_path, server=server, account=book.path) as stream:
+        for step in range(1, 4):
+            stream.step(batch(step), f"b{step}")
+    assert book.read().total.epsilon == 1
+    ledger = read_ledger(tmp_path / "state", server=server)
+    assert [one.spent for one in ledger.spends] == [1, 1, 1]
+    assert check_export(export_ledger(ledger), tmp_path / "releases").findings == ()
+
+    def found() -> list[str]:
+        return verify_ledger(
+            tmp_path / "state", releases=tmp_path / "releases", account=book.path, server=server
+        )
+
+    assert found() == []
+    postgres.execute("UPDATE ledger_test.ledger SET spent = '1/2' WHERE step = 2")
+    assert found() == ["the record of step 2 was changed"]
