@@ -1,0 +1,76 @@
+"""The pages about a stream's life: what they show is what happens."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_stream import dpstream, make, released, status
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
+
+
+def test_the_numbers_about_epsilon_are_computed() -> None:
+    page = GUIDE / "choosing-epsilon.md"
+    found = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert (found.failed, found.attempted > 8) == (0, True)
+
+
+def test_a_restored_backup_refuses_with_the_words_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, 3)
+    monkeypatch.chdir(tmp_path)
+    dpstream("run", "dpstream.toml", "--until", 1)
+    shutil.copytree("state", "backup")
+    dpstream("run", "dpstream.toml")
+    before = released(tmp_path)
+    shutil.rmtree("state")
+    shutil.copytree("backup", "state")
+    told = dpstream("run", "dpstream.toml", code=4).stderr
+    (shown,) = re.findall(
+        r"^error: .*?\)$", (GUIDE / "renewal.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert " ".join(told.split()) == " ".join(shown.split())
+    assert released(tmp_path) == before
+
+
+def test_a_renewal_takes_the_records_after_a_public_border(tmp_path: Path) -> None:
+    old = make(tmp_path, 4, end=2)
+    text = old.read_text(encoding="utf-8")
+    new = tmp_path / "second.toml"
+    new.write_text(
+        text.replace('name = "test"', 'name = "second"')
+        .replace("end = 2", "start = 3\nend = 4")
+        .replace("data/*.csv", "data/00[34].csv")
+        + 'dir = "second"\n[state]\ndir = "second-state"\n',
+        encoding="utf-8",
+    )
+    dpstream("run", old)
+    first = released(tmp_path)
+    dpstream("run", new)
+    assert (status(old)["steps"], status(new)["steps"]) == (2, 2)
+    assert released(tmp_path) == first
+    # With the old files it stops, unless it is told to leave earlier records alone.
+    both = new.read_text(encoding="utf-8").replace("data/00[34].csv", "data/*.csv")
+    both = both.replace("second", "third")
+    new.write_text(both, encoding="utf-8")
+    assert "a record before the start" in dpstream("run", new, code=2).stderr
+    alone = both.replace("third", "fourth").replace("end = 4", 'end = 4\nlate = "drop-and-count-nothing"')
+    new.write_text(alone, encoding="utf-8")
+    dpstream("run", new)
+    assert status(new)["steps"] == 2
+
+
+def test_a_correction_is_a_delete_and_an_insert(tmp_path: Path) -> None:
+    config = make(tmp_path, 3, op_column='"op"')
+    data = tmp_path / "data"
+    rows = {1: ["insert,a,true,x"] * 5, 2: ["delete,a,true,x", "insert,b,true,x"], 3: []}
+    for step, lines in rows.items():
+        body = "".join(f"{step},{line}\n" for line in lines)
+        (data / f"{step:03d}.csv").write_text(f"step,op,zip,paid,kind\n{body}", encoding="utf-8")
+    assert "3 new steps" in dpstream("run", config).stdout
+    assert "has twice the loss" in " ".join(dpstream("plan", config).stdout.split())
