@@ -452,7 +452,7 @@ class Stream:
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:
         stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
         state = container.dump(self._plan.pack_state(self._plan.start()))
-        # Charged last: nothing that could fail stands between the charge and the store.
+        # Charged last: only the making of the store comes after it (and a start that stops there is taken up).
         member = self._membership
         return ({"stream_id": stream_id} if member is None else member.begin(stream_id)), state
 
