@@ -113,10 +113,29 @@ def test_a_run_with_everything_around_it(tmp_path: Path, spill: Spill, form: str
     spill.run("check", config, "--show-values", code=2)
     spill.run("run", config, "--dry-run")
     spill.run("run", config, "--until", 2)
-    spill.run("run", config, "--json")
-    spill.run("run", config)
-    for verb in (("status",), ("status", "--json")):
+    spill.run("run", config, "--json", "--log-json", tmp_path / "log.json")
+    spill.run("run", config, "--log-json", "-")
+    for verb in (
+        ("status",),
+        ("status", "--json"),
+        ("status", "--health"),
+        ("statement",),
+        ("ledger", "show"),
+    ):
         spill.run(*verb, config)
+    spill.run("statement", config, "--out", tmp_path / "statement.html")
+    changes = tmp_path / "changes.csv"
+    spill.private_files.add(changes)
+    spill.run(
+        "diff",
+        tmp_path / "data" / "1.csv",
+        tmp_path / "data" / "2.csv",
+        "--out",
+        changes,
+        "--op-column",
+        "change",
+    )
+    spill.run("withdraw", config, "--step", 1, "--reason", "a test")
     spill.run("sample", config, "--step", 2, "--rows", 50, "--seed", 3, "--out", tmp_path / f"s.{form}")
     spill.run("report", config, "--out", tmp_path / "report.html")
     assert [name for name, _ in spill.seen if name.startswith("file under way")]
@@ -188,8 +207,9 @@ def test_input_that_stops_a_run(tmp_path: Path, spill: Spill, kind: str) -> None
     # A record of a step that is not due waits.
     code = 0 if kind == "a step far beyond the end" else 2
     spill.run("run", config, "--dry-run", code=code)
-    spill.run("run", config, code=code)
+    spill.run("run", config, "--log-json", tmp_path / "log.json", code=code)
     spill.run("run", config, "--json", code=code)
+    spill.run("status", config, "--health", code=None)
     spill.run("status", config, "--json")
     spill.run("init", tmp_path / "data" / "2.*", "--time-column", "step", "--out", tmp_path / "d", code=None)
     spill.private_files |= {path for path in [tmp_path / "d"] if path.exists()}
