@@ -174,10 +174,10 @@ class ReleasedModels:
     def __init__(
         self, config: Config, state: str | Path | None = None, out: str | Path | None = None
     ) -> None:
-        from dpstream.streams.store import DATABASE
+        from dpstream.streams.place import has_store
 
         folder = config.state_dir if state is None else Path(state)
-        if not (folder / DATABASE).is_file():
+        if not has_store(folder, server=config.server):
             # Opening would begin a new stream there.
             raise ConfigError(
                 "there is no stream", where=str(folder), allowed="a state directory that a run made"

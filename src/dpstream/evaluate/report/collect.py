@@ -258,11 +258,11 @@ def _entries(catalogue: dict[str, Any], releases: Path) -> list[dict[str, Any]]:
 
 def _not_yet(config: Config) -> str:
     from dpstream.streams import read_status
-    from dpstream.streams.store import DATABASE
+    from dpstream.streams.place import has_store
 
-    if not (config.state_dir / DATABASE).is_file():
+    if not has_store(config.state_dir, server=config.server):
         return "there are no releases: the run has not started"
-    status = read_status(config.state_dir)
+    status = read_status(config.state_dir, server=config.server)
     if status.last_step:
         return f"{status.last_step} steps are committed, and none is in this folder"
     if status.reserved is not None:

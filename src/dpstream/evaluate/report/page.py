@@ -221,11 +221,12 @@ def _unfinished(run: Run) -> str | None:
     if run.config is None:
         return None
     from dpstream.streams import read_status
-    from dpstream.streams.store import DATABASE
+    from dpstream.streams.place import has_store
 
-    if not (run.config.state_dir / DATABASE).is_file():
+    folder, server = run.config.state_dir, run.config.server
+    if not has_store(folder, server=server):
         return None
-    status = read_status(run.config.state_dir)
+    status = read_status(folder, server=server)
     last = run.states[-1][0]
     if status.failed is not None:
         return f"step {status.reserved} stopped with {status.failed}; the report holds the steps up to {last}"
