@@ -78,7 +78,8 @@ def _draw(
     epsilons = sorted({result.task.epsilon for result in results}, key=Fraction)
     methods = list(dict.fromkeys(result.task.method.label for result in results))
     out = io.BytesIO()
-    with figure(max(5.2, 3.1 * len(epsilons) + 0.8), 2.6 * len(metrics) + 1.2) as made:
+    width = max(5.4, 3.1 * len(epsilons) + 0.8)
+    with figure(width, 2.6 * len(metrics) + 1.2) as made:
         grid = made.subplots(len(metrics), len(epsilons), squeeze=False, sharex=True, sharey="row")
         for row, (metric, label) in enumerate(metrics):
             for column, epsilon in enumerate(epsilons):
@@ -104,7 +105,8 @@ def _draw(
             list(handles.values()),
             list(handles),
             loc="outside upper left",
-            ncols=3,
+            # About what the longest label takes, in inches.
+            ncols=max(2, int(width / 3)),
             frameon=False,
             fontsize=9,
             title=stream,
