@@ -184,7 +184,10 @@ def main() -> None:
         "",
     ]
     begin = time.process_time()
-    for title, cases in (("every marginal measured at every step", CASES), ("marginals selected (the total only)", SELECTED)):
+    for title, cases in (
+        ("every marginal measured at every step", CASES),
+        ("marginals selected (the total only)", SELECTED),
+    ):
         lines.append(f"{title:44}  cells   sums  total  model  cells at 2/3")
         for case in cases:
             tally = simulate(case, arguments.runs, generator)
