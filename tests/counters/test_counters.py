@@ -401,3 +401,13 @@ def test_describe_names_rule_budget_and_noise() -> None:
         text = counter_by_name(name, horizon=9).calibrate(PureDP.of("0.5"), Event("replace")).describe()
         assert "epsilon = 0.5 (pure) for event-replace" in text
         assert "discrete Laplace noise of scale" in text
+
+
+@pytest.mark.parametrize("name", COUNTER_NAMES)
+def test_the_variance_of_a_gain_is_that_of_the_matrix(name: str) -> None:
+    counter = counter_by_name(name, horizon=60).calibrate(PureDP.of(1), Event())
+    linear = counter.materialize(60)
+    rows = np.vstack([np.zeros((1, 60)), linear.decoder])
+    noise = np.array([scale.variance for scale in linear.scales])
+    expected = (np.diff(rows, axis=0) ** 2) @ noise
+    assert [counter.gain_variance(t) for t in range(1, 61)] == pytest.approx(expected.tolist())

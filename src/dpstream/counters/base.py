@@ -128,6 +128,16 @@ class CalibratedCounter(ABC):
             HorizonError: ``t`` lies beyond the horizon. ConfigError: ``t`` is not a number of ticks.
         """
 
+    def gain_variance(self, t: int) -> float:
+        """Variance of one cell's gain at tick ``t``: its estimate after ``t`` less the one after ``t - 1``.
+
+        Here an upper bound, for any two estimates; a counter that knows how much noise they share says less.
+
+        Errors:
+            As ``variance``.
+        """
+        return 2.0 * (self.variance(t) + self.variance(t - 1)) if t > 1 else self.variance(t)
+
     @abstractmethod
     def materialize(self, n: int) -> LinearMap:
         """The first ``n`` ticks of one cell as matrices.

@@ -182,6 +182,19 @@ class CalibratedIntervalCounter(CalibratedCounter):
         self._check_tick(t)
         return float(sum(count * self.noise(share).variance for share, count in self.recipe.tiling(t)))
 
+    def gain_variance(self, t: int) -> float:
+        """See ``CalibratedCounter.gain_variance``; exact: the new interval's noise, and that of those it swallows.
+
+        >>> from dpstream.counters import counter_by_name
+        >>> from dpstream.privacy import Event, PureDP
+        >>> block = counter_by_name("block", horizon=9, block_size=3).calibrate(PureDP.of(1), Event())
+        >>> [round(block.gain_variance(t) / block.gain_variance(1), 6) for t in (1, 2, 3, 4)]
+        [1.0, 1.0, 3.0, 1.0]
+        """
+        after, before = self.variance(t), self.variance(t - 1)
+        fresh = self.noise(self.recipe.interval(t).share).variance
+        return fresh + (before - (after - fresh))
+
     def materialize(self, n: int) -> LinearMap:
         """See ``CalibratedCounter.materialize``."""
         n = check_count(n, what="the number of ticks", least=1, most=MAX_TICKS)

@@ -30,14 +30,11 @@ class Targets:
     max_cells: int
 
     def gain_variance(self, ticks: int) -> float:
-        """Variance of what one cell of a counter gained at its latest tick.
+        """Variance of what one cell of a counter gained at its latest tick. Only a weight in fits.
 
-        Exact for the simple counter, whose increments are independent; for others the sum of both outputs'
-        variances. Only a weight in fits.
+        Outputs of a counter share most of their noise: the sum of both variances would be far too much.
         """
-        now = self.variance(ticks)
-        before = self.variance(ticks - 1) if ticks > 1 else 0.0
-        return max(now - before, LEAST_VARIANCE) if self.counter.name == "simple" else now + before
+        return max(self.counter.gain_variance(ticks), LEAST_VARIANCE)
 
     def variance(self, ticks: int) -> float:
         """The counter's variance after some ticks, remembered: every fit asks for many."""
