@@ -19,7 +19,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint audit browser postgres bench docs lock clean
+.PHONY: help demo test lint audit torture browser postgres bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ lint: $(DEV) ## style, types, import layering, strict build of the docs
 
 audit: $(DEV) ## short privacy audits of the running code with their negative controls (LONG=1: the long ones)
 	$(BIN)/dpstream audit $(if $(LONG),--long) $(if $(OUT),--out $(OUT))
+
+torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20)
+	$(BIN)/python tests/streams/torture.py --points $(or $(POINTS),3000) --seed $(or $(SEED),1) --jobs $(JOBS) \
+	  $(if $(MINUTES),--minutes $(MINUTES))
 
 browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

@@ -1,0 +1,310 @@
+"""What a tortured stream does in one life, and the faults that stop it (``torture.py`` draws and judges)."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fault_harness import Fault, PublishFirst, disk_error, faulty, full_disk, in_child, kill, lying_commit
+from toy_stream import SCHEMA, ToyPlan
+
+from dpstream.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
+from dpstream.mechanism import StreamPlan
+from dpstream.privacy import Event, PureDP, Randomness, User
+from dpstream.sinks import Publisher, read, read_catalogue, read_changes
+from dpstream.streams import Batch, Publishing, Stream, history, open_stream
+from dpstream.streams.account import Account
+from dpstream.streams.limit import Limit
+from dpstream.tables import Workload
+from dpstream.tabular import DPStabs
+
+#: Exit codes of a child: a typed error, and a stream that somebody else has open.
+REFUSED, LOCKED = 3, 4
+#: Seconds after which a life counts as hanging (SIGALRM; an exit that no fault explains).
+PATIENCE = 90
+ROWS = 30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a stream is made and published."""
+
+    mechanism: str
+    steps: int
+    keep: int | str
+    records: str
+    publish: str
+    format: str
+    account: bool
+    users: bool
+    reopen: bool
+    wrong_order: bool
+
+
+def draw_settings(rng: random.Random, wrong_order: bool) -> Settings:
+    """Random settings; few enough different ones that undisturbed lives are shared."""
+    mechanism = "dpstabs" if rng.random() < 0.1 else "toy"
+    publish = rng.choice(["full", "full", "changes", "both"])
+    return Settings(
+        mechanism=mechanism,
+        steps=rng.choice([3, 4]),
+        keep=rng.choice([1, 2, "all"]),
+        records="persistent" if publish != "full" else rng.choice(["fresh", "persistent"]),
+        publish=publish,
+        format=rng.choice(["csv", "parquet"]),
+        account=rng.random() < 0.4,
+        users=mechanism == "toy" and rng.random() < 0.3,
+        reopen=rng.random() < 0.5,
+        wrong_order=wrong_order,
+    )
+
+
+def plan_of(settings: Settings) -> StreamPlan:
+    """A plan that pays for exactly the steps of a life."""
+    if settings.mechanism == "dpstabs":
+        recipe = DPStabs(Workload.all_k_way(SCHEMA.domain, 2), k=2, iterations=1)
+        return recipe.calibrate(epsilon="1", horizon=settings.steps)
+    return ToyPlan(horizon=settings.steps, unit=User(2) if settings.users else Event())  # type: ignore[arg-type]
+
+
+def batch(step: int, settings: Settings) -> Batch:
+    """The records of a step. A user's are all alike, so that it does not show which of them are admitted."""
+    generator = np.random.default_rng(step)
+    zips = generator.integers(0, 4, ROWS)
+    names = np.array(["94102", "94103", "94110", "10001"])
+    frame: dict[str, list[Any]] = {
+        "zip": names[zips].tolist(),
+        "paid": (generator.random(ROWS) < 0.5).tolist(),
+        "rent": [None if r < 0 else int(r) for r in generator.integers(-200, 2001, ROWS)],
+    }
+    if settings.users:
+        return Batch(frame, users=[f"u{zip_code}-{i % 5}" for i, zip_code in enumerate(zips.tolist())])
+    if settings.mechanism == "toy" and step % 2 == 0:
+        return Batch(frame, {name: values[:3] for name, values in frame.items()})
+    return Batch(frame)
+
+
+def prepare(home: Path, settings: Settings) -> None:
+    """What is there before the stream: its account, where it has one."""
+    if settings.account:
+        Account.create(
+            home / "account.sqlite", Limit.parse("epsilon=1"), "user" if settings.users else "event"
+        )
+
+
+def opened(home: Path, settings: Settings, entropy: int) -> Stream:
+    """The stream with noise of its own."""
+    policy = Publishing(records=settings.records, publish=settings.publish, full_every=3)  # type: ignore[arg-type]
+    stream = open_stream(
+        plan_of(settings),
+        SCHEMA,
+        home / "state",
+        randomness=Randomness.seeded(entropy),
+        publish_to=Publisher(home / "releases", format=settings.format),  # type: ignore[arg-type]
+        keep=settings.keep,  # type: ignore[arg-type]
+        publishing=policy,
+        account=home / "account.sqlite" if settings.account else None,
+    )
+    if settings.wrong_order:
+        stream.__class__ = PublishFirst
+    return stream
+
+
+def live(home: Path, settings: Settings, *, life: int = 0, retry: bool = False) -> None:
+    """All steps, those that are committed already too. Noise depends on ``life`` and on the step."""
+    _guarded(lambda: _live(home, settings, life, retry))
+
+
+def _live(home: Path, settings: Settings, life: int, retry: bool) -> None:
+    stream = opened(home, settings, 1000 * life)
+    try:
+        for step in range(1, settings.steps + 1):
+            if settings.reopen:
+                stream.close()
+                stream = opened(home, settings, 1000 * life)
+            _step(stream, settings, step, life, retry)
+    finally:
+        stream.close()
+
+
+def _step(stream: Stream, settings: Settings, step: int, life: int, retry: bool) -> None:
+    for attempt in range(2 if retry else 1):
+        # Each step starts its own words, whatever was drawn before it.
+        stream._randomness = Randomness.seeded(1000 * life + step)
+        try:
+            stream.step(batch(step, settings), f"b{step}")
+            return
+        except DpstreamError:
+            if attempt == retry:
+                raise
+
+
+def beyond(home: Path, settings: Settings) -> None:
+    """One step more than the plan pays for."""
+
+    def work() -> None:
+        with opened(home, settings, 7) as stream:
+            try:
+                stream.step(batch(settings.steps + 1, settings), "beyond")
+            except HorizonError:
+                os._exit(REFUSED)
+
+    _guarded(work)
+
+
+def _guarded(work: Callable[[], None]) -> None:
+    """Typed errors as exit codes in a forked child (in the process that draws, they pass)."""
+    if os.getpid() == MAIN:
+        work()
+        return
+    signal.alarm(PATIENCE)
+    code = 0
+    try:
+        work()
+    except StoreLockedError:
+        code = LOCKED
+    except DpstreamError:
+        code = REFUSED
+    except BaseException:  # noqa: BLE001  (a child must never return into its parent's code)
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+MAIN = os.getpid()
+
+
+# Faults
+
+
+def kill_after(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """Die when the call has taken effect."""
+    call(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def io_error(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """The device fails."""
+    if name == "commit":
+        raise disk_error()
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def short_write(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """From here on the system takes one half of what it is given, and the disk is full in this call."""
+    real = os.write
+    os.write = lambda descriptor, data: real(descriptor, data[: max(1, len(data) // 2)])  # type: ignore[assignment]
+    if name == "write":
+        descriptor, data = arguments
+        real(descriptor, data[: len(data) // 2])  # type: ignore[arg-type, index]
+    full_disk(name, call, arguments)
+
+
+def nothing(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """The call as it is."""
+    call(*arguments)
+
+
+def fault(kind: str, errors: str) -> Fault:
+    """The fault of a kind."""
+    table = {
+        "kill": kill,
+        "kill_after": kill_after,
+        "fail": full_disk if errors == "ENOSPC" else io_error,
+        "short_write": short_write,
+        "lying": lying_commit,
+        "clock": kill if errors == "EIO" else nothing,
+    }
+    return table[kind]
+
+
+def move_clock(seconds: int) -> None:
+    """The clock of this process goes wrong by ``seconds``."""
+
+    class Moved(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz or UTC) + timedelta(seconds=seconds)
+
+    history.datetime = Moved  # type: ignore[misc]
+    real = time.time
+    time.time = lambda: real() + seconds
+
+
+def race(home: Path, settings: Settings, lives: list[int], at: int | None) -> list[int]:
+    """Two processes at once; the first may be killed. Whoever finds the stream taken tries again for a while."""
+    same = lives[0] < 10
+    children = []
+    for position, life in enumerate(lives):
+        child = os.fork()
+        if child == 0:
+            code = LOCKED
+            end = time.monotonic() + 60
+            while code == LOCKED and time.monotonic() < end:
+                code = in_child(lambda life=life, p=position: _racer(home, settings, life, same, p, at))  # type: ignore[misc]
+                time.sleep(0.01)
+            os._exit(code if code >= 0 else 128 - code)
+        children.append(child)
+    found = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return [code if code < 128 else 128 - code for code in found]
+
+
+def _racer(home: Path, settings: Settings, life: int, same: bool, position: int, at: int | None) -> None:
+    with faulty(at if position == 0 else None, kill):
+        live(home, settings, life=0 if same else life)
+
+
+# What is left
+
+
+def outcome(home: Path) -> dict[str, str]:
+    """All released files by hash."""
+    files = sorted(path for path in (home / "releases").rglob("*") if path.is_file())
+    return {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def published(home: Path) -> dict[int, str]:
+    """Manifest hashes of what the world can see."""
+    found = (home / "releases").glob("step-*/manifest.json")
+    return {int(path.parent.name[5:]): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+def head_step(home: Path) -> int:
+    """The last step that the head file knows."""
+    path = home / "state" / "head.json"
+    return int(json.loads(path.read_bytes())["step"]) if path.exists() else 0
+
+
+def unreadable(home: Path) -> list[str]:
+    """Every table and every change that is not dropped can be read and agrees with its hashes."""
+    root, found = home / "releases", []
+    try:
+        entries = read_catalogue(root)["steps"]
+    except DpstreamError as error:
+        return [f"the catalogue: {error}"]
+    for entry in entries:
+        for reader in (read, read_changes):
+            try:
+                reader(root, entry["step"])
+            except ConfigError:
+                continue  # dropped by the keep policy, or published without changes
+            except StoreDamagedError as error:
+                found.append(f"step {entry['step']}: {error}")
+    return found
+
+
+__all__ = ["LOCKED", "REFUSED", "PureDP", "Settings", "in_child", "live", "prepare"]
