@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,65 @@ def test_a_run_takes_the_ids_from_the_source(tmp_path: Path) -> None:
     assert "person" not in release.sample(rows=5, seed=1).column_names
     text = json.dumps(release.manifest)
     assert '"max_events": 3' in text
+
+
+OTHER_SOURCES = {
+    "stdin": 'path = "-"\ntime_column = "step"\neof = "close"\nend = 3',
+    "duckdb": """kind = "duckdb"
+database = "people.duckdb"
+query = "SELECT person, zip, paid, kind FROM people WHERE step >= ? AND step < ?"
+end = 3""",
+}
+
+
+def fed(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, people: list[tuple[int, str | None]]):
+    """A stream of the unit user that is fed with equal records of these people."""
+    config = load(folder, stream=STREAM, source=OTHER_SOURCES[source] + '\nuser_column = "person"')
+    if source == "stdin":
+        rest = {"zip": "a", "paid": True, "kind": "x"}
+        lines = [json.dumps({"step": step, "person": who, **rest}) + "\n" for step, who in people]
+        piped = io.TextIOWrapper(io.BytesIO("".join(lines).encode()))
+        monkeypatch.setattr(sys, "stdin", piped)
+    else:
+        duckdb = pytest.importorskip("duckdb")
+        with duckdb.connect(str(folder / "people.duckdb")) as connection:
+            connection.execute(
+                "CREATE TABLE people (step INT, person TEXT, zip TEXT, paid BOOLEAN, kind TEXT)"
+            )
+            connection.executemany("INSERT INTO people VALUES (?, ?, 'a', true, 'x')", people)
+    return config
+
+
+@pytest.mark.parametrize("source", OTHER_SOURCES)
+def test_pipes_and_queries_say_whose_records_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    # Nobody comes at step 2: then standard input knows no type of the ids.
+    config = fed(tmp_path, monkeypatch, source, [(1, "u"), (1, "u"), (1, "v"), (3, "u"), (3, "u"), (3, "u")])
+    with config.open_stream(randomness=Randomness.seeded(1)) as stream:
+        for pending in pending_steps(config, stream, config.source()):
+            pending.take()
+        assert stream.last_step == 3
+        assert stream.dropped_events == 2
+
+
+@pytest.mark.parametrize("source", OTHER_SOURCES)
+def test_a_record_of_nobody_stops_pipes_and_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    config = fed(tmp_path, monkeypatch, source, [(1, None)])
+    with config.open_stream(randomness=Randomness.seeded(1)) as stream:
+        with pytest.raises(DataError, match=r"step 1 .*without a user id"):
+            next(pending_steps(config, stream, config.source())).take()
+        assert stream.last_step == 0
+
+
+def test_a_query_without_the_column_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = fed(tmp_path, monkeypatch, "duckdb", [(1, "u")])
+    text = config.path.read_text().replace("SELECT person, zip", "SELECT zip")
+    config.path.write_text(text)
+    with pytest.raises(DataError, match="no column 'person'"):
+        next(type(config).load(config.path).source().steps())
 
 
 @pytest.mark.parametrize("lines", ["1,insert,,a,true,x\n", "1,delete,,a,true,x\n"])

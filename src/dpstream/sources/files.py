@@ -19,7 +19,7 @@ from dpstream.sources.formats import Types, UnreadableError, blocks, column_name
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import Source
-from dpstream.sources.step import StepInput
+from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags, times_of
 
 __all__ = ["MAX_STEPS", "FileSource"]
@@ -250,14 +250,10 @@ class FileSource(Source):
 
     def _input(self, step: int, batch_id: str, grid: Grid | None, inserts: Any, deletes: Any) -> StepInput:
         period = None if grid is None else grid.period(step)
-        name, users = self.options.user_column, None
-        if self.options.op_column is None:
-            deletes = None
-        if name is not None:
-            users = (inserts.column(name), None if deletes is None else deletes.column(name))
-            inserts = inserts.drop_columns([name])
-            deletes = None if deletes is None else deletes.drop_columns([name])
-        return StepInput(step, batch_id, period, inserts, deletes, users)
+        declared = None if self.options.op_column is None else deletes
+        return StepInput(
+            step, batch_id, period, *apart_from_users(inserts, declared, self.options.user_column)
+        )
 
     # Steps by files and by rows.
 

@@ -16,7 +16,7 @@ from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import Source
-from dpstream.sources.step import StepInput
+from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags
 
 __all__ = ["QuerySource"]
@@ -77,7 +77,8 @@ class QuerySource(Source):
             with self._connection() as connection:
                 inserts, deletes = self._answer(connection, bounds(grid, step))
             deleted = None if self.options.op_column is None else deletes
-            yield StepInput(step, grid.batch_id(step), grid.period(step), inserts, deleted)
+            parts = apart_from_users(inserts, deleted, self.options.user_column)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
     def _answer(self, connection: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
         answer = connection.sql(self.options.query, params=list(limits))
@@ -161,11 +162,15 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
     """The records of one step, inserts and deletes apart, without the column of operations.
 
     Errors:
-        DataError: that column is missing, or holds something else than its words.
+        DataError: that column or the one of the users is missing, or operations are something else than their
+        words.
     """
     column = options.op_column
-    if column is not None and column not in empty.column_names:
-        raise DataError(f"there is no column {column!r}", where=where, allowed=", ".join(empty.column_names))
+    for needed in (column, options.user_column):
+        if needed is not None and needed not in empty.column_names:
+            raise DataError(
+                f"there is no column {needed!r}", where=where, allowed=", ".join(empty.column_names)
+            )
     names = [name for name in empty.column_names if name != column]
     pieces = Pieces(empty.select(names))
     for table in tables:

@@ -18,7 +18,7 @@ from dpstream.sources.formats import json_column, json_records
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import Source
-from dpstream.sources.step import StepInput
+from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags, times_of
 
 __all__ = ["MARK", "StdinSource"]
@@ -71,7 +71,8 @@ class StdinSource(Source):
         stream: IO[bytes] | None = None,
     ) -> None:
         self.options = options
-        self._columns = tuple(columns)
+        user = () if options.user_column is None else (options.user_column,)
+        self._columns = (*columns, *user)
         self._reveal = reveal
         self._today = today
         self._stream = stream
@@ -131,7 +132,8 @@ class StdinSource(Source):
                 continue
             if step >= start_step or self.options.late == "error":
                 deleted = None if self.options.op_column is None else deletes
-                yield StepInput(step, grid.batch_id(step), grid.period(step), inserts, deleted)
+                parts = apart_from_users(inserts, deleted, self.options.user_column)
+                yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
     def _begin(self, first: int, start_step: int) -> int:
         """The step with which this input begins."""

@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Period", "StepInput"]
+__all__ = ["Period", "StepInput", "apart_from_users"]
 
 #: First day, and the day after the last one.
 Period = tuple[datetime.date, datetime.date]
@@ -36,3 +36,14 @@ class StepInput:
 
     def __repr__(self) -> str:
         return f"StepInput(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
+
+
+def apart_from_users(
+    inserts: Any, deletes: Any, column: str | None
+) -> tuple[Any, Any, tuple[Any, Any] | None]:
+    """Records without the column of their users, and that column; ``deletes`` may be None."""
+    if column is None:
+        return inserts, deletes, None
+    users = (inserts.column(column), None if deletes is None else deletes.column(column))
+    left = None if deletes is None else deletes.drop_columns([column])
+    return inserts.drop_columns([column]), left, users

@@ -219,7 +219,8 @@ def id_bytes(column: Any, where: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    chunks = [] if column is None else [arrow.plain(chunk) for chunk in column.chunks]
+    # A chunk of nothing says nothing: where no record came, a source may not know the type.
+    chunks = [] if column is None else [arrow.plain(chunk) for chunk in column.chunks if len(chunk)]
     chunks = [chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
     for chunk in chunks:
         kind = chunk.type
