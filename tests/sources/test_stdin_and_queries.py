@@ -168,6 +168,13 @@ def test_a_query_is_asked_once_for_each_period_that_is_over(tmp_path: Path) -> N
     ]
 
 
+def test_that_a_changed_answer_stops_the_stream_is_said() -> None:
+    said = SourceOptions.parse(QUERY).declared_public()
+    assert any("answer that has changed stops the stream" in sentence for sentence in said)
+    not_asked = SourceOptions.parse({**QUERY, "late": "drop-and-count-nothing"}).declared_public()
+    assert set(said) - set(not_asked) == {said[1]}
+
+
 def test_queries_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with pytest.raises(UnreadableError, match="there is no such file"):

@@ -31,6 +31,11 @@ _LATE_PUBLIC: dict[str, str] = {
     'is in no release (late = "drop-and-count-nothing")',
 }
 
+_CHANGED_PUBLIC = (
+    "released periods are asked for again, and an answer that has changed stops the stream; that it stopped is "
+    'visible, so whether a record was changed, or came late, is not protected (late = "error")'
+)
+
 #: What each kind of source leaves open besides.
 _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
     "files": (),
@@ -291,7 +296,9 @@ class SourceOptions:
                 "are deletes is public too)"
             )
         facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
-        if self.grid is not None and self.kind != "duckdb":
+        if self.kind == "duckdb" and self.late == "error":
+            facts.append(_CHANGED_PUBLIC)
+        elif self.grid is not None and self.kind != "duckdb":
             facts.append(_LATE_PUBLIC[self.late])
         if self.time_column is not None:
             what = "a null or unreadable time"
