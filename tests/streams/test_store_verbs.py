@@ -95,6 +95,10 @@ def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(tmp_path: Pat
     with pytest.raises(StoreError, match="was moved away"):
         export_store(tmp_path / "state", tmp_path / "again")
     assert check_store(tmp_path / "state", tmp_path / "releases").moved
+    # The witness knows no newer step than the copy from before the move: the store was not lost.
+    with pytest.raises(ConfigError, match="its source may still go on"):
+        import_store(copy, tmp_path / "state", pinned)
+    assert check_store(tmp_path / "state", tmp_path / "releases").moved
     with pytest.raises(ConfigError, match="belongs to another plan"):
         import_store(moved, tmp_path / "new", {**pinned, "horizon": 7})
     assert not (tmp_path / "new" / "stream.sqlite").exists()

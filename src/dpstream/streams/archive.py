@@ -295,9 +295,11 @@ def _allow(history: History, before: History | None, witness: Head, moving: bool
         )
     known = witness.path.exists()
     newest = witness.check(history.seals, where) if known else False
-    if not moving and not newest:
+    # A copy from before the move is as new as the witness here, and the stream goes on elsewhere.
+    if not moving and (before is not None or not newest):
         raise ConfigError(
             "this archive is a copy: its source may still go on, and two streams of one would spend the budget twice",
             where=where,
-            allowed="an archive of store export --move, or a copy as new as the head.json of the state directory",
+            allowed="an archive of store export --move; or, where the store was lost, a copy as new as the head.json "
+            "of the state directory",
         )
