@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from torture import KINDS, torture
 
 POINTS = 50
 
 
+@pytest.mark.slow
 def test_fifty_lives_keep_every_promise() -> None:
     interruptions: Counter[str] = Counter()
     for point in torture(4, range(1, POINTS + 1)):
