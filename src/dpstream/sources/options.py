@@ -308,7 +308,11 @@ class SourceOptions:
             facts.append(_STOPS.format(what=what, column=self.op_column, key="op_column"))
         if self.user_column is not None:
             facts.append(
-                _STOPS.format(what="a null or empty user id", column=self.user_column, key="user_column")
+                _STOPS.format(
+                    what="a null or empty user id, or ids of several types,",
+                    column=self.user_column,
+                    key="user_column",
+                )
             )
         return tuple(facts)
 
