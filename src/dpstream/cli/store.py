@@ -128,8 +128,9 @@ def export(config: str, state: str | None, file: str, move: bool) -> None:
 def import_(config: str, state: str | None, file: str) -> None:
     """Make the store that the configuration names from a file of ``store export``.
 
-    Refused where a stream is already, and where the stream would exist twice: the file must come from
-    --move, or be as new as the head.json that is left in the state folder.
+    Refused where a stream is already. The file must come from --move, or be as new as the head.json that is
+    left in the state folder. Take in a file from --move once: a second import makes a second stream, which
+    the program cannot see.
 
     \b
     Example:
