@@ -83,6 +83,20 @@ def test_a_log_that_was_lost_after_a_crash_is_noticed(tmp_path: Path) -> None:
         assert stream.last_step == 2
 
 
+def test_a_damaged_codebook_is_mended(tmp_path: Path) -> None:
+    """No hash vouches for it, so that no reader would notice."""
+    run(tmp_path, 2)
+    path = tmp_path / "releases" / "codebook.json"
+    good = path.read_bytes()
+    for damaged in (good[:-9], good.replace(b"zip", b"zap"), b""):
+        path.write_bytes(damaged)
+        start(tmp_path).close()
+        assert path.read_bytes() == good
+    path.unlink()
+    start(tmp_path).close()
+    assert path.read_bytes() == good
+
+
 def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 1)
     with pytest.raises(StoreDamagedError, match="another stream"):

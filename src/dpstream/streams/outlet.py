@@ -102,6 +102,10 @@ class Outlet:
                 raise StoreDamagedError(
                     f"the published manifest of step {step} is not the committed one", where=str(self._where)
                 )
+        if published:
+            # No manifest vouches for the codebook, so readers cannot notice a damaged one: it is mended here.
+            with file_errors("the codebook could not be written", self._where):
+                self._write_codebook()
 
     def approve(self, step: int | None) -> list[int]:
         """Publish one held step, or all of them in order. A step that was approved before is fine.
@@ -189,12 +193,15 @@ class Outlet:
         files = self._store.file_names_from(1)
         changes = {n for n, names in files.items() if not any(one.startswith("table.") for one in names)}
         reasons = {n: json.loads(self._notice(n))["reason"] for n, state, _ in rows if state in _WITHDRAWN}
+        self._write_codebook()
+        catalogue = catalogue_bytes(
+            self._facts, self._plan_hash, self._stream_id, rows, changes=changes, reasons=reasons
+        )
+        self._sink.write_public("catalogue.json", catalogue)
+
+    def _write_codebook(self) -> None:
         descriptor = codebook(self._schema, self._facts["stream"], self._sink.table_name)
         if self._with_ids:
             fields = descriptor["resources"][0]["schema"]["fields"]
             fields.insert(0, {"name": ID, "type": "integer", "constraints": {"required": True}})
         self._sink.write_public("codebook.json", pretty_json(descriptor))
-        catalogue = catalogue_bytes(
-            self._facts, self._plan_hash, self._stream_id, rows, changes=changes, reasons=reasons
-        )
-        self._sink.write_public("catalogue.json", catalogue)
