@@ -2,7 +2,8 @@
 
 Layout: ``DPSTORE`` and a line feed, then frames: a length (uint64, little endian) and a container of JSON and
 arrays (``container.py``, checksummed). The first frame says formats and steps, the last one holds the SHA-256
-of all bytes before it. Every frame between holds rows of one table. An archive is as secret as the store.
+of all bytes before it. Every frame between holds rows of one table. An archive is as secret as the store;
+that of an encrypted store holds the same encrypted values, and is taken in with the same key.
 
 A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
 where the witness in the state directory says that it is the newest there is.
@@ -25,6 +26,7 @@ from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreFor
 from dpstream.mechanism import Packed
 from dpstream.streams import container, database
 from dpstream.streams.database import Backend, Database, create_tables, file_errors, migrate
+from dpstream.streams.encryption import StateKey, unlock
 from dpstream.streams.history import Head, History, read_history, read_meta, stored_plan
 from dpstream.streams.identity import require_same_plan
 from dpstream.streams.lock import StateDirectory
@@ -45,7 +47,9 @@ _BY_STEP = ("steps", "files")
 
 
 @contextmanager
-def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Database, int, str]]:
+def locked_store(
+    path: Path, server: PostgresServer | None, key: StateKey | None
+) -> Iterator[tuple[Database, int, str]]:
     """An existing store with its format and its place, locked, as it is (not migrated, moved or not).
 
     Errors:
@@ -62,7 +66,9 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Da
         db = backend.connect()
         try:
             with db.errors():
-                yield db, db.verify_structure(), backend.where
+                version = db.verify_structure()
+                unlock(db, version, key)
+                yield db, version, backend.where
         finally:
             db.close()
     finally:
@@ -71,7 +77,14 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Da
         directory.close()
 
 
-def export_store(path: Path, out: Path, *, server: PostgresServer | None = None, move: bool = False) -> int:
+def export_store(
+    path: Path,
+    out: Path,
+    *,
+    server: PostgresServer | None = None,
+    move: bool = False,
+    key: StateKey | None = None,
+) -> int:
     """Write the store of ``path`` to the new file ``out``; the number of steps in it.
 
     Args:
@@ -83,7 +96,7 @@ def export_store(path: Path, out: Path, *, server: PostgresServer | None = None,
     """
     if out.exists():
         raise ConfigError("there is a file already", where=str(out), allowed="another name")
-    with locked_store(path, server) as (db, version, where):
+    with locked_store(path, server, key) as (db, version, where):
         moved = is_moved(db, version)
         if moved and not move:
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
@@ -134,7 +147,12 @@ def write_archive(db: Database, version: int, path: Path, last_step: int, *, mov
 
 
 def import_store(
-    archive: Path, path: Path, facts: dict[str, Any], *, server: PostgresServer | None = None
+    archive: Path,
+    path: Path,
+    facts: dict[str, Any],
+    *,
+    server: PostgresServer | None = None,
+    key: StateKey | None = None,
 ) -> int:
     """Make the store of ``path`` (on ``server``, if given) from an archive; the number of steps in it.
 
@@ -152,12 +170,13 @@ def import_store(
         backend: Backend | None = None
         try:
             backend = backend_for(directory.path, server)
-            before = _history_there(backend)
+            before = _history_there(backend, key)
             witness = Head(directory.path)
 
             def fill(db: Database) -> None:
                 create_tables(db, head["format"])
                 _insert_all(db, file, str(archive), head["last_step"])
+                unlock(db, head["format"], key)
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
@@ -171,7 +190,7 @@ def import_store(
             if backend is not None:
                 backend.close()
             directory.close()
-    with Store(path, facts, server=server) as store:
+    with Store(path, facts, server=server, key=key) as store:
         return store.last_step
 
 
@@ -267,19 +286,21 @@ def _row(values: Sequence[Any], packed: Packed) -> list[Any]:
     return [packed.arrays[v["bytes"]].tobytes() if isinstance(v, dict) else v for v in values]
 
 
-def _history_there(backend: Backend) -> History | None:
+def _history_there(backend: Backend, key: StateKey | None) -> History | None:
     """What a store that was moved away from here holds; None where there never was one."""
     if not backend.exists():
         return None
     db = backend.connect()
     with db.errors():
-        if not is_moved(db, db.verify_structure()):
+        version = db.verify_structure()
+        if not is_moved(db, version):
             backend.release(db)
             raise ConfigError(
                 "there is a stream already",
                 where=backend.where,
                 allowed="a place without one (nothing was changed)",
             )
+        unlock(db, version, key)
         history = read_history(db, read_meta(db), backend.where)
     backend.release(db)
     return history

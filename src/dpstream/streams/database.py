@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dpstream.errors import StoreError, StoreFormatError
+from dpstream.streams.sealing import Sealing
 
 __all__ = [
     "DEFINITIONS",
@@ -29,8 +30,8 @@ __all__ = [
 ]
 
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
-#: 4: when a step was committed. 5: the events admitted of each user.
-FORMAT = 5
+#: 4: when a step was committed. 5: the events admitted of each user. 6: encryption.
+FORMAT = 6
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -82,9 +83,25 @@ CREATE TABLE contribution (
   id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, checksum BLOB NOT NULL, dropped INTEGER NOT NULL
 ) STRICT;
 """
+# ``encryption``: a row where the store is encrypted. ``sealed``: in an encrypted store what the columns of numbers
+# would say (``users.events``, ``contribution.dropped``), which are 0 there.
+_TABLES_6 = """
+CREATE TABLE encryption (
+  id INTEGER PRIMARY KEY CHECK (id = 1), cipher TEXT NOT NULL, key_name TEXT NOT NULL
+) STRICT;
+ALTER TABLE users ADD COLUMN sealed BLOB;
+ALTER TABLE contribution ADD COLUMN sealed BLOB;
+"""
 
 #: What each format adds.
-DEFINITIONS: dict[int, str] = {1: _TABLES_1, 2: _TABLES_2, 3: _TABLES_3, 4: _TABLES_4, 5: _TABLES_5}
+DEFINITIONS: dict[int, str] = {
+    1: _TABLES_1,
+    2: _TABLES_2,
+    3: _TABLES_3,
+    4: _TABLES_4,
+    5: _TABLES_5,
+    6: _TABLES_6,
+}
 #: The tables that each format adds, in an order that references allow.
 TABLES: dict[int, tuple[str, ...]] = {
     1: ("meta", "reservation", "ledger", "steps", "files", "state"),
@@ -92,6 +109,7 @@ TABLES: dict[int, tuple[str, ...]] = {
     3: ("moved",),
     4: ("times",),
     5: ("users", "contribution"),
+    6: ("encryption",),
 }
 
 
@@ -116,9 +134,11 @@ class Database(Protocol):
 
     Attributes:
         where: names the database in messages; holds no password.
+        sealing: what its private values are sealed with; the readers and writers of rows use it.
     """
 
     where: str
+    sealing: Sealing
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Rows: ...
 
@@ -128,8 +148,12 @@ class Database(Protocol):
         """Several statements as ``DEFINITIONS`` has them, in the caller's transaction."""
         ...
 
-    def begin(self, *, read_only: bool = False) -> None:
-        """Start a transaction, for one consistent view or for writing. ``durable.commit`` ends it."""
+    def begin(self, *, read_only: bool = False, lasting: bool = True) -> None:
+        """Start a transaction, for one consistent view or for writing. ``durable.commit`` ends it.
+
+        Not ``lasting``: the commit need not be on the disk when it returns, only before the next lasting one is.
+        A loss of power may take it back, whole.
+        """
         ...
 
     def rollback(self) -> None:
@@ -223,28 +247,32 @@ def _adds(number: int) -> Callable[[Database], None]:
     return lambda db: db.run(DEFINITIONS[number])
 
 
-#: ``MIGRATIONS[n]`` turns format n into n + 1, inside one transaction.
-MIGRATIONS: dict[int, Callable[[Database], None]] = {1: _adds(2), 2: _adds(3), 3: _adds(4), 4: _adds(5)}
+#: ``MIGRATIONS[n]`` turns format n into n + 1.
+MIGRATIONS: dict[int, Callable[[Database], None]] = {
+    number - 1: _adds(number) for number in range(2, FORMAT + 1)
+}
 
 
 def migrate(db: Database, version: int, commit: Callable[[Database], None]) -> None:
-    """Bring an older format up to date, one committed step at a time.
+    """Bring an older format up to date in one transaction: stopped anywhere, the store is in the old format,
+    unchanged, or in the newest.
 
     Errors:
         StoreFormatError: no migration is known from ``version``.
     """
-    while version < FORMAT:
-        if version not in MIGRATIONS:
-            raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
-        db.begin()
-        try:
-            MIGRATIONS[version](db)
-            db.set_format(version + 1)
-            commit(db)
-        except BaseException:
-            db.rollback()
-            raise
-        version += 1
+    if version == FORMAT:
+        return
+    if any(number not in MIGRATIONS for number in range(version, FORMAT)):
+        raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
+    db.begin()
+    try:
+        for number in range(version, FORMAT):
+            MIGRATIONS[number](db)
+        db.set_format(FORMAT)
+        commit(db)
+    except BaseException:
+        db.rollback()
+        raise
 
 
 def newer_format(version: int, where: str) -> StoreFormatError:

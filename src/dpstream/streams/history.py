@@ -53,7 +53,10 @@ class History:
 
 def read_meta(db: Database) -> dict[str, bytes]:
     """Plan, key and id of the stream."""
-    return {str(key): bytes(value) for key, value in db.execute("SELECT key, value FROM meta")}
+    meta = {str(key): bytes(value) for key, value in db.execute("SELECT key, value FROM meta")}
+    if "key" in meta:
+        meta["key"] = db.sealing.open(meta["key"], "key")
+    return meta
 
 
 def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
@@ -69,8 +72,11 @@ def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
         "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
         "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
     )
-    for expected, (step, *columns, stored, definition, spent, parts) in enumerate(rows, start=1):
-        seal = step_seal(meta["key"], seals[-1], step, *columns, definition, spent, parts)
+    for expected, (step, batch_id, content, *columns, stored, definition, spent, parts) in enumerate(
+        rows, start=1
+    ):
+        opened = db.sealing.open(content, "content", step)
+        seal = step_seal(meta["key"], seals[-1], step, batch_id, opened, *columns, definition, spent, parts)
         if step != expected or not hmac.compare_digest(seal, stored):
             raise StoreDamagedError(f"the record of step {expected} was changed or is missing", where=where)
         seals.append(seal)

@@ -19,6 +19,7 @@ from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.privacy.budget import Budget
 from dpstream.streams.account import Account, Pin
 from dpstream.streams.database import Database
+from dpstream.streams.encryption import StateKey, unlock
 from dpstream.streams.history import Head, first_seal, read_history, read_meta, step_seal, time_seal
 from dpstream.streams.identity import canonical_json, plan_hash
 from dpstream.streams.limit import budget_from_dict
@@ -89,13 +90,15 @@ class Ledger:
         return None if horizon is None else max(0, int(horizon) - len(self.spends))
 
 
-def read_ledger(path: str | Path, *, server: PostgresServer | None = None) -> Ledger:
+def read_ledger(
+    path: str | Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> Ledger:
     """The ledger of the stream whose state is in ``path``, or on ``server``; its seals are checked.
 
     Errors:
         ConfigError: there is no stream. StoreDamagedError: a seal does not hold (``verify_ledger`` says more).
     """
-    with _view(path, server) as (db, version):
+    with _view(path, server, key) as (db, version):
         meta = read_meta(db)
         read_history(db, meta, db.where)
         return _ledger(db, version, meta)
@@ -107,6 +110,7 @@ def verify_ledger(
     releases: str | Path | None = None,
     account: str | Path | None = None,
     server: PostgresServer | None = None,
+    key: StateKey | None = None,
 ) -> list[str]:
     """Recompute everything that is known of a ledger; what is wrong, one sentence each, empty where all is well.
 
@@ -125,7 +129,7 @@ def verify_ledger(
     except StoreDamagedError as error:
         return [error.what]
     try:
-        with _view(path, server) as (db, version):
+        with _view(path, server, key) as (db, version):
             meta = read_meta(db)
             found = _check_chain(db, meta)
             if found:
@@ -178,7 +182,9 @@ def verify_releases(
 
 
 @contextmanager
-def _view(path: str | Path, server: PostgresServer | None) -> Iterator[tuple[Database, int]]:
+def _view(
+    path: str | Path, server: PostgresServer | None, key: StateKey | None
+) -> Iterator[tuple[Database, int]]:
     """One consistent look at a store."""
     db = backend_for(Path(path), server).look()
     if db is None:
@@ -186,7 +192,9 @@ def _view(path: str | Path, server: PostgresServer | None) -> Iterator[tuple[Dat
     try:
         with db.errors():
             db.begin(read_only=True)
-            yield db, db.verify_structure()
+            version = db.verify_structure()
+            unlock(db, version, key)
+            yield db, version
     finally:
         db.close()
 
@@ -237,12 +245,15 @@ def _check_chain(db: Database, meta: dict[str, bytes]) -> list[str]:
         "definition, spent, parts FROM steps s LEFT JOIN ledger l ON l.step = s.step ORDER BY s.step"
     )
     found, expected = [], 1
-    for step, *columns, stored, definition, spent, parts in rows:
+    for step, batch_id, content, *columns, stored, definition, spent, parts in rows:
         found += [f"step {lost} is missing in the store" for lost in range(expected, step)]
         expected = step + 1
         if step - 1 not in seals:
             continue
-        seal = step_seal(meta["key"], seals[step - 1], step, *columns, definition, spent, parts)
+        opened = db.sealing.open(content, "content", step)
+        seal = step_seal(
+            meta["key"], seals[step - 1], step, batch_id, opened, *columns, definition, spent, parts
+        )
         if not hmac.compare_digest(seal, bytes(stored)):
             first = step == 1
             what = "or what the stream is pinned to " if first else ""

@@ -33,6 +33,7 @@ from dpstream.errors import (
 from dpstream.streams import database
 from dpstream.streams.database import TABLES, Database, newer_format, statements
 from dpstream.streams.lock import StatePermissionWarning
+from dpstream.streams.sealing import PLAIN
 
 if TYPE_CHECKING:
     import psycopg
@@ -126,6 +127,7 @@ class PostgresDatabase:
 
     def __init__(self, server: PostgresServer, where: str, *, read_only: bool = False) -> None:
         self.where = where
+        self.sealing = PLAIN
         self._schema = server.schema
         self._lock: int | None = None
         self._connection = self._connect(server)
@@ -157,7 +159,7 @@ class PostgresDatabase:
         for statement in statements(definitions, postgres=True):
             self._connection.execute(statement.encode())
 
-    def begin(self, *, read_only: bool = False) -> None:
+    def begin(self, *, read_only: bool = False, lasting: bool = True) -> None:
         """Start a transaction; a writer makes sure that the lock is still its own.
 
         Errors:
@@ -174,6 +176,8 @@ class PostgresDatabase:
                 where=self.where,
                 allowed="a direct connection to the server (no pooler that hands out sessions by transaction)",
             )
+        if not lasting:
+            self.execute("SET LOCAL synchronous_commit TO off")
 
     def rollback(self) -> None:
         """``ROLLBACK``; where that fails too, the connection is given up, and the server rolls back."""

@@ -20,6 +20,7 @@ from dpstream import durable
 from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams import database
 from dpstream.streams.database import Database, newer_format, statements
+from dpstream.streams.sealing import PLAIN
 
 __all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase"]
 
@@ -31,7 +32,17 @@ _SIDES = ("", "-wal", "-shm", "-journal")
 #: A store up to this size is looked through whole at every opening; a larger one in its small tables, while
 #: the rows that opening reads are under the seals and ``dpstream store check`` looks at every page.
 _WHOLE = 64 * 2**20
-_SMALL_TABLES = ("meta", "reservation", "ledger", "state", "failures", "position", "moved", "times")
+_SMALL_TABLES = (
+    "meta",
+    "reservation",
+    "ledger",
+    "state",
+    "failures",
+    "position",
+    "moved",
+    "times",
+    "encryption",
+)
 
 
 class SQLiteDatabase:
@@ -44,6 +55,7 @@ class SQLiteDatabase:
             StoreError: the file system does not support WAL, or FULL is not in force.
         """
         self.where = str(path)
+        self.sealing = PLAIN
         if not read_only:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         with self.errors():
@@ -68,8 +80,11 @@ class SQLiteDatabase:
         for statement in statements(definitions):
             self._connection.execute(statement)
 
-    def begin(self, *, read_only: bool = False) -> None:
-        """``BEGIN``; a writer locks at once."""
+    def begin(self, *, read_only: bool = False, lasting: bool = True) -> None:
+        """``BEGIN``; a writer locks at once. Without ``lasting`` the log is appended to and not fsynced, and the
+        next commit's fsync of the same log covers both."""
+        if not read_only:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
         self._connection.execute("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     def rollback(self) -> None:
@@ -125,6 +140,7 @@ class SQLiteDatabase:
 
     def compact(self) -> None:
         """Rewrite the file without its free pages, and empty the log."""
+        self.execute("PRAGMA synchronous = FULL")
         self.execute("VACUUM")
         self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 

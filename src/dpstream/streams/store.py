@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dpstream import durable
 from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams.database import Database, create_tables, file_errors, migrate
+from dpstream.streams.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.streams.history import (
     Head,
     read_history,
@@ -42,6 +43,8 @@ __all__ = ["DATABASE", "Prepared", "Reservation", "Step", "Store"]
 
 #: What the key of the users' counters is derived for.
 _COUNTERS = b"user counters"
+#: How far a source was read takes this many bytes at least: the number of digits counts records.
+_POSITION = 1024
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,10 @@ class Store:
         genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None = None,
         *,
         server: PostgresServer | None = None,
+        key: StateKey | None = None,
     ) -> None:
-        """Open the store of the state directory ``path``, on ``server`` if one is given.
+        """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
+        if one is given.
 
         Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives:
         what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
@@ -113,6 +118,7 @@ class Store:
         self.path = self._directory.path
         self._head = Head(self.path)
         self._backend = backend_for(self.path, server)
+        self._key = key
         try:
             with file_errors("the state could not be opened", self.path):
                 if not self._backend.exists():
@@ -135,12 +141,15 @@ class Store:
         if genesis is None:
             raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
         given, state = genesis()
-        meta = {**given, "plan": canonical_json(facts), "key": secrets.token_bytes(32)}
+        sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
+        key = sealing.seal(secrets.token_bytes(32), "key")
+        meta = {**given, "plan": canonical_json(facts), "key": key}
 
         def fill(db: Database) -> None:
             create_tables(db)
+            mark(db, sealing)
             db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
-            db.execute("INSERT INTO state VALUES (1, 0, ?)", (state,))
+            db.execute("INSERT INTO state VALUES (1, 0, ?)", (sealing.seal(state, "state", 0),))
 
         self._backend.create(fill)
 
@@ -151,6 +160,8 @@ class Store:
         with self._database.errors():
             version = self._database.verify_structure()
             refuse_moved(self._database, version, where)
+            # Before the migration: a store that is not opened is not changed.
+            unlock(self._database, version, self._key)
             migrate(self._database, version, durable.commit)
             self.meta = read_meta(self._database)
             history = read_history(self._database, self.meta, where)
@@ -196,7 +207,10 @@ class Store:
         """The intent that has no committed step yet."""
         with self._reading() as db:
             row = db.execute("SELECT step, batch_id, content FROM reservation").fetchone()
-        return None if row is None else Reservation(*row)
+            if row is None:
+                return None
+            step, batch_id, content = row
+            return Reservation(step, batch_id, db.sealing.open(content, "reservation", step))
 
     def undecided_failure(self) -> str | None:
         """What kind of exception stopped the reserved step after noise was drawn, until that is decided."""
@@ -212,9 +226,10 @@ class Store:
                 f"SELECT step, batch_id, content, manifest, test_seed, publication FROM steps WHERE {key} = ?",
                 (value,),
             ).fetchone()
-        if row is None:
-            return None
-        number, name, content, manifest, test_seed, publication = row
+            if row is None:
+                return None
+            number, name, sealed, manifest, test_seed, publication = row
+            content = db.sealing.open(sealed, "content", number)
         return Step(number, name, content, manifest, bool(test_seed), publication)
 
     def publications(self) -> list[tuple[int, str, str]]:
@@ -233,10 +248,7 @@ class Store:
         """The released bytes of a step that is not published yet; checked against their hashes."""
         with self._reading() as db:
             rows = db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)).fetchall()
-        for name, digest, data in rows:
-            if data is None or hashlib.sha256(data).hexdigest() != digest:
-                raise self._damaged(f"the stored {name} of step {step} was changed")
-        return {name: data for name, _, data in rows}
+            return {name: self._file(db, step, name, digest, data) for name, digest, data in rows}
 
     def file_names(self, step: int) -> list[str]:
         """Names of a step's released files."""
@@ -257,17 +269,18 @@ class Store:
         """The packed state after the last step."""
         with self._reading() as db:
             packed: bytes = db.execute("SELECT packed FROM state").fetchone()[0]
-        return packed
+            return db.sealing.open(packed, "state", self.last_step)
 
     def position(self) -> dict[str, int] | None:
         """How far the source was read for the last step; None before the first."""
         with self._reading() as db:
             row = db.execute("SELECT step, source FROM position").fetchone()
-        if row is None and self.last_step == 0:
-            return None
-        if row is None or row[0] != self.last_step:
-            raise self._damaged(f"the source's position at step {self.last_step} is missing")
-        return {str(name): int(value) for name, value in json.loads(row[1]).items()}
+            if row is None and self.last_step == 0:
+                return None
+            if row is None or row[0] != self.last_step:
+                raise self._damaged(f"the source's position at step {self.last_step} is missing")
+            source = db.sealing.open_text(row[1], "position", self.last_step)
+        return {str(name): int(value) for name, value in json.loads(source).items()}
 
     def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
         """Events admitted so far of some users, by their keyed hashes."""
@@ -285,7 +298,7 @@ class Store:
         """The packed synthesis of a step; None where the keep policy dropped it."""
         with self._reading() as db:
             row = db.execute("SELECT synthesis FROM steps WHERE step = ?", (step,)).fetchone()
-        return None if row is None else row[0]
+            return None if row is None or row[0] is None else db.sealing.open(row[0], "synthesis", step)
 
     def ledger(self) -> list[tuple[int, str, str, str]]:
         """(step, definition, spent, parts) of every step; amounts are exact text."""
@@ -299,7 +312,11 @@ class Store:
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO reservation VALUES (1, ?, ?, ?)",
-                (reservation.step, reservation.batch_id, reservation.content),
+                (
+                    reservation.step,
+                    reservation.batch_id,
+                    db.sealing.seal(reservation.content, "reservation", reservation.step),
+                ),
             )
 
     def release_reservation(self) -> None:
@@ -340,24 +357,32 @@ class Store:
             db.execute(
                 "INSERT INTO steps (step, batch_id, content, manifest, manifest_sha256, test_seed, "
                 "publication, synthesis, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*columns, prepared.publication, prepared.synthesis, seal),
+                (
+                    *columns[:2],
+                    db.sealing.seal(held.content, "content", step),
+                    *columns[3:],
+                    prepared.publication,
+                    db.sealing.seal(prepared.synthesis, "synthesis", step),
+                    seal,
+                ),
             )
             at = utc_now()
             db.execute(
                 "INSERT INTO times VALUES (?, ?, ?)", (step, at, time_seal(self.meta["key"], seal, at))
             )
             for name, data in prepared.files.items():
-                hashed = hashlib.sha256(data).hexdigest()
-                db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (step, name, hashed, data))
+                self._insert_file(db, step, name, data)
             updated = db.execute(
-                "UPDATE state SET step = ?, packed = ? WHERE step = ?", (step, prepared.state, step - 1)
+                "UPDATE state SET step = ?, packed = ? WHERE step = ?",
+                (step, db.sealing.seal(prepared.state, "state", step), step - 1),
             )
             if updated.rowcount != 1:
                 raise self._damaged("the state does not stand before this step")
             db.execute("DELETE FROM reservation")
             db.execute("DELETE FROM position")
             if prepared.position is not None:
-                db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, prepared.position))
+                place = db.sealing.seal_text(prepared.position, "position", step, least=_POSITION)
+                db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
             if prepared.users is not None:
                 write_events(db, step, prepared.users, self.derived_key(_COUNTERS))
             if prepared.keep is not None:
@@ -372,8 +397,11 @@ class Store:
         )
 
     def mark_published(self, steps: list[int], expired: list[int]) -> None:
-        """The sink has these steps (their bytes are no longer needed here) and lost the expired tables."""
-        with self._transaction() as db:
+        """The sink has these steps (their bytes are no longer needed here) and lost the expired tables.
+
+        Not fsynced: where a loss of power takes the mark back, the next opening publishes the same bytes again.
+        """
+        with self._transaction(lasting=False) as db:
             for step in steps:
                 db.execute("UPDATE steps SET publication = 'published' WHERE step = ?", (step,))
                 db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
@@ -390,8 +418,7 @@ class Store:
         """Take a step's table back for good: its bytes go, and ``notice`` joins its files."""
         with self._transaction() as db:
             db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
-            row = (step, name, hashlib.sha256(notice).hexdigest(), notice)
-            db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+            self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = 'withdrawing' WHERE step = ?", (step,))
 
     def stored_file(self, step: int, name: str) -> bytes | None:
@@ -400,11 +427,7 @@ class Store:
             row = db.execute(
                 "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
             ).fetchone()
-        if row is None:
-            return None
-        if row[1] is None or hashlib.sha256(row[1]).hexdigest() != row[0]:
-            raise self._damaged(f"the stored {name} of step {step} was changed")
-        return bytes(row[1])
+            return None if row is None else self._file(db, step, name, *row)
 
     def apply_keep(self, keep: int | None) -> None:
         """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""
@@ -438,13 +461,15 @@ class Store:
             yield db
 
     @contextmanager
-    def _transaction(self, then: Callable[[], None] | None = None) -> Iterator[Database]:
+    def _transaction(
+        self, then: Callable[[], None] | None = None, *, lasting: bool = True
+    ) -> Iterator[Database]:
         """One transaction; ``then`` (what memory knows of it) belongs to the commit: interrupted in
         between, the object refuses further use."""
         db = self._db
         with db.errors():
             try:
-                db.begin()
+                db.begin(lasting=lasting)
                 yield db
                 self._broken = "a commit was interrupted; whether it took effect is unknown"
                 durable.commit(db)
@@ -456,6 +481,17 @@ class Store:
                 if self._broken is None:
                     db.rollback()
                 raise
+
+    def _insert_file(self, db: Database, step: int, name: str, data: bytes) -> None:
+        row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))
+        db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+
+    def _file(self, db: Database, step: int, name: str, digest: str, sealed: bytes | None) -> bytes:
+        """The bytes of a released file, checked against their hash."""
+        data = None if sealed is None else db.sealing.open(sealed, "file", step, name)
+        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            raise self._damaged(f"the stored {name} of step {step} was changed")
+        return data
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return StoreDamagedError(what, where=self._backend.where)

@@ -18,6 +18,7 @@ from dpstream.streams import container
 from dpstream.streams.arguments import check_options, check_places, check_text, position_text
 from dpstream.streams.batch import Batch
 from dpstream.streams.changes import join_packed, split_packed
+from dpstream.streams.encryption import StateKey
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
 from dpstream.streams.manifest import Facts, accuracy_of, build_manifest
 from dpstream.streams.membership import Membership, check_account
@@ -66,6 +67,7 @@ def open_stream(
     publishing: Publishing | None = None,
     server: PostgresServer | None = None,
     account: str | Path | None = None,
+    key: StateKey | None = None,
 ) -> Stream:
     """Open the stream whose secret state lives in ``path``, or start it there.
 
@@ -90,6 +92,7 @@ def open_stream(
         server: keeps the store; ``path`` then holds only the witness against a database that is rolled back.
         account: the file in which several streams on one private source add up. The plan's whole budget is
             charged there once, before the stream is started.
+        key: encrypts what is private in the store; an encrypted store opens with its key only.
 
     Errors:
         BudgetError: the account's limit would be passed.
@@ -104,7 +107,7 @@ def open_stream(
     facts = plan_facts(plan, schema, name, source, declared_public)
     random = randomness or Randomness.system()
     member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))
-    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server, member)
+    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server, member, key)
 
 
 class Stream:
@@ -124,6 +127,7 @@ class Stream:
         policy: Publishing,
         server: PostgresServer | None = None,
         membership: Membership | None = None,
+        key: StateKey | None = None,
     ) -> None:
         self._plan = plan
         self._schema = schema
@@ -142,7 +146,7 @@ class Stream:
         if sink is not None:
             check_places(path, sink.directory)
         self._membership = membership
-        self._store = Store(path, self._facts, self._genesis, server=server)
+        self._store = Store(path, self._facts, self._genesis, server=server, key=key)
         try:
             check_account(membership, self._store.meta, str(self.path))
             self._stream_id = self._store.meta["stream_id"].hex()

@@ -12,6 +12,7 @@ from dpstream.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.streams import container, database
 from dpstream.streams.archive import locked_store, write_archive
 from dpstream.streams.database import Database, file_errors, migrate
+from dpstream.streams.encryption import StateKey, unlock
 from dpstream.streams.history import Head, History, read_history, read_meta
 from dpstream.streams.place import backend_for, is_moved
 from dpstream.streams.postgres import PostgresServer
@@ -39,7 +40,13 @@ class Checked:
     problems: tuple[str, ...]
 
 
-def check_store(path: Path, releases: Path | None, *, server: PostgresServer | None = None) -> Checked:
+def check_store(
+    path: Path,
+    releases: Path | None,
+    *,
+    server: PostgresServer | None = None,
+    key: StateKey | None = None,
+) -> Checked:
     """Read everything: structure, seals, head, stored bytes, and what is published. Changes nothing.
 
     Needs no lock. The witnesses are read before the store, so that a step that is committed meanwhile does not
@@ -71,6 +78,7 @@ def check_store(path: Path, releases: Path | None, *, server: PostgresServer | N
         with db.errors():
             db.begin(read_only=True)
             version = db.verify_structure()
+            unlock(db, version, key)
             broken = db.verify_all(version)
             problems += [] if broken is None else [f"{backend.where}: {broken}"]
             moved = is_moved(db, version)
@@ -85,7 +93,9 @@ def check_store(path: Path, releases: Path | None, *, server: PostgresServer | N
     return Checked(version, None if history is None else history.last_step, moved, tuple(problems))
 
 
-def migrate_store(path: Path, *, server: PostgresServer | None = None) -> tuple[int, int, Path | None]:
+def migrate_store(
+    path: Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> tuple[int, int, Path | None]:
     """Bring a store to the newest format, after a copy was written beside it.
 
     Returns the format before, the format now, and the copy (an archive, in the state directory; as secret as
@@ -95,7 +105,7 @@ def migrate_store(path: Path, *, server: PostgresServer | None = None) -> tuple[
         ConfigError: no stream, or a copy of an earlier attempt is in the way.
         StoreDamagedError: a store that does not hold together is left as it is.
     """
-    with locked_store(path, server) as (db, version, where):
+    with locked_store(path, server, key) as (db, version, where):
         if version == database.FORMAT:
             return version, version, None
         history = read_history(db, read_meta(db), where)
@@ -140,13 +150,13 @@ def _stored_problems(db: Database, last_step: int) -> list[str]:
     """Packed state and models, and released bytes that wait, against their checksums."""
     problems: list[str] = []
 
-    def look(packed: bytes, where: str) -> None:
+    def look(packed: bytes, where: str, kind: str, step: int) -> None:
         try:
-            container.load(packed, where=where)
+            container.load(db.sealing.open(packed, kind, step), where=where)
         except StoreError as error:
             problems.append(str(error))
 
-    look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state")
+    look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state", "state", last_step)
     for step in range(1, last_step + 1):
         manifest, digest, packed = db.execute(
             "SELECT manifest, manifest_sha256, synthesis FROM steps WHERE step = ?", (step,)
@@ -154,9 +164,13 @@ def _stored_problems(db: Database, last_step: int) -> list[str]:
         if hashlib.sha256(manifest).hexdigest() != digest:
             problems.append(f"the stored manifest of step {step} was changed")
         if packed is not None:
-            look(packed, f"the stored model of step {step}")
+            look(packed, f"the stored model of step {step}", "synthesis", step)
         for name, wanted, data in db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)):
-            if data is not None and hashlib.sha256(data).hexdigest() != wanted:
+            try:
+                opened = None if data is None else db.sealing.open(data, "file", step, name)
+            except StoreDamagedError:
+                opened = b""
+            if opened is not None and hashlib.sha256(opened).hexdigest() != wanted:
                 problems.append(f"the stored {name} of step {step} was changed")
     return problems
 

@@ -6,7 +6,7 @@ All writing happens inside the step's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from dpstream.errors import DataError
 from dpstream.privacy.unit import User
 from dpstream.streams.batch import Batch, Codes, canonical_bytes, encode_batch
 from dpstream.streams.contribution import ID_BYTES, Owners, admit, checksum, read_owners, separate
-from dpstream.streams.database import Database
+from dpstream.streams.database import Database, Rows
 from dpstream.tables import EncodedBatch
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ def read_events(db: Database, ids: list[bytes]) -> Counts:
     for start in range(0, len(ids), _CHUNK):
         part = ids[start : start + _CHUNK]
         marks = ", ".join("?" * len(part))
-        rows = db.execute(f"SELECT id, events FROM users WHERE id IN ({marks})", part).fetchall()
-        known.update((bytes(user), int(events)) for user, events in rows)
+        known.update(
+            _counters(db, db.execute(f"SELECT id, events, sealed FROM users WHERE id IN ({marks})", part))
+        )
     return np.array([known.get(user, 0) for user in ids], dtype=np.int64)
 
 
@@ -113,28 +114,34 @@ def write_events(db: Database, step: int, changes: UserEvents, key: bytes) -> No
     old, new = changes.before[changed], changes.after[changed]
     ids = [changes.ids[i] for i in changed.tolist()]
     db.executemany(
-        "INSERT INTO users VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET events = excluded.events",
-        sorted(zip(ids, new.tolist(), strict=True)),
+        "INSERT INTO users (id, events, sealed) VALUES (?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET events = excluded.events, sealed = excluded.sealed",
+        [
+            (user, *db.sealing.seal_count(count, "events", user))
+            for user, count in sorted(zip(ids, new.tolist(), strict=True))
+        ],
     )
     total, left_out = _total(db)
     known = old > 0
     total += checksum(ids, new, key)
     total -= checksum([user for user, was in zip(ids, known.tolist(), strict=True) if was], old[known], key)
-    row = (step, (total % _WORD).to_bytes(8, "little"), left_out + changes.dropped)
+    summed = db.sealing.seal((total % _WORD).to_bytes(8, "little"), "checksum", step)
+    row = (step, summed, *db.sealing.seal_count(left_out + changes.dropped, "dropped", step))
     db.execute("DELETE FROM contribution")
-    db.execute("INSERT INTO contribution (id, step, checksum, dropped) VALUES (1, ?, ?, ?)", row)
+    db.execute("INSERT INTO contribution (id, step, checksum, dropped, sealed) VALUES (1, ?, ?, ?, ?)", row)
 
 
 def verify_events(db: Database, last_step: int, key: bytes) -> str | None:
     """What is wrong with the counters; None if nothing is. Cost: one pass, about a second for a million users."""
     row = db.execute("SELECT step, checksum FROM contribution").fetchone()
-    rows = db.execute("SELECT id, events FROM users").fetchall()
+    rows = list(_counters(db, db.execute("SELECT id, events, sealed FROM users")))
     if row is None:
         return "counters of users are there without their sum" if rows else None
-    ids, counts = [bytes(user) for user, _ in rows], np.array([events for _, events in rows], dtype=np.int64)
+    ids, counts = [user for user, _ in rows], np.array([events for _, events in rows], dtype=np.int64)
     if any(len(user) != ID_BYTES for user in ids) or (counts < 1).any():
         return "a user's counter was changed"
-    if row[0] != last_step or bytes(row[1]) != checksum(ids, counts, key).to_bytes(8, "little"):
+    total = db.sealing.open(bytes(row[1]), "checksum", row[0])
+    if row[0] != last_step or total != checksum(ids, counts, key).to_bytes(8, "little"):
         return "a user's counter was changed or lost"
     return None
 
@@ -145,5 +152,15 @@ def dropped(db: Database) -> int:
 
 
 def _total(db: Database) -> tuple[int, int]:
-    row = db.execute("SELECT checksum, dropped FROM contribution").fetchone()
-    return (0, 0) if row is None else (int.from_bytes(bytes(row[0]), "little"), int(row[1]))
+    row = db.execute("SELECT step, checksum, dropped, sealed FROM contribution").fetchone()
+    if row is None:
+        return 0, 0
+    step, total, left_out, sealed = row
+    opened = db.sealing.open(bytes(total), "checksum", step)
+    return int.from_bytes(opened, "little"), db.sealing.open_count(int(left_out), sealed, "dropped", step)
+
+
+def _counters(db: Database, rows: Rows) -> Iterator[tuple[bytes, int]]:
+    for user, events, sealed in rows:
+        name = bytes(user)
+        yield name, db.sealing.open_count(int(events), sealed, "events", name)
