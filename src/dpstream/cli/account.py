@@ -125,7 +125,8 @@ def charge(file: str, config: str, state: str | None) -> None:
     from dpstream.streams.ledger import read_ledger
 
     loaded = Config.load(config)
-    ledger = read_ledger(loaded.state_dir if state is None else Path(state), server=loaded.server)
+    folder = loaded.state_dir if state is None else Path(state)
+    ledger = read_ledger(folder, server=loaded.server, key=loaded.state_key())
     account = Account(file)
     if ledger.pin is not None and ledger.pin.account_id != account.read().account_id:
         raise ConfigError("this stream is charged in another account", where=config, allowed="that account")
@@ -185,9 +186,10 @@ def _verify_stream(config: str, file: str) -> tuple[str | None, list[str]]:
     from dpstream.streams.ledger import read_ledger, verify_ledger
 
     loaded = Config.load(config)
-    found = verify_ledger(loaded.state_dir, account=file, server=loaded.server)
+    key = loaded.state_key()
+    found = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
     try:
-        return read_ledger(loaded.state_dir, server=loaded.server).stream_id, found
+        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, found
     except StoreDamagedError:
         return None, found
 

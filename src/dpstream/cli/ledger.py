@@ -100,6 +100,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
         releases=loaded.output.dir if releases is None else releases,
         account=loaded.account,
         server=loaded.server,
+        key=loaded.state_key(),
     )
     return _tell(findings, as_json, {"stream": loaded.name})
 
@@ -134,7 +135,7 @@ def _read(config: str, state: str | None) -> tuple[Config, Ledger]:
     from dpstream.streams.ledger import read_ledger
 
     loaded = Config.load(config)
-    return loaded, read_ledger(_place(loaded, state), server=loaded.server)
+    return loaded, read_ledger(_place(loaded, state), server=loaded.server, key=loaded.state_key())
 
 
 def _place(config: Config, state: str | None) -> Path:

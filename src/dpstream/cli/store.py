@@ -20,9 +20,10 @@ _out = click.option("--out", type=click.Path(), help="Another place for the rele
 
 @click.group("store", short_help="Check, migrate, move or compact the secret store of a stream.")
 def command() -> None:
-    """Check, migrate, export, import or compact the secret store of a stream.
+    """Check, migrate, export, import, compact or encrypt the secret store of a stream.
 
-    The store is an SQLite file in the state folder, or a schema of a PostgreSQL server ([state] url).
+    The store is an SQLite file in the state folder, or a schema of a PostgreSQL server ([state] url). With
+    [state] key_file or key_env what is private in it is encrypted.
 
     \b
     Example:
@@ -49,7 +50,7 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
 
     loaded = _load(config)
     releases = loaded.output.dir if out is None else Path(out)
-    found = check_store(_place(loaded, state), releases, server=loaded.server)
+    found = check_store(_place(loaded, state), releases, server=loaded.server, key=loaded.state_key())
     if as_json:
         facts: dict[str, Any] = {
             "sound": not found.problems,
@@ -81,7 +82,8 @@ def migrate(config: str, state: str | None) -> None:
     from dpstream.streams.upkeep import migrate_store
 
     loaded = _load(config)
-    before, now, copy = migrate_store(_place(loaded, state), server=loaded.server)
+    place, key = _place(loaded, state), loaded.state_key()
+    before, now, copy = migrate_store(place, server=loaded.server, key=key)
     if copy is None:
         click.echo(f"the store is in the newest format ({now}) already")
     else:
@@ -100,9 +102,10 @@ def migrate(config: str, state: str | None) -> None:
 def export(config: str, state: str | None, file: str, move: bool) -> None:
     """Write the whole secret store to one portable file, with a checksum.
 
-    The file holds private counts and the store's key: protect it like the private table. Without --move it is
-    a copy, which can only replace a store that was lost at the very same step. With --move it can be imported
-    where the configuration then points to: from SQLite to PostgreSQL, back, or to another machine.
+    The file holds private counts and the key of the store's seals: protect it like the private table. That of an
+    encrypted store is encrypted with the same key. Without --move it is a copy, which can only replace a store
+    that was lost at the very same step. With --move it can be imported where the configuration then points to:
+    from SQLite to PostgreSQL, back, or to another machine.
 
     \b
     Example:
@@ -115,7 +118,8 @@ def export(config: str, state: str | None, file: str, move: bool) -> None:
     public = loaded.output.dir.resolve()
     if public in target.resolve().parents:
         raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
-    steps = export_store(_place(loaded, state), target, server=loaded.server, move=move)
+    place, key = _place(loaded, state), loaded.state_key()
+    steps = export_store(place, target, server=loaded.server, move=move, key=key)
     click.echo(f"wrote {target}: {steps} steps; it is as secret as the store")
     if move:
         click.echo("this store refuses to go on now: import the file where the stream is to live")
@@ -139,8 +143,66 @@ def import_(config: str, state: str | None, file: str) -> None:
     from dpstream.streams.archive import import_store
 
     loaded = _load(config)
-    steps = import_store(Path(file), _place(loaded, state), loaded.facts(), server=loaded.server)
+    place, key = _place(loaded, state), loaded.state_key()
+    steps = import_store(Path(file), place, loaded.facts(), server=loaded.server, key=key)
     click.echo(f"the store holds {steps} steps and can go on; {file} is as secret as it: remove it")
+
+
+@command.command("key", short_help="Make a new key for an encrypted store.")
+@click.option(
+    "--out", "file", type=click.Path(), required=True, metavar="FILE", help="A new file (mode 0600)."
+)
+def key(file: str) -> None:
+    """Make a new random key in a file of its own, for [state] key_file or, as text, for [state] key_env.
+
+    Keep it away from the state and its backups, and keep a copy: without the key the stream cannot go on, and
+    nobody can bring it back.
+
+    \b
+    Example:
+      dpstream store key --out /etc/dpstream/evictions.key
+    """
+    from dpstream.streams.encryption import write_key
+
+    made = write_key(Path(file))
+    click.echo(f"wrote {file}: key {made.name}")
+
+
+@command.command("rekey", short_help="Encrypt the store, with another key, or not any more.")
+@config_argument
+@_state
+@click.option("--to", "file", type=click.Path(), metavar="FILE", help="The new key, a file of store key.")
+@click.option("--plain", is_flag=True, help="No encryption any more.")
+def rekey(config: str, state: str | None, file: str | None, plain: bool) -> None:
+    """Encrypt the store with the key in --to, whether it was encrypted before or not.
+
+    The old key is the one of the configuration; change the configuration afterwards. One transaction writes every
+    value anew: stopped anywhere, the store has the old key or the new one, and the same command goes on. Copies,
+    archives and backups made before keep the old key, or none.
+
+    \b
+    Example:
+      dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
+    """
+    from dpstream.errors import ConfigError
+    from dpstream.streams.encryption import StateKey
+    from dpstream.streams.rekey import rekey_store, stored_key
+
+    if plain == (file is not None):
+        raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
+    loaded = _load(config)
+    place = _place(loaded, state)
+    new = None if file is None else StateKey.from_file(Path(file))
+    encrypted = stored_key(place, server=loaded.server) is not None
+    # A configuration that names a key already is fine for a store that has none.
+    old = loaded.state_key() if encrypted else None
+    copies = rekey_store(place, old=old, new=new, server=loaded.server)
+    if new is None:
+        click.echo("the store is not encrypted any more: take key_file or key_env out of [state]")
+    else:
+        click.echo(f"the store is encrypted with the key {new.name}: [state] has to name it from now on")
+    for copy in copies:
+        click.echo(f"warning: {copy} was written before and keeps what it holds", err=True)
 
 
 @command.command("compact", short_help="Drop what the keep policy allows, and give back the room.")
@@ -159,12 +221,12 @@ def compact(config: str, state: str | None, out: str | None) -> None:
     from dpstream.streams.store import Store
 
     loaded = _load(config)
-    folder = _place(loaded, state)
-    with Store(folder, loaded.facts(), server=loaded.server) as store:
+    folder, key = _place(loaded, state), loaded.state_key()
+    with Store(folder, loaded.facts(), server=loaded.server, key=key) as store:
         store.apply_keep(loaded.output.keep)
     with loaded.open_stream(state=state, out=out):
         pass  # removes the tables that have just expired
-    with Store(folder, loaded.facts(), server=loaded.server) as store:
+    with Store(folder, loaded.facts(), server=loaded.server, key=key) as store:
         store.compact()
     click.echo("the store is compact")
 

@@ -22,13 +22,14 @@ from dpstream.config.sections import (
     read_unit,
 )
 from dpstream.config.server import read_server
+from dpstream.config.state_key import KeyPlace, read_key_place
 from dpstream.errors import ConfigError
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Budget, EventUnit, PureDP, Randomness
 from dpstream.schema import Schema
 from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
-from dpstream.streams import PostgresServer
+from dpstream.streams import PostgresServer, StateKey
 
 if TYPE_CHECKING:
     from dpstream.sources import Source
@@ -53,6 +54,7 @@ class Config:
         state_dir: where the secret state is kept.
         used: every value the plan rests on, with the reason of each default.
         server: where the store is, if it is no file in ``state_dir``.
+        key_place: where the key of an encrypted store is.
     """
 
     path: Path
@@ -66,6 +68,7 @@ class Config:
     used: tuple[Used, ...]
     _schema: Schema = field(repr=False)
     server: PostgresServer | None = None
+    key_place: KeyPlace | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -99,9 +102,10 @@ class Config:
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
         server = read_server(states, name)
+        key = read_key_place(states, base, state, output.dir)
         sections = (top, stream, source, mechanism, budgets, outputs, states)
         used = tuple(value for part in sections for value in part.used)
-        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server)
+        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server, key)
         _check_account(config, budgets)
         config.plan()
         return config
@@ -110,6 +114,14 @@ class Config:
     def account(self) -> Path | None:
         """The file in which several streams on one private source add up."""
         return None if self.budget.account is None else self.path.parent / self.budget.account
+
+    def state_key(self) -> StateKey | None:
+        """The key of the encrypted store, read now; None where it is not encrypted. Secret.
+
+        Errors:
+            ConfigError: it is not there, is none, or others may read it.
+        """
+        return None if self.key_place is None else self.key_place.read()
 
     def schema(self) -> Schema:
         """The public declaration of the columns."""
@@ -199,6 +211,7 @@ class Config:
             account=self.account,
             publishing=self.output.publishing,
             server=self.server,
+            key=self.state_key(),
         )
 
 

@@ -136,4 +136,21 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "a URL that holds a password does not belong into a public file",
         "The environment variable that holds the URL of the database.",
     ),
+    Key(
+        "state",
+        "key_file",
+        "a file of dpstream store key, outside of the state and output folders",
+        "not set",
+        "the state is protected by its file modes; a key that lies beside it would add nothing",
+        "Encrypts what is private in the store with the key in this file (mode 0600). A store that is there already "
+        "is encrypted by `dpstream store rekey --to`. Whoever loses the key has lost the stream.",
+    ),
+    Key(
+        "state",
+        "key_env",
+        "the name of an environment variable",
+        "not set",
+        "a key does not belong into a public file",
+        "The environment variable that holds the key, instead of `key_file`.",
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpstream.streams.account import Account
 from dpstream.streams.batch import Batch
+from dpstream.streams.encryption import StateKey
 from dpstream.streams.ledger import Ledger, read_ledger, verify_ledger
 from dpstream.streams.limit import Limit
 from dpstream.streams.lock import StatePermissionWarning
@@ -27,6 +28,7 @@ __all__ = [
     "Publishing",
     "Release",
     "Sink",
+    "StateKey",
     "StatePermissionWarning",
     "Stream",
     "StreamStatus",

@@ -47,10 +47,8 @@ _BY_STEP = ("steps", "files")
 
 
 @contextmanager
-def locked_store(
-    path: Path, server: PostgresServer | None, key: StateKey | None
-) -> Iterator[tuple[Database, int, str]]:
-    """An existing store with its format and its place, locked, as it is (not migrated, moved or not).
+def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Database, int, str]]:
+    """An existing store with its format and its place, locked, as it is (not migrated or unlocked, moved or not).
 
     Errors:
         ConfigError: there is none. StoreLockedError: a stream has it open.
@@ -66,9 +64,7 @@ def locked_store(
         db = backend.connect()
         try:
             with db.errors():
-                version = db.verify_structure()
-                unlock(db, version, key)
-                yield db, version, backend.where
+                yield db, db.verify_structure(), backend.where
         finally:
             db.close()
     finally:
@@ -96,7 +92,8 @@ def export_store(
     """
     if out.exists():
         raise ConfigError("there is a file already", where=str(out), allowed="another name")
-    with locked_store(path, server, key) as (db, version, where):
+    with locked_store(path, server) as (db, version, where):
+        unlock(db, version, key)
         moved = is_moved(db, version)
         if moved and not move:
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")

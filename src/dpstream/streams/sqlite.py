@@ -142,7 +142,13 @@ class SQLiteDatabase:
         """Rewrite the file without its free pages, and empty the log."""
         self.execute("PRAGMA synchronous = FULL")
         self.execute("VACUUM")
-        self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        (busy, *_) = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise StoreError(
+                "another process was reading the store: its file may still hold what was dropped",
+                where=self.where,
+                allowed="the same command once more",
+            )
 
     def close(self) -> None:
         """Close the connection; the last one writes the log into the file."""

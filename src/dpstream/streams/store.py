@@ -39,12 +39,12 @@ from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sqlite import DATABASE
 from dpstream.streams.users import UserEvents, dropped, read_events, verify_events, write_events
 
-__all__ = ["DATABASE", "Prepared", "Reservation", "Step", "Store"]
+__all__ = ["DATABASE", "POSITION", "Prepared", "Reservation", "Step", "Store"]
 
 #: What the key of the users' counters is derived for.
 _COUNTERS = b"user counters"
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
-_POSITION = 1024
+POSITION = 1024
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ class Store:
             db.execute("DELETE FROM reservation")
             db.execute("DELETE FROM position")
             if prepared.position is not None:
-                place = db.sealing.seal_text(prepared.position, "position", step, least=_POSITION)
+                place = db.sealing.seal_text(prepared.position, "position", step, least=POSITION)
                 db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
             if prepared.users is not None:
                 write_events(db, step, prepared.users, self.derived_key(_COUNTERS))

@@ -105,7 +105,8 @@ def migrate_store(
         ConfigError: no stream, or a copy of an earlier attempt is in the way.
         StoreDamagedError: a store that does not hold together is left as it is.
     """
-    with locked_store(path, server, key) as (db, version, where):
+    with locked_store(path, server) as (db, version, where):
+        unlock(db, version, key)
         if version == database.FORMAT:
             return version, version, None
         history = read_history(db, read_meta(db), where)
