@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.errors import ConfigError
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.law import NoiseSum, check_confidence
 from dpstream.privacy.unit import Unit
@@ -38,6 +39,7 @@ __all__ = [
     "Part",
     "PredictedError",
     "PrivateBatch",
+    "StartTable",
     "StreamPlan",
     "Synthesis",
 ]
@@ -183,6 +185,31 @@ class Synthesis(Protocol):
         ...
 
 
+class StartTable(Protocol):
+    """A public table that a stream may begin with: the last release of another one, in this one's columns."""
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def total(self) -> float:
+        """Number of records."""
+        ...
+
+    @property
+    def total_error(self) -> float | None:
+        """Standard error of ``total``; 0 where it is public, None where it is not known."""
+        ...
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Marginals in records, flat in C order; they add up to ``total``."""
+        ...
+
+    def records(self) -> NDArray[np.int32]:
+        """About ``total`` records as codes, shape (rows, columns); the same at every call."""
+        ...
+
+
 class StreamPlan(ABC):
     """A calibrated mechanism: options, domain, budget and unit fixed; no data.
 
@@ -224,6 +251,21 @@ class StreamPlan(ABC):
     @abstractmethod
     def start(self) -> Any:
         """A fresh state before the first step."""
+
+    def start_from(self, base: StartTable) -> Any:
+        """A fresh state whose table is ``base`` before the first step.
+
+        Guarantee: the plan's, for what comes in its own steps. The base is public and stays what it was: starting
+        from it is post-processing.
+
+        Errors:
+            ConfigError: this mechanism cannot begin with a table.
+        """
+        raise ConfigError(
+            f"the mechanism {self.name!r} cannot begin with another stream's table",
+            where="base",
+            allowed="dpstabs, baseline",
+        )
 
     @abstractmethod
     def step(self, state: Any, batch: PrivateBatch, randomness: Randomness) -> Synthesis:

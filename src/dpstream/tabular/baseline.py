@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
 from dpstream.graphical import Model
-from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StreamPlan
+from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import EventUnit, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.accuracy import check_steps
+from dpstream.tabular.base import check_domain
 from dpstream.tabular.offline import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.tabular.plans import (
     PRIOR_BOUND,
@@ -137,6 +138,13 @@ class BaselinePlan(StreamPlan):
     def start(self) -> BaselineState:
         """An empty table."""
         return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0, {})
+
+    def start_from(self, base: StartTable) -> BaselineState:
+        """The base's records; what its noisy number of records has more is owed."""
+        check_domain(base, self.domain)
+        codes = base.records()
+        variance = None if base.total_error is None else base.total_error**2
+        return BaselineState(0, codes, base.total, base.total - len(codes), 0.0, {}, variance)
 
     def step(self, state: BaselineState, batch: PrivateBatch, randomness: Randomness) -> TableSynthesis:
         """Run the offline mechanism on the batch, add what it says, take away what it says was deleted."""

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from dpstream.counters import CalibratedCounter, Counter, counter_by_name
 from dpstream.errors import ConfigError, HorizonError
 from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cells
-from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StreamPlan
+from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
 from dpstream.privacy.budget import Amount, Budget
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import EventUnit, Unit
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
+from dpstream.tabular.base import check_domain
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
 from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import (
@@ -35,7 +36,7 @@ from dpstream.tabular.plans import (
     refuse_deletes,
 )
 from dpstream.tabular.selection import Selector
-from dpstream.tabular.state import DPStabsState, Side, fresh_state, pack, unpack
+from dpstream.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.tabular.synthesis import ModelSynthesis, average_marginals
 from dpstream.tabular.targets import Targets
 
@@ -227,6 +228,19 @@ class DPStabsPlan(StreamPlan):
         """Nothing counted; the uniform distribution."""
         return fresh_state(self.cells, self.counter, len(self.recipe.sides))
 
+    def start_from(self, base: StartTable) -> DPStabsState:
+        """The base's marginals are booked (``r_i``); the first model is fitted to them, and batches are expected to
+        look like it."""
+        check_domain(base, self.domain)
+        state = self.start()
+        start_with(state, base, np.concatenate(base.marginals(self.cells.cliques)))
+        state.rebuild_at = 0
+        model = _fit_table(self, state)
+        state.models, state.marginals = (model,), self.marginals(model)
+        for side in state.sides:
+            side.batch = model.with_total(1.0)
+        return state
+
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step of Algorithm 3."""
         refuse_deletes(batch, deletions=self.recipe.deletions)
@@ -244,17 +258,19 @@ class DPStabsPlan(StreamPlan):
         Whether a selected marginal is chosen again depends on its own earlier noise: among releases in which one
         happens to be measured at every step, large errors are overrepresented.
         """
-        measured = () if self.selector else self.cells.cliques
-        always = {clique: self.cells.part(i) for i, clique in enumerate(measured)}
+        total_error = self._total_error(state)
+        # After a base the counters hold what came since: no error bar of a count over the whole table.
+        if self.selector is not None or state.with_base:
+            return ModelSynthesis(state.models, state.total, total_error=total_error)
         deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
-        estimates = state.estimates
+        cliques, estimates = self.cells.cliques, state.estimates
         return ModelSynthesis(
             state.models,
             state.total,
-            errors=dict.fromkeys(always, deviation),
-            counts={clique: estimates[part] for clique, part in always.items()},
-            noise=cell_law(self.counter, state.step, len(state.sides)) if always else None,
-            total_error=self._total_error(state),
+            errors=dict.fromkeys(cliques, deviation),
+            counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
+            noise=cell_law(self.counter, state.step, len(state.sides)),
+            total_error=total_error,
         )
 
     def _total_error(self, state: DPStabsState) -> float | None:
@@ -262,6 +278,7 @@ class DPStabsPlan(StreamPlan):
         if self.unit.relation == "replace":
             return 0.0
         variances = [self._targets.total_variance(side, state.step) for side in state.sides]
+        variances.append(state.base_variance)
         known = [variance for variance in variances if variance is not None]
         return math.sqrt(sum(known)) if len(known) == len(variances) else None
 

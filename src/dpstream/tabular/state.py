@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from dpstream.counters import CalibratedCounter, CounterState
 from dpstream.graphical import Model
-from dpstream.mechanism import Packed
+from dpstream.mechanism import Packed, StartTable
 from dpstream.tabular.accuracy import TotalNoise
 from dpstream.tabular.cells import Cells
 from dpstream.tabular.synthesis import pack_models, unpack_models
 
-__all__ = ["DPStabsState", "Side", "fresh_state", "pack", "unpack"]
+__all__ = ["DPStabsState", "Side", "fresh_state", "pack", "start_with", "unpack"]
 
 _FORMAT = 1
 
@@ -62,6 +62,8 @@ class DPStabsState:
         marginals: the release's marginals, all cells (used by the literal reading).
         kept: workloads in the table's model (used by the predicted reading).
         rebuild_at: the step at which ``kept`` is chosen anew.
+        with_base: whether the stream began with another one's table, so that counters hold only what came since.
+        base_variance: of that table's number of records; None where it is not known.
     """
 
     step: int
@@ -70,6 +72,8 @@ class DPStabsState:
     marginals: NDArray[np.float64]
     kept: list[int]
     rebuild_at: int
+    with_base: bool = False
+    base_variance: float | None = 0.0
 
     @property
     def total(self) -> float:
@@ -104,6 +108,18 @@ def fresh_state(cells: Cells, counter: CalibratedCounter, sides: int) -> DPStabs
         kept=[],
         rebuild_at=1,
     )
+
+
+def start_with(state: DPStabsState, base: StartTable, marginals: NDArray[np.float64]) -> None:
+    """Book a public table before the first step, as something that came and was not measured (``r_i``).
+
+    Args:
+        marginals: the table's, all cells.
+    """
+    side = state.sides[0]
+    side.total, side.remainder = base.total, marginals
+    state.with_base = True
+    state.base_variance = None if base.total_error is None else base.total_error**2
 
 
 def _fresh_side(cells: Cells, counter: CalibratedCounter) -> Side:
@@ -148,6 +164,8 @@ def pack(state: DPStabsState) -> Packed:
         "rebuild_at": state.rebuild_at,
         "models": models,
     }
+    if state.with_base:
+        meta["base"] = {"variance": state.base_variance}
     return Packed(meta, arrays)
 
 
@@ -172,6 +190,8 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
         marginals=arrays["marginals"].copy(),
         kept=list(meta["kept"]),
         rebuild_at=meta["rebuild_at"],
+        with_base="base" in meta,
+        base_variance=meta["base"]["variance"] if "base" in meta else 0.0,
     )
 
 
