@@ -2,7 +2,7 @@
 
 from dpstream.checks.certificate import Certificate, certificate
 from dpstream.checks.conformance import CheckResult, ConformanceReport, check_counter
-from dpstream.checks.tape import NoiseTape, RecordedMap, read_map
+from dpstream.checks.tape import NoiseTape, RecordedMap, read_cell, read_map
 
 __all__ = [
     "Certificate",
@@ -12,5 +12,6 @@ __all__ = [
     "RecordedMap",
     "certificate",
     "check_counter",
+    "read_cell",
     "read_map",
 ]

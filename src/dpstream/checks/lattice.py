@@ -11,11 +11,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IntegerSystem", "unique_solutions"]
+__all__ = ["Echelon", "IntegerSystem", "unique_solutions"]
 
 _PRIME = 2**31 - 1
 #: Lifts up to this size are accepted: products with small matrices stay inside 64 bits.
 _LIFT = 2**20
+
+
+#: No intermediate value of a substitution passes this, so nothing wraps around.
+_LARGEST = 2**62
+
+
+class Echelon:
+    """A matrix whose columns begin in different rows: substitution solves it, and there is one solution at most.
+
+    That is the form of a counter which draws fresh noise for each of its outputs (a diagonal where they are
+    measurements, a triangle where they are sums of them).
+    """
+
+    def __init__(self, matrix: NDArray[np.int64]) -> None:
+        self._matrix = matrix
+        columns = np.arange(matrix.shape[1])
+        first = (matrix != 0).argmax(axis=0)
+        self.holds = bool((matrix[first, columns] != 0).all() and len(np.unique(first)) == len(first))
+        order = np.argsort(first, kind="stable")
+        self._steps = [(int(first[column]), int(column)) for column in order]
+
+    def solve(self, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        """For each column of ``targets``, the integer solution if there is one, and whether there is one.
+
+        Gives None where a value might not fit 64 bits.
+        """
+        rest = targets.copy()
+        solutions = np.zeros((self._matrix.shape[1], targets.shape[1]), np.int64)
+        solved = np.ones(targets.shape[1], bool)
+        for row, column in self._steps:
+            coefficients = self._matrix[:, column]
+            live = np.flatnonzero(rest[row])
+            if not len(live):
+                continue
+            quotients, remainders = np.divmod(rest[row, live], coefficients[row])
+            solved[live[remainders != 0]] = False
+            solutions[column, live] = quotients
+            rows = np.flatnonzero(coefficients)
+            largest = int(np.abs(quotients).max()) * int(np.abs(coefficients[rows]).max())
+            if largest + int(np.abs(rest[:, live]).max()) >= _LARGEST:
+                return None
+            rest[np.ix_(rows, live)] -= np.outer(coefficients[rows], quotients)
+        return solutions, solved & ~rest.any(axis=0)
 
 
 def unique_solutions(

@@ -23,13 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.checks.lattice import IntegerSystem, unique_solutions
+from dpstream.checks.lattice import Echelon, IntegerSystem, unique_solutions
 from dpstream.privacy.noise import DiscreteLaplace, Noise
 
 __all__ = ["ShiftCost", "shift_costs"]
 
 _MILP_SECONDS = 10.0
 _SLACK = 1e-9
+#: Pairs of ticks at a time, for memory's sake.
+_CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,37 @@ class ShiftCost:
     upper: float
     shift_cost: Fraction | None
 
+    def times(self, cells: int) -> ShiftCost:
+        """Of the same change in several independent cells."""
+        whole = None if self.shift_cost is None else self.shift_cost * cells
+        return ShiftCost(self.lower * cells, self.upper * cells, whole)
+
 
 INFINITE = ShiftCost(math.inf, math.inf, None)
 
 
 def shift_costs(
-    noise_map: NDArray[np.int64], laws: tuple[Noise, ...], targets: NDArray[np.int64]
+    noise_map: NDArray[np.int64],
+    laws: tuple[Noise, ...],
+    targets: NDArray[np.int64],
+    pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
 ) -> list[ShiftCost]:
-    """The cost of hiding each column of ``targets`` (that is of solving ``noise_map @ s = target``)."""
+    """The cost of hiding each column of ``targets`` (that is of solving ``noise_map @ s = target``).
+
+    With ``pairs``, of hiding the differences of the columns ``pairs[0]`` and ``pairs[1]`` instead.
+    """
+    # Noise that reaches no output hides nothing, and is never shifted in the cheapest solution.
+    used: list[int] = np.flatnonzero(noise_map.any(axis=0)).tolist()
+    noise_map, laws = noise_map[:, used], tuple(laws[i] for i in used)
     costs = _Costs(laws)
+    echelon = Echelon(noise_map)
+    solved = echelon.solve(targets) if echelon.holds else None
+    if pairs is not None and (solved is None or not solved[1].all()):
+        # A difference may be hidden although its two parts cannot be.
+        targets, pairs = targets[:, pairs[0]] - targets[:, pairs[1]], None
+        solved = echelon.solve(targets) if echelon.holds else None
+    if solved is not None:
+        return _of_unique(costs, *solved, pairs)
     unique = unique_solutions(noise_map, targets)
     system: IntegerSystem | None = None
     result = []
@@ -64,6 +88,25 @@ def shift_costs(
     return result
 
 
+def _of_unique(
+    costs: _Costs,
+    shifts: NDArray[np.int64],
+    exists: NDArray[np.bool_],
+    pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+) -> list[ShiftCost]:
+    """Costs of the only shifts that there are. A difference of targets is hidden by the difference of their shifts."""
+    if pairs is None:
+        return [
+            _exactly(cost) if ok else INFINITE for cost, ok in zip(costs.of_each(shifts), exists, strict=True)
+        ]
+    result: list[ShiftCost] = []
+    for start in range(0, len(pairs[0]), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        moved = shifts[:, pairs[0][chunk]] - shifts[:, pairs[1][chunk]]
+        result += [_exactly(cost) for cost in costs.of_each(moved)]
+    return result
+
+
 class _Costs:
     """Exact cost of a shift; all the laws are of one kind."""
 
@@ -71,11 +114,29 @@ class _Costs:
         self.laplace = all(isinstance(law, DiscreteLaplace) for law in laws)
         self.rates = [_rate(law) for law in laws]
         self.weights = np.array([float(rate) for rate in self.rates], dtype=np.float64)
+        self._rows: dict[Fraction, list[int]] = {}
+        for row, rate in enumerate(self.rates):
+            self._rows.setdefault(rate, []).append(row)
 
     def of(self, shift: NDArray[Any]) -> Fraction:
+        """Of one shift."""
         power = 1 if self.laplace else 2
         moved = np.flatnonzero(shift != 0)
         return sum((self.rates[i] * abs(int(shift[i])) ** power for i in moved), Fraction(0))
+
+    def of_each(self, shifts: NDArray[np.int64]) -> list[Fraction]:
+        """Of each column: magnitudes are added up as integers for each law, and weighed as fractions."""
+        power = 1 if self.laplace else 2
+        most = int(np.abs(shifts).max(initial=0))
+        if most**power * len(shifts) >= 2**62:
+            return [self.of(column) for column in shifts.T]
+        totals = [Fraction(0)] * shifts.shape[1]
+        for rate, rows in self._rows.items():
+            magnitudes = (np.abs(shifts[rows]) ** power).sum(axis=0).tolist()
+            totals = [
+                total + rate * size if size else total for total, size in zip(totals, magnitudes, strict=True)
+            ]
+        return totals
 
 
 def _rate(law: Noise) -> Fraction:
