@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from dpstream.config.feed import named_step, period_text
 from dpstream.errors import ConfigError
 from dpstream.schema.domain import Clique, Domain
-from dpstream.streams.batch import Batch, encode_batch
+from dpstream.streams.batch import Batch, Codes, encode_batch
 from dpstream.tables import EncodedBatch, count_marginals
 
 if TYPE_CHECKING:
     from dpstream.config import Config
+    from dpstream.sources import StepInput
 
-__all__ = ["TrueStep", "TrueTable", "require_repeatable", "true_steps"]
+__all__ = ["TrueStep", "TrueTable", "encoded_steps", "true_steps"]
 
 #: Rows counted in one go; batches are often far smaller, and a call for each would be most of the cost.
 _BLOCK_ROWS = 2**18
@@ -140,11 +141,16 @@ class TrueStep:
         return f"TrueStep(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
 
 
-def require_repeatable(config: Config) -> None:
-    """Refuse a source whose records are gone once they were read: there is no truth to compare with.
+def encoded_steps(
+    config: Config, until: int | None = None
+) -> Iterator[tuple[StepInput, EncodedBatch, Codes, Codes]]:
+    """Every step of a configuration's source: as it was read, encoded, and the codes that come and go. Private.
+
+    Args:
+        until: stop after this step.
 
     Errors:
-        ConfigError: standard input.
+        As ``true_steps``. A source whose records are gone once they were read has no truth to compare with.
     """
     if not config.source_options.repeatable:
         raise ConfigError(
@@ -152,6 +158,15 @@ def require_repeatable(config: Config) -> None:
             where=f"{config.path} [source]",
             allowed="a copy of the configuration whose source is a file with all records",
         )
+    schema = config.schema()
+    for entry in config.source().steps(1):
+        if until is not None and entry.step > until:
+            return
+        with named_step(entry.step, entry.batch_id):
+            encoded, came, went = encode_batch(
+                Batch(entry.inserts, entry.deletes), schema, where=f"step {entry.batch_id!r}"
+            )
+        yield entry, encoded, came, went
 
 
 def true_steps(config: Config, until: int | None = None) -> Iterator[TrueStep]:
@@ -170,16 +185,8 @@ def true_steps(config: Config, until: int | None = None) -> Iterator[TrueStep]:
 
     Guarantee: none; the result is private.
     """
-    require_repeatable(config)
-    schema = config.schema()
-    table = TrueTable(schema.domain)
-    for entry in config.source().steps(1):
-        if until is not None and entry.step > until:
-            return
-        with named_step(entry.step, entry.batch_id):
-            encoded, _, _ = encode_batch(
-                Batch(entry.inserts, entry.deletes), schema, where=f"step {entry.batch_id!r}"
-            )
+    table = TrueTable(config.schema().domain)
+    for entry, encoded, _, _ in encoded_steps(config, until):
         table.add(encoded)
         yield TrueStep(entry.step, entry.batch_id, period_text(entry), table)
 

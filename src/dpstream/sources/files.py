@@ -18,7 +18,7 @@ from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
-from dpstream.sources.source import Source
+from dpstream.sources.source import Source, check_start
 from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags, times_of
 
@@ -155,8 +155,7 @@ class FileSource(Source):
                 ``position``; the same at every reading. Without one, a fingerprint could be compared with
                 that of a guessed file.
         """
-        if start_step < 1:
-            raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
+        check_start(start_step)
         grid = self.options.grid
         self._position, self._key = {}, key
         if grid is not None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.errors import ConfigError, DataError, StepError
+from dpstream.errors import ConfigError, DataError
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
-from dpstream.sources.source import Source
+from dpstream.sources.source import Source, check_start
 from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags
 
@@ -60,8 +60,7 @@ class QuerySource(Source):
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """See ``Source``. Every period is asked for in a transaction of its own."""
-        if start_step < 1:
-            raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
+        check_start(start_step)
         grid, last = self.options.grid, self.options.last_step(self._today)
         if grid is None or last is None:
             raise ConfigError("nothing says where a step ends", where="[source]", allowed="every, start, end")

@@ -6,10 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dpstream.errors import StepError
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.step import StepInput
 
-__all__ = ["Source"]
+__all__ = ["Source", "check_start"]
+
+
+def check_start(start_step: int) -> None:
+    """Refuse a first step below 1 (StepError)."""
+    if start_step < 1:
+        raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
 
 
 class Source(ABC):

@@ -17,7 +17,7 @@ from dpstream.sources.files import MAX_STEPS
 from dpstream.sources.formats import json_column, json_records
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
-from dpstream.sources.source import Source
+from dpstream.sources.source import Source, check_start
 from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags, times_of
 
@@ -88,8 +88,7 @@ class StdinSource(Source):
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """See ``Source``. Steps before ``start_step`` that are sent again are handed out too, to be compared."""
-        if start_step < 1:
-            raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
+        check_start(start_step)
         grid = self.options.grid
         assert grid is not None  # standard input is always cut by time
         return self._cut(grid, start_step)

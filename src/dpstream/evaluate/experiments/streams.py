@@ -25,13 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.config import Config
-from dpstream.config.feed import named_step
 from dpstream.config.reader import did_you_mean
 from dpstream.errors import ConfigError, DataError, UnitError
-from dpstream.evaluate.truth import require_repeatable
+from dpstream.evaluate.truth import encoded_steps
 from dpstream.privacy import Event, User
 from dpstream.schema.domain import Domain
-from dpstream.streams.batch import Batch, Codes, encode_batch
+from dpstream.streams.batch import Codes
 from dpstream.tables import EncodedBatch
 
 __all__ = ["KUMAR_STREAMS", "ConfigSource", "KumarSource", "Replay", "StreamSource", "kumar_stream"]
@@ -237,23 +236,17 @@ def _config_stream(label: str, path: Path) -> Replay:
             where=f"{path} [stream] unit",
             allowed="event, event-replace",
         )
-    schema = config.schema()
     inserts: list[Codes] = []
     deletes: list[Codes] = []
     declared = config.source_options.op_column is not None
-    require_repeatable(config)
-    for entry in config.source().steps(1):
-        with named_step(entry.step, entry.batch_id):
-            _, came, went = encode_batch(
-                Batch(entry.inserts, entry.deletes), schema, where=f"step {entry.batch_id!r}"
-            )
+    for _, _, came, went in encoded_steps(config):
         inserts.append(came)
         deletes.append(went)
     if not inserts:
         raise DataError("the stream has no step", where=str(path), allowed="data for at least one step")
     codes, borders = _joined(inserts)
     gone, gone_borders = _joined(deletes) if declared else (None, None)
-    return Replay(label, schema.domain, codes, borders, gone, gone_borders, config.unit)
+    return Replay(label, config.schema().domain, codes, borders, gone, gone_borders, config.unit)
 
 
 def _joined(parts: list[Codes]) -> tuple[Codes, NDArray[np.int64]]:
