@@ -22,13 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter, counter_by_name
-from dpstream.errors import DataError
+from dpstream.errors import BudgetError, DataError
 from dpstream.evaluate.audits.controls import BrokenShortTree, broken_quiet_counter
 from dpstream.evaluate.audits.finding import AuditLength, Finding, Progress
 from dpstream.evaluate.audits.statistics import clopper_pearson, distinguish
-from dpstream.privacy import ZCDP, Event, PureDP, Randomness
+from dpstream.privacy import ZCDP, Budget, Event, PureDP, Randomness
 
-__all__ = ["CONFIDENCE", "audit_counter", "audit_counters", "border_steps", "rho_lower_bound"]
+__all__ = [
+    "CONFIDENCE",
+    "audit_counter",
+    "audit_counters",
+    "border_steps",
+    "calibrated_by_name",
+    "rho_lower_bound",
+]
 
 #: Of every empirical finding: the dozen of honest counters and selectors are accused with probability 6e-7 at most.
 CONFIDENCE = 1 - 5e-8
@@ -56,7 +63,8 @@ def audit_counters(length: AuditLength, randomness: Randomness, progress: Progre
     size, one, half = _SIZES[length], PureDP.of(1), ZCDP.of("0.5")
     for name in COUNTER_NAMES:
         progress(f"counter {name}")
-        counter = counter_by_name(name, horizon=size.ticks).calibrate(one, Event())
+        counter = calibrated_by_name(name, size.ticks, one) or calibrated_by_name(name, size.ticks, half)
+        assert counter is not None, name
         yield audit_counter(counter, size.ticks, size.runs, randomness, f"counter {name}, {size.ticks} ticks")
     others: list[tuple[str, CalibratedCounter]] = [
         ("counter tree, 4 ticks, replace", TreeCounter(4).calibrate(one, Event("replace"))),
@@ -80,6 +88,17 @@ def audit_counters(length: AuditLength, randomness: Randomness, progress: Progre
     for subject, counter in controls:
         progress(f"control: {subject}")
         yield audit_counter(counter, 4, size.runs, randomness, subject, control=True)
+
+
+def calibrated_by_name(
+    name: str, horizon: int, budget: Budget, unit: Event | None = None
+) -> CalibratedCounter | None:
+    """A counter of configuration files; None where it does not take this kind of budget."""
+    recipe = counter_by_name(name, horizon=horizon)
+    try:
+        return recipe.calibrate(budget, unit or Event())
+    except BudgetError:
+        return None
 
 
 def audit_counter(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.checks import certificate
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter, counter_by_name
+from dpstream.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter
 from dpstream.evaluate.audits.controls import (
     BrokenFreshThreshold,
     BrokenQuietThreshold,
@@ -30,7 +30,7 @@ from dpstream.evaluate.audits.controls import (
     broken_quiet_counter,
     broken_quiet_selector,
 )
-from dpstream.evaluate.audits.counters import divergence_rate
+from dpstream.evaluate.audits.counters import calibrated_by_name, divergence_rate
 from dpstream.evaluate.audits.finding import AuditLength, Finding, Progress
 from dpstream.evaluate.audits.transcripts import selection_probabilities, transcript_loss
 from dpstream.privacy import ZCDP, AboveThreshold, Budget, Event, Noise, PureDP, Randomness
@@ -42,8 +42,8 @@ from dpstream.tabular.selection import Selector
 __all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
 
 _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
-    "short": (1, 2, 7, 16, 33),
-    "long": (1, 2, 7, 16, 33, 64, 100, 128),
+    "short": (1, 2, 7, 16, 33, 64, 300),
+    "long": (*range(1, 65), 100, 128, 257, 512, 1000, 1500),
 }
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 30, "long": 400}
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("0.5"))
@@ -54,8 +54,11 @@ def audit_exact(length: AuditLength, randomness: Randomness, progress: Progress)
     """All exact audits, then their controls. ``randomness`` makes the transcripts."""
     for name, budget, unit in itertools.product(COUNTER_NAMES, _BUDGETS, _UNITS):
         progress(f"certificate of counter {name}")
-        counters = [(counter_by_name(name, horizon=t).calibrate(budget, unit), t) for t in _HORIZONS[length]]
-        yield exact_counter(counters, f"counter {name}, {_words(budget)}, {unit.relation}")
+        every = [(calibrated_by_name(name, t, budget, unit), t) for t in _HORIZONS[length]]
+        # A counter of one kind of budget only has nothing to certify under the other.
+        counters = [(counter, t) for counter, t in every if counter is not None]
+        if counters:
+            yield exact_counter(counters, f"counter {name}, {_words(budget)}, {unit.relation}")
     for budget in (PureDP.of("0.25"), PureDP.of(1), PureDP.of(4), ZCDP.of("0.5"), ZCDP.of("0.01")):
         selector = Selector(budget)
         progress(f"probabilities of {selector.describe()}")
@@ -109,7 +112,7 @@ def exact_counter(
     began = time.perf_counter()
     proofs = [certificate(counter, ticks) for counter, ticks in counters]
     worst = max(proofs, key=lambda proof: proof.certified)
-    horizons = ", ".join(str(proof.ticks) for proof in proofs)
+    horizons = _ranges([proof.ticks for proof in proofs])
     return Finding(
         subject=f"{subject}, certificate",
         kind="exact",
@@ -123,6 +126,21 @@ def exact_counter(
         seconds=time.perf_counter() - began,
         unit="epsilon" if worst.definition == "pure" else "rho",
     )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in rising order, runs of three and more as a range.
+
+    >>> _ranges([1, 2, 7, 8, 9, 33])
+    '1, 2, 7 to 9, 33'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def exact_selector(
