@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +175,7 @@ def _matrix(counter: CalibratedCounter, matrix: LinearMap, tape: RecordedMap) ->
     return CheckResult("matrix", within, f"loss by sensitivity {float(loss):.6g}, claim {counter.budget}")
 
 
-def _keys(columns: NDArray[np.int64], laws: tuple[Noise, ...]) -> list[tuple[str, bytes]]:
+def _keys(columns: NDArray[Any], laws: tuple[Noise, ...]) -> list[tuple[str, bytes]]:
     """Noise coordinates in an order that does not depend on how they are numbered."""
     used = [i for i in range(len(laws)) if columns[:, i].any()]
     return sorted((repr(laws[i]), columns[:, i].tobytes()) for i in used)

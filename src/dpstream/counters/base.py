@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,14 +157,15 @@ class LinearMap:
 
     Attributes:
         encoder: int64 (m, n); row ``i`` says which increments are in noise coordinate ``i``.
-        decoder: int64 (n, m); row ``t - 1`` says which coordinates make the estimate after tick ``t``.
+        decoder: (n, m); row ``t - 1`` says which coordinates make the estimate after tick ``t``. int64, or float64
+            where the estimate is a weighted mean of several (then before it is rounded to a whole number).
         scales: the noise of each of the ``m`` coordinates.
 
-    ``decoder @ encoder`` is the lower triangular matrix of ones (the counter is unbiased).
+    ``decoder @ encoder`` is the lower triangular matrix of ones (the counter is unbiased), up to float rounding.
     """
 
     encoder: NDArray[np.int64]
-    decoder: NDArray[np.int64]
+    decoder: NDArray[np.int64] | NDArray[np.floating[Any]]
     scales: tuple[Noise, ...]
 
     @property
