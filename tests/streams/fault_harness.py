@@ -26,7 +26,7 @@ from dpstream import durable
 from dpstream.errors import StoreError
 from dpstream.privacy import Randomness
 from dpstream.sinks import Publisher, read
-from dpstream.streams import Stream, open_stream
+from dpstream.streams import StateKey, Stream, open_stream
 from dpstream.streams.store import Prepared
 
 STEPS = 3
@@ -98,7 +98,14 @@ class PublishFirst(Stream):
         super()._commit_and_publish(prepared, state)
 
 
-def run_stream(home: Path, *, seeded: bool, keep: int | str = "all", wrong_order: bool = False) -> None:
+def run_stream(
+    home: Path,
+    *,
+    seeded: bool,
+    keep: int | str = "all",
+    wrong_order: bool = False,
+    key: StateKey | None = None,
+) -> None:
     """All steps, in one process life; batches that are already committed are repeated on the way."""
     for step in range(1, STEPS + 1):
         # Noise that depends on the step makes a disturbed run comparable with an undisturbed one.
@@ -111,6 +118,7 @@ def run_stream(home: Path, *, seeded: bool, keep: int | str = "all", wrong_order
             randomness=randomness,
             publish_to=sink,
             keep=keep,  # type: ignore[arg-type]
+            key=key,
         )
         if wrong_order:
             stream.__class__ = PublishFirst

@@ -21,6 +21,9 @@ from fault_harness import (
 )
 
 from dpstream.errors import DpstreamError, StoreError
+from dpstream.streams import StateKey
+
+KEY = StateKey.generate()
 
 
 def count_calls(home: Path, **options: object) -> list[str]:
@@ -29,10 +32,12 @@ def count_calls(home: Path, **options: object) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize(("keep", "stride"), [(1, 1), ("all", 4)])
-def test_killed_before_every_durability_call(tmp_path: Path, keep: int | str, stride: int) -> None:
-    """With ``keep = 1`` every call there is (releases expire too); without it a part of them."""
-    calls = count_calls(tmp_path / "undisturbed", seeded=True, keep=keep)
+@pytest.mark.parametrize(("keep", "stride", "key"), [(1, 1, None), ("all", 4, None), (1, 2, KEY)])
+def test_killed_before_every_durability_call(
+    tmp_path: Path, keep: int | str, stride: int, key: StateKey | None
+) -> None:
+    """With ``keep = 1`` every call there is (releases expire too); without it, and encrypted, a part of them."""
+    calls = count_calls(tmp_path / "undisturbed", seeded=True, keep=keep, key=key)
     assert {"commit", "write", "sync_file", "sync_directory", "rename", "unlink"} == set(calls)
     expected = outcome(tmp_path / "undisturbed")
     for at in range(1, len(calls) + 1, stride):
@@ -40,18 +45,18 @@ def test_killed_before_every_durability_call(tmp_path: Path, keep: int | str, st
 
         def disturbed(home: Path = home, at: int = at) -> None:
             with faulty(at, kill):
-                run_stream(home, seeded=True, keep=keep)
+                run_stream(home, seeded=True, keep=keep, key=key)
 
         assert in_child(disturbed) == -signal.SIGKILL
         assert violations_after_stop(home) == [], at
         before = committed_steps(home)
-        assert not refused(home, seeded=True, keep=keep), (at, calls[at - 1])
+        assert not refused(home, seeded=True, keep=keep, key=key), (at, calls[at - 1])
         assert violations_at_end(home, before) == [], at
         # Creating the state takes words of the first seed: once it is reopened, step 1 sees other noise.
         if before:
             assert outcome(home) == expected, at
     with faulty(len(calls) + 1, kill):
-        run_stream(tmp_path / "after the last", seeded=True, keep=keep)
+        run_stream(tmp_path / "after the last", seeded=True, keep=keep, key=key)
 
 
 def test_fresh_entropy_after_a_kill_never_contradicts_what_was_published(tmp_path: Path) -> None:

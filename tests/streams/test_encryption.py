@@ -1,0 +1,539 @@
+"""Encrypted stores: what can be read without the key, what a changed value does, and another key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fault_harness import faulty, in_child, kill
+from hypothesis import given
+from hypothesis import strategies as st
+from postgres_server import Cluster
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.privacy import User
+from dpstream.sinks import Publisher
+from dpstream.streams import (
+    Batch,
+    PostgresServer,
+    StateKey,
+    Stream,
+    archive,
+    open_stream,
+    read_ledger,
+    read_status,
+    verify_ledger,
+)
+from dpstream.streams.archive import export_store, import_store
+from dpstream.streams.encryption import Cipher, write_key
+from dpstream.streams.rekey import rekey_store, stored_key
+from dpstream.streams.sqlite import SQLiteDatabase
+from dpstream.streams.upkeep import check_store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
+from cli_stream import dpstream, make
+
+KEY, OTHER = StateKey.generate(), StateKey.generate()
+DATA = Path(__file__).parent / "data"
+_EXECUTE = SQLiteDatabase.execute
+#: A source's position, as private as a number of records.
+SOURCE = {"Zq7-Korvath-Lane.csv": 73_912_846}
+
+
+def opened(home: Path, key: StateKey | None = KEY, server: PostgresServer | None = None) -> Stream:
+    plan = ToyPlan(unit=User(2))  # type: ignore[arg-type]
+    sink = Publisher(home / "releases", format="csv")
+    return open_stream(plan, SCHEMA, home / "state", publish_to=sink, server=server, key=key)
+
+
+def step(stream: Stream, number: int) -> None:
+    """40 records of 7 users, a few of them with more than two events."""
+    frame = {**batch(number).inserts, "person": [f"usr-9f41c7d2e{i % 7 + number}" for i in range(40)]}
+    stream.step(Batch(frame, users="person"), f"b{number}", position=SOURCE)
+
+
+def secrets_of(stream: Stream) -> dict[str, bytes]:
+    """What only the owner may know, in the bytes that a store without encryption would hold."""
+    store = stream._store
+    packed = store.synthesis(2)
+    found = store.find(step=2)
+    assert packed is not None
+    assert found is not None
+    plain = {
+        "state": store.state(),
+        "model": packed,
+        "key": store.meta["key"],
+        "fingerprint": found.content,
+        "position": json.dumps(SOURCE, separators=(",", ":")).encode(),
+    }
+    # Long values cross the borders of a database's pages.
+    return {name: data[-32:] if len(data) > 40 else data for name, data in plain.items()}
+
+
+def files_of(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.read_bytes()
+
+
+def frames_of(path: Path) -> Iterator[bytes]:
+    """An archive's rows, behind its compression."""
+    with path.open("rb") as file:
+        for packed, _ in archive._frames(file, str(path)):
+            yield json.dumps(packed.meta).encode().replace(b'\\"', b'"')
+            yield from (array.tobytes() for array in packed.arrays.values())
+
+
+def rows_of(cluster: Cluster, schema: str) -> Iterator[bytes]:
+    """Every value of every table on the server."""
+    tables = cluster.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", schema)
+    assert len(tables) > 8
+    for (table,) in tables:
+        for row in cluster.execute(f"SELECT * FROM {schema}.{table}"):
+            yield from (v if isinstance(v, bytes) else str(v).encode() for v in row)
+
+
+def seen(marks: dict[str, bytes], data: Iterator[bytes]) -> set[str]:
+    everything = list(data)
+    return {name for name, mark in marks.items() if any(mark in one for one in everything)}
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["control", "encrypted"])
+def test_nothing_private_can_be_read_without_the_key(tmp_path: Path, key: StateKey | None) -> None:
+    """Searched: the state directory while the stream is open (log included) and afterwards, and an archive. Without
+    encryption everything is found."""
+    with opened(tmp_path, key) as stream:
+        for number in (1, 2, 3):
+            step(stream, number)
+        marks = secrets_of(stream)
+        places = {"open": list(files_of(tmp_path / "state"))}
+        assert sum(path.name.endswith("-wal") for path in (tmp_path / "state").iterdir()) == 1
+    places["closed"] = list(files_of(tmp_path / "state"))
+    export_store(tmp_path / "state", tmp_path / "copy", key=key)
+    places["archive"] = [*frames_of(tmp_path / "copy"), (tmp_path / "copy").read_bytes()]
+    expected = set() if key is not None else set(marks)
+    assert {name: seen(marks, iter(data)) for name, data in places.items()} == dict.fromkeys(places, expected)
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    counts = [n for (n,) in db.execute("SELECT events FROM users")]
+    (left_out,) = db.execute("SELECT dropped FROM contribution").fetchone()
+    db.close()
+    assert len(counts) == 9
+    assert (set(counts) == {0} and left_out == 0) == (key is not None)
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["control", "encrypted"])
+def test_a_servers_operator_sees_nothing_private(
+    tmp_path: Path, key: StateKey | None, postgres: Cluster
+) -> None:
+    server = PostgresServer(postgres.url, f"t_secret_{key is None}".lower())
+    with opened(tmp_path, key, server) as stream:
+        for number in (1, 2, 3):
+            step(stream, number)
+        marks = secrets_of(stream)
+        assert seen(marks, rows_of(postgres, server.schema)) == (set() if key else set(marks))
+    with opened(tmp_path, key, server) as stream:
+        step(stream, 4)
+    assert check_store(tmp_path / "state", tmp_path / "releases", server=server, key=key).problems == ()
+    # Another key on the server, and from there into a file.
+    rekey_store(tmp_path / "state", old=key, new=OTHER, server=server)
+    pinned = dict(stream._facts)
+    export_store(tmp_path / "state", tmp_path / "moved", server=server, move=True, key=OTHER)
+    with pytest.raises(StoreError, match=r"is encrypted with the key|and no key is given"):
+        import_store(tmp_path / "moved", tmp_path / "state", pinned, key=key)
+    assert import_store(tmp_path / "moved", tmp_path / "state", pinned, key=OTHER) == 4
+    with opened(tmp_path, OTHER) as stream:
+        step(stream, 5)
+
+
+def test_an_encrypted_stream_counts_as_a_plain_one(tmp_path: Path) -> None:
+    found = []
+    for key in (None, KEY):
+        home = tmp_path / str(key is None)
+        for number in (1, 2, 3):
+            with opened(home, key) as stream:
+                step(stream, number)
+                found.append((stream._state.true.sum(), stream.dropped_events, stream.position))
+        assert read_ledger(home / "state", key=key).total.amount == Fraction(1)
+        assert verify_ledger(home / "state", releases=home / "releases", key=key) == []
+        assert check_store(home / "state", home / "releases", key=key).problems == ()
+        assert read_status(home / "state").last_step == 3, "what is public needs no key"
+    assert found[:3] == found[3:]
+
+
+SWAPS = [
+    ("the models of two steps", "UPDATE steps SET synthesis = (SELECT synthesis FROM steps WHERE step = 3 - s.step) "
+     "FROM (SELECT step FROM steps) s WHERE steps.step = s.step AND s.step < 3"),
+    ("the fingerprints of two steps", "UPDATE steps SET content = (SELECT content FROM steps WHERE step = 1) "
+     "WHERE step = 2"),
+    ("a model as the state", "UPDATE state SET packed = (SELECT synthesis FROM steps WHERE step = 3)"),
+    ("the counters of two users", "UPDATE users SET sealed = (SELECT sealed FROM users ORDER BY id LIMIT 1)"),
+    ("a counter without encryption", "UPDATE users SET sealed = NULL, events = 1"),
+    ("the sum as the number left out", "UPDATE contribution SET sealed = checksum"),
+    ("a position of another step", "UPDATE position SET source = 'AAAA' || source"),
+    ("a value without encryption", "UPDATE state SET packed = x'44505350'"),
+    ("the key of the seals", "UPDATE meta SET value = randomblob(32) WHERE key = 'key'"),
+    ("changed bytes", "UPDATE state SET packed = CAST(substr(packed, 1, 50) || x'5566' || substr(packed, 53) AS BLOB)"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("made")
+    for place in (home, home / "second"):
+        with opened(place) as stream:
+            for number in (1, 2, 3):
+                step(stream, number)
+    return home
+
+
+@pytest.mark.parametrize("statement", [text for _, text in SWAPS], ids=[name for name, _ in SWAPS])
+def test_a_value_in_another_place_is_found(tmp_path: Path, made: Path, statement: str) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    db.execute(statement)
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDamagedError), opened(tmp_path) as stream:  # noqa: PT012
+        for number in (1, 2, 3):
+            stream.release(number)
+        assert stream.dropped_events + stream.position["Zq7-Korvath-Lane.csv"] < 0, "nothing was found"
+
+
+def test_values_of_another_stream_with_the_same_key_are_found(tmp_path: Path, made: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    db.execute("ATTACH ? AS other", (str(made / "second" / "state" / "stream.sqlite"),))
+    db.execute("UPDATE state SET packed = (SELECT packed FROM other.state)")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDamagedError, match=r"encrypted value \(state 3\)"):
+        opened(tmp_path)
+    problems = check_store(tmp_path / "state", None, key=KEY).problems
+    assert len(problems) == 1
+    assert "state 3" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("stored", "given_key", "words"),
+    [
+        (KEY, OTHER, f"with the key {KEY.name}, and the key given is {OTHER.name}"),
+        (KEY, None, f"is encrypted .key {KEY.name}., and no key is given"),
+        (None, KEY, "is not encrypted, and a key is given"),
+    ],
+)
+def test_a_wrong_key_is_one_sentence_and_changes_nothing(
+    tmp_path: Path, stored: StateKey | None, given_key: StateKey | None, words: str
+) -> None:
+    with opened(tmp_path, stored) as stream:
+        step(stream, 1)
+    state = tmp_path / "state"
+    before = list(files_of(state))
+    for work in (
+        lambda: opened(tmp_path, given_key),
+        lambda: check_store(state, None, key=given_key),
+        lambda: read_ledger(state, key=given_key),
+        lambda: verify_ledger(state, key=given_key),
+        lambda: export_store(state, tmp_path / "copy", key=given_key),
+    ):
+        with pytest.raises(StoreError, match=words) as caught:
+            work()
+        assert not isinstance(caught.value, StoreDamagedError)
+        assert caught.value.exit_code == 4
+    assert list(files_of(state)) == before
+    with opened(tmp_path, stored) as stream:
+        step(stream, 2)
+
+
+def values_of(home: Path, key: StateKey | None) -> list[object]:
+    """Everything that a store says, whatever it is encrypted with."""
+    db = SQLiteDatabase(home / "state" / "stream.sqlite", read_only=True)
+    raw = {row[0]: db.execute(f"SELECT * FROM {row[0]} ORDER BY 1").fetchall() for row in db.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('encryption', 'failures')"
+    ).fetchall()}  # fmt: skip
+    db.close()
+    rekeyed = {"meta", "steps", "files", "state", "users", "contribution", "position"}
+    with opened(home, key) as stream:
+        store = stream._store
+        models = [store.synthesis(n) for n in range(1, stream.last_step + 1)]
+        batches = [store.find(step=n) for n in range(1, stream.last_step + 1)]
+        marks = [row[0] for row in raw["users"]]
+        counts = store.user_events(marks).tolist()
+        private = [
+            store.meta,
+            store.state(),
+            models,
+            batches,
+            counts,
+            store.dropped_events(),
+            store.position(),
+        ]
+    return [marks, *private, {name: rows for name, rows in raw.items() if name not in rekeyed}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(None, KEY), (KEY, OTHER), (KEY, None)],
+    ids=["first key", "another key", "no key any more"],
+)
+def test_killed_anywhere_a_store_has_one_of_the_two_keys(
+    tmp_path: Path, old: StateKey | None, new: StateKey | None
+) -> None:
+    """Killed before its commit, before statements on the way there, and after it."""
+    with opened(tmp_path / "made", old) as stream:
+        for number in (1, 2):
+            step(stream, number)
+    expected = values_of(tmp_path / "made", old)
+    stopped = {"old": 0, "new": 0}
+    for count, disturbed in ((durability_calls, faulty_calls), (statements, faulty_statements)):
+        total = count(tmp_path / "made", lambda home: rekey_store(home / "state", old=old, new=new))
+        # Every durability call; of the statements each 5th, and all after the commit.
+        points = (
+            range(1, total + 1) if total < 10 else [*range(1, total - 4, 5), *range(total - 4, total + 1)]
+        )
+        for at in points:
+            home = tmp_path / str(at)
+            shutil.copytree(tmp_path / "made", home)
+            work = disturbed(at, lambda home=home: rekey_store(home / "state", old=old, new=new))
+            assert in_child(work) == -signal.SIGKILL
+            key = new if stored_key(home / "state") == (None if new is None else new.name) else old
+            stopped["new" if key is new else "old"] += 1
+            assert values_of(home, key) == expected
+            rekey_store(home / "state", old=old, new=new)
+            assert values_of(home, new) == expected
+            assert check_store(home / "state", home / "releases", key=new).problems == ()
+            shutil.rmtree(home)
+    assert stopped["old"] >= 10
+    assert stopped["new"] >= 2, "after the commit: while the old bytes are removed"
+
+
+def durability_calls(made: Path, work: Callable[[Path], object]) -> int:
+    """How many there are; ``made`` stays as it is."""
+    home = made.with_name("counted")
+    shutil.copytree(made, home)
+    with faulty(None, kill) as calls:
+        work(home)
+    shutil.rmtree(home)
+    return len(calls)
+
+
+def faulty_calls(at: int, work: Callable[[], object]) -> Callable[[], None]:
+    def disturbed() -> None:
+        with faulty(at, kill):
+            work()
+
+    return disturbed
+
+
+def statements(made: Path, work: Callable[[Path], object]) -> int:
+    """How many there are; ``made`` stays as it is."""
+    home, done = made.with_name("counted"), [0]
+    shutil.copytree(made, home)
+
+    def execute(db: SQLiteDatabase, *args: object) -> object:
+        done[0] += 1
+        return _EXECUTE(db, *args)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteDatabase, "execute", execute)
+        work(home)
+    shutil.rmtree(home)
+    return done[0]
+
+
+def faulty_statements(at: int, work: Callable[[], object]) -> Callable[[], None]:
+    done = [0]
+
+    def execute(db: SQLiteDatabase, *args: object) -> object:
+        done[0] += 1
+        if done[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return _EXECUTE(db, *args)  # type: ignore[arg-type]
+
+    def disturbed() -> None:
+        SQLiteDatabase.execute = execute  # type: ignore[assignment, method-assign]  (in a forked child)
+        work()
+
+    return disturbed
+
+
+def test_the_first_key_leaves_no_trace_of_what_was_readable(tmp_path: Path) -> None:
+    with opened(tmp_path, None) as stream:
+        for number in (1, 2, 3):
+            step(stream, number)
+        marks = secrets_of(stream)
+    assert seen(marks, files_of(tmp_path / "state")) == set(marks)
+    assert rekey_store(tmp_path / "state", old=None, new=KEY) == []
+    assert seen(marks, files_of(tmp_path / "state")) == set()
+    with opened(tmp_path) as stream:
+        step(stream, 4)
+
+
+def test_a_state_of_the_first_format_is_encrypted(tmp_path: Path) -> None:
+    with tarfile.open(DATA / "format-1.tar.xz") as stored:
+        stored.extractall(tmp_path, filter="data")
+    (tmp_path / "state").chmod(0o700)
+    (tmp_path / "state" / "backup-format-1.dpstore").write_bytes(b"of an earlier migration")
+    for file in (tmp_path / "state").iterdir():
+        file.chmod(0o600)
+    left = rekey_store(tmp_path / "state", old=None, new=KEY)
+    assert left == [tmp_path / "state" / "backup-format-1.dpstore"]
+    sink = Publisher(tmp_path / "releases", format="csv")
+    with open_stream(
+        ToyPlan(), SCHEMA, tmp_path / "state", name="stored", publish_to=sink, keep=2, key=KEY
+    ) as stream:
+        assert stream.step(batch(3), "b3").step == 3
+        assert stream.step(batch(4), "b4").step == 4, "the reservation is of these records"
+
+
+# The cipher and its keys.
+
+
+@given(data=st.binary(max_size=3000), least=st.integers(0, 600), number=st.integers(0, 2**40))
+def test_values_come_back_and_look_different_every_time(data: bytes, least: int, number: int) -> None:
+    cipher = Cipher(KEY, b"stream", "here")
+    sealed = cipher.seal(data, "kind", number, "name", least=least)
+    assert Cipher(KEY, b"stream", "here").open(sealed, "kind", number, "name") == data
+    assert cipher.seal(data, "kind", number, "name", least=least) != sealed
+    inside = len(sealed) - 48
+    size = max(len(data) + 1, least)
+    assert size <= inside <= max(1.12 * size, size + 1)
+    if len(data) > 8:
+        assert data not in sealed
+
+
+def test_lengths_have_few_significant_bits() -> None:
+    """20,000 lengths of values become fewer than 200 of sealed ones."""
+    cipher = Cipher(KEY, b"stream", "here")
+    sizes = {len(cipher.seal(bytes(n), "kind")) for n in range(0, 20_000, 7)}
+    assert len(sizes) < 200
+    assert len(cipher.seal(b"1", "p", least=1024)) == len(cipher.seal(b"1" * 900, "p", least=1024))
+
+
+@given(at=st.integers(0, 87), bit=st.integers(0, 7))
+def test_every_flipped_bit_is_found(at: int, bit: int) -> None:
+    cipher = Cipher(KEY, b"stream", "here")
+    sealed = bytearray(cipher.seal(bytes(range(39)), "kind", 3))
+    assert len(sealed) == 88
+    assert cipher.open(bytes(sealed), "kind", 3) == bytes(range(39))
+    sealed[at] ^= 1 << bit
+    with pytest.raises(StoreDamagedError):
+        cipher.open(bytes(sealed), "kind", 3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (KEY, b"stream2", "kind", (3, b"x")),
+        (OTHER, b"stream", "kind", (3, b"x")),
+        (KEY, b"stream", "kin", (3, b"x")),
+        (KEY, b"stream", "kind", (4, b"x")),
+        (KEY, b"stream", "kind", (3, b"")),
+        (KEY, b"stream", "kind", (3,)),
+        (KEY, b"stream", "kind3", (b"x",)),
+    ],
+)
+def test_a_value_belongs_to_its_place(other: tuple[StateKey, bytes, str, tuple[int | bytes, ...]]) -> None:
+    key, stream_id, kind, place = other
+    sealed = Cipher(KEY, b"stream", "here").seal(b"value", "kind", 3, b"x")
+    assert Cipher(KEY, b"stream", "here").open(sealed, "kind", 3, b"x") == b"value"
+    with pytest.raises(StoreDamagedError, match="changed, or belongs to another place"):
+        Cipher(key, stream_id, "here").open(sealed, kind, *place)
+
+
+def test_nonces_do_not_repeat_and_salts_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpstream.streams.encryption._VALUES", 100)
+    monkeypatch.setattr("dpstream.streams.encryption._KEPT", 5)
+    cipher = Cipher(KEY, b"stream", "here")
+    sealed = [cipher.seal(b"x", "kind", n) for n in range(1000)]
+    assert len({one[4:20] for one in sealed}) == 10
+    assert len({one[20:32] for one in sealed}) == 1000
+    order = np.random.default_rng(1).permutation(1000)
+    assert all(cipher.open(sealed[n], "kind", n) == b"x" for n in order.tolist())
+
+
+def test_keys_are_read_from_files_that_nobody_else_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "the.key"
+    made_key = write_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert StateKey.from_file(path) == made_key
+    assert made_key.text not in repr(made_key)
+    with pytest.raises(ConfigError, match="a file already"):
+        write_key(path)
+    monkeypatch.setenv("THE_KEY", path.read_text())
+    assert StateKey.from_environment("THE_KEY") == made_key
+    for mode in (0o640, 0o604, 0o666):
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match=f"others may read the key .mode {mode:04o}"):
+            StateKey.from_file(path)
+    path.chmod(0o600)
+    for wrong in ("", "S3cret-phrase", made_key.text[:-5], made_key.text.replace("1:", "2:"), "\xff" * 40):
+        path.write_text(wrong, encoding="latin-1")
+        with pytest.raises(ConfigError, match="this is no key") as caught:
+            StateKey.from_file(path)
+        assert not wrong or wrong not in str(caught.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        StateKey.from_file(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="is not set"):
+        StateKey.from_environment("NOT_SET_ANYWHERE")
+
+
+def test_without_the_package_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    with pytest.raises(ConfigError, match=r"needs the package cryptography .*dpstream\[encryption\]"):
+        opened(tmp_path)
+    assert not (tmp_path / "state" / "stream.sqlite").exists()
+    with opened(tmp_path, None) as stream:
+        step(stream, 1)
+
+
+def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, key, second = make(tmp_path, steps=4), tmp_path / "first.key", tmp_path / "second.key"
+    text = config.read_text()
+    dpstream("run", config, "--until", 1)
+    for file in (key, second):
+        made_key = dpstream("store", "key", "--out", file).stdout.split()[-1]
+    dpstream("store", "key", "--out", key, code=2)
+    config.write_text(text + f'[state]\nkey_file = "{key.name}"\n')
+    assert "is not encrypted" in dpstream("run", config, code=4).stderr
+    assert "no new key" in dpstream("store", "rekey", config, code=2).stderr
+    dpstream("store", "rekey", config, "--to", key)
+    dpstream("run", config, "--until", 2)
+    assert "sound: 2 steps" in dpstream("store", "check", config).stdout
+    dpstream("ledger", "verify", config)
+    dpstream("sample", config, "--step", 1, "--rows", 5, "--out", tmp_path / "sample.csv")
+    assert made_key in dpstream("store", "rekey", config, "--to", second).stdout
+    told = dpstream("run", config, code=4)
+    assert made_key in told.stderr
+    config.write_text(text + '[state]\nkey_env = "STREAM_KEY"\n')
+    assert "is not set" in dpstream("run", config, code=2).stderr
+    monkeypatch.setenv("STREAM_KEY", second.read_text())
+    dpstream("plan", config)
+    dpstream("run", config, "--until", 3)
+    dpstream("store", "compact", config)
+    dpstream("store", "export", config, "--move", "--out", tmp_path / "x.dpstore")
+    dpstream("store", "import", config, "--from", tmp_path / "x.dpstore")
+    dpstream("store", "rekey", config, "--plain")
+    config.write_text(text)
+    dpstream("run", config)
+    dpstream("plan", config)
+    for wrong, words in (
+        ('key_file = "state/x.key"', "beside what it protects"),
+        ('key_file = "releases/x.key"', "among the releases"),
+        ('key_env = "not a name"', "not the name of an environment variable"),
+        ('key_file = "a"\nkey_env = "B"', "key_file says it already"),
+    ):
+        config.write_text(text + f"[state]\n{wrong}\n")
+        assert words in dpstream("plan", config, code=2).stderr
