@@ -80,7 +80,7 @@ def certificate(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = Fa
 
     The code is run on a tape of unit impulses instead of noise; this reads off ``outputs = A z + L noise``. The
     outputs are what the counter measures: its estimates, or where it is split into a private and a public half
-    (``CalibratedFactoredCounter``) what the private half gives out. For each tick the cheapest integer shift of the
+    (``FactoredCounter``) what the private half gives out. For each tick the cheapest integer shift of the
     noise that hides the change is the loss: a change of 1 in one cell (add/remove), or of +1 in one cell and -1 in
     another (replace; with independent cells that is twice the loss of one, in epsilon and in rho).
 

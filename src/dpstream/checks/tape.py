@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters import CalibratedCounter, CounterState
+from dpstream.counters import CalibratedCounter
+from dpstream.counters.factored import FactoredCounter
 from dpstream.errors import ConfigError
 from dpstream.privacy.noise import Noise
 from dpstream.privacy.randomness import Randomness
@@ -25,16 +26,6 @@ __all__ = ["NoiseTape", "RecordedMap", "measured_on_tape", "read_cell", "read_ma
 #: Magnitudes of the values that are superposed to see whether a map is linear and the one that was read. With the
 #: largest a wrong linear map is missed with probability 2^-30 at most.
 _SIZES = (2, 100, 10_000, 2**30)
-
-
-@runtime_checkable
-class Measuring(Protocol):
-    """A counter in two halves: the private one measures, the rest is computed from what it measured."""
-
-    def measure(
-        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
-    ) -> NDArray[np.int64]:
-        """What one tick measures: int64 (measurements, width)."""
 
 
 class NoiseTape(Randomness):
@@ -97,7 +88,7 @@ def measured_on_tape(
     counter: CalibratedCounter, increments: NDArray[np.int64], tape: Randomness
 ) -> NDArray[np.int64]:
     """What the private half of a fresh run gives out, (outputs, width): all the rest is computed from it."""
-    if not isinstance(counter, Measuring):
+    if not isinstance(counter, FactoredCounter):
         return run_on_tape(counter, increments, tape)
     state = counter.init(increments.shape[1])
     return np.concatenate([counter.measure(state, row.copy(), tape) for row in increments])
