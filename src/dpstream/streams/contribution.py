@@ -52,7 +52,8 @@ class Owners:
     """Whose records are whose. Private, although ids are only there as keyed hashes.
 
     Attributes:
-        ids: the batch's different users, each a keyed hash of ``ID_BYTES``.
+        ids: the batch's different users, each a keyed hash of ``ID_BYTES``, in ascending order (the store reads and
+            writes neighbours faster; nothing else depends on it).
         inserts, deletes: for each record the position of its user in ``ids``.
     """
 
@@ -60,9 +61,10 @@ class Owners:
     inserts: Counts
     deletes: Counts
 
-    def words(self, which: Counts) -> NDArray[np.int64]:
-        """The users of some records as two integers each, for the batch's fingerprint."""
-        return np.frombuffer(b"".join(self.ids), "<i8").reshape(-1, 2)[which].astype(np.int64)
+    def words(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The users of the inserts and of the deletes as two integers each, for the batch's fingerprint."""
+        words = np.frombuffer(b"".join(self.ids), "<i8").reshape(-1, 2).astype(np.int64)
+        return words[self.inserts], words[self.deletes]
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,7 +149,7 @@ def read_owners(columns: Columns, lengths: tuple[int, int], *, key: bytes, where
     Errors:
         DataError: a null or empty id, another type, or another number of ids than of records.
 
-    Cost: one hash for each different user.
+    Cost: one hash for each different user, and sorting these hashes; about 2 s of CPU and 150 MB for 10^6 users.
     """
     import pyarrow as pa
 
@@ -158,8 +160,13 @@ def read_owners(columns: Columns, lengths: tuple[int, int], *, key: bytes, where
         texts.append(id_bytes(column, where))
     joined = pa.concat_arrays(texts).dictionary_encode()
     found = [_hash(key, value) for value in joined.dictionary.to_pylist()]
-    positions = joined.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return Owners(found, positions[: lengths[0]], positions[lengths[0] :])
+    words = np.frombuffer(b"".join(found), ">u8").reshape(-1, 2)
+    order = np.lexsort((words[:, 1], words[:, 0]))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    positions = rank[joined.indices.to_numpy(zero_copy_only=False)]
+    ids = np.frombuffer(words[order].tobytes(), f"V{ID_BYTES}").tolist()
+    return Owners(ids, positions[: lengths[0]], positions[lengths[0] :])
 
 
 def admit(

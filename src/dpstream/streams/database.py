@@ -6,7 +6,7 @@ and their seals are the same in both, so that a store can be moved from one to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -143,6 +143,11 @@ class Database(Protocol):
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Rows: ...
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None: ...
+
+    def insert(self, table: str, columns: Mapping[str, list[Any]], conflict: str) -> None:
+        """Many rows, given as columns of equal length, twice as fast as ``executemany``; ``conflict`` is the
+        statement's end, ``ON CONFLICT ...``."""
+        ...
 
     def run(self, definitions: str) -> None:
         """Several statements as ``DEFINITIONS`` has them, in the caller's transaction."""

@@ -16,7 +16,7 @@ import hashlib
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +153,12 @@ class PostgresDatabase:
         """Run one statement for many rows."""
         with self._connection.cursor(binary=True) as cursor:
             cursor.executemany(statement.replace("?", "%s").encode(), rows)
+
+    def insert(self, table: str, columns: Mapping[str, list[Any]], conflict: str) -> None:
+        """Rows as columns: each column is one array."""
+        arrays = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) {conflict}"
+        self.execute(statement, list(columns.values()))
 
     def run(self, definitions: str) -> None:
         """Several statements, in the caller's transaction."""

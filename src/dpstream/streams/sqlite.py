@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ DATABASE = "stream.sqlite"
 
 _APPLICATION_ID = 0x64707374  # "dpst"
 _FULL = 2
+#: Rows of one INSERT; SQLite takes 32,766 parameters.
+_ROWS = 1000
 _SIDES = ("", "-wal", "-shm", "-journal")
 #: A store up to this size is looked through whole at every opening; a larger one in its small tables, while
 #: the rows that opening reads are under the seals and ``dpstream store check`` looks at every page.
@@ -74,6 +77,16 @@ class SQLiteDatabase:
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for many rows."""
         self._connection.executemany(statement, rows)
+
+    def insert(self, table: str, columns: Mapping[str, list[Any]], conflict: str) -> None:
+        """Rows as columns, many in each statement."""
+        row = f"({', '.join('?' * len(columns))})"
+        rows = list(zip(*columns.values(), strict=True))
+        for start in range(0, len(rows), _ROWS):
+            part = rows[start : start + _ROWS]
+            marks = ", ".join([row] * len(part))
+            statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {marks} {conflict}"
+            self._connection.execute(statement, list(chain.from_iterable(part)))
 
     def run(self, definitions: str) -> None:
         """Several statements, in the caller's transaction (``executescript`` would commit it)."""
