@@ -58,6 +58,8 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Da
     directory = StateDirectory(path, database=DATABASE)
     backend: Backend | None = None
     try:
+        for half in directory.path.glob(".backup-*.tmp"):  # a copy before a migration that was stopped
+            durable.unlink(half)
         backend = backend_for(directory.path, server)
         if not backend.exists():
             raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")

@@ -98,11 +98,13 @@ def migrate_store(
 ) -> tuple[int, int, Path | None]:
     """Bring a store to the newest format, after a copy was written beside it.
 
+    Stopped anywhere, the store is in the old format, unchanged, or in the newest, and a repetition goes on.
+
     Returns the format before, the format now, and the copy (an archive, in the state directory; as secret as
     the store).
 
     Errors:
-        ConfigError: no stream, or a copy of an earlier attempt is in the way.
+        ConfigError: no stream.
         StoreDamagedError: a store that does not hold together is left as it is.
     """
     with locked_store(path, server) as (db, version, where):
@@ -111,10 +113,7 @@ def migrate_store(
             return version, version, None
         history = read_history(db, read_meta(db), where)
         backup = path / f"backup-format-{version}.dpstore"
-        if backup.exists():
-            raise ConfigError(
-                "a copy is there already", where=str(backup), allowed="moving it elsewhere first"
-            )
+        # A copy of an attempt that was stopped is replaced: the store is the same, or further.
         temporary = backup.with_name(f".{backup.name}.tmp")
         with file_errors("the copy could not be written", backup):
             write_archive(db, version, temporary, history.last_step, moving=False)

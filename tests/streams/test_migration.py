@@ -1,0 +1,212 @@
+"""Migrations that are stopped: the store is in the old format, untouched, or in the newest."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fault_harness import faulty, full_disk, in_child, kill
+from postgres_server import Cluster
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream import durable
+from dpstream.errors import StoreError
+from dpstream.sinks import Publisher
+from dpstream.streams import PostgresServer, Stream, database, open_stream, sqlite
+from dpstream.streams.archive import export_store, import_store
+from dpstream.streams.postgres import PostgresDatabase
+from dpstream.streams.sqlite import SQLiteDatabase
+from dpstream.streams.upkeep import check_store, migrate_store
+
+STORED = sorted((Path(__file__).parent / "data").glob("format-*.tar.xz"))
+
+
+def unpack(stored: Path, home: Path) -> int:
+    """The stored state, and its format."""
+    with tarfile.open(stored) as archive:
+        archive.extractall(home, filter="data")
+    (home / "state").chmod(0o700)
+    for file in (home / "state").iterdir():
+        file.chmod(0o600)
+    return int(re.findall(r"\d+", stored.name)[0])
+
+
+def go_on(home: Path, server: PostgresServer | None = None) -> Stream:
+    sink = Publisher(home / "releases", format="csv")
+    return open_stream(
+        ToyPlan(), SCHEMA, home / "state", name="stored", publish_to=sink, keep=2, server=server
+    )
+
+
+def content(home: Path) -> list[str]:
+    """Format, tables and rows: everything that the version which wrote it can see."""
+    db = sqlite3.connect(home / "state" / "stream.sqlite")
+    header = [str(db.execute(f"PRAGMA {name}").fetchone()) for name in ("user_version", "application_id")]
+    found = header + list(db.iterdump())
+    db.close()
+    return found
+
+
+def opened(home: Path) -> None:
+    with go_on(home):
+        pass
+
+
+def by_the_verb(home: Path) -> None:
+    migrate_store(home / "state")
+
+
+def halfway(db: SQLiteDatabase, version: int, commit: Callable[[SQLiteDatabase], None]) -> None:
+    """Negative control: one commit for the tables and one for the format."""
+    db.begin()
+    for number in range(version, database.FORMAT):
+        database.MIGRATIONS[number](db)
+    commit(db)
+    db.begin()
+    db.set_format(database.FORMAT)
+    commit(db)
+
+
+def stops(work: Callable[[Path], None], home: Path, at: int) -> int:
+    """Exit status of ``work`` that is killed before durability call ``at``."""
+
+    def disturbed() -> None:
+        with faulty(at, kill):
+            work(home)
+
+    return in_child(disturbed)
+
+
+@pytest.mark.parametrize("work", [opened, by_the_verb], ids=["by opening", "by the verb"])
+@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name[:8])
+def test_killed_before_every_durability_call_of_a_migration(
+    tmp_path: Path, stored: Path, work: Callable[[Path], None]
+) -> None:
+    unpack(stored, tmp_path / "made")
+    before = content(tmp_path / "made")
+    shutil.copytree(tmp_path / "made", tmp_path / "whole")
+    with faulty(None, kill) as calls:
+        work(tmp_path / "whole")
+    after = content(tmp_path / "whole")
+    assert "commit" in calls
+    unchanged = 0
+    for at in range(1, len(calls) + 1):
+        home = tmp_path / str(at)
+        shutil.copytree(tmp_path / "made", home)
+        assert stops(work, home, at) == -signal.SIGKILL
+        found = content(home)
+        assert found in (before, after)
+        unchanged += found == before
+        work(home)
+        assert content(home) == after
+        migrate_store(home / "state")
+        assert [path.name for path in (home / "state").glob(".*")] == []
+        assert check_store(home / "state", home / "releases").problems == ()
+        with go_on(home) as stream:
+            assert stream.step(batch(4), "b4").step == 4
+            assert stream._state.true.sum() == 154
+    assert unchanged >= calls.index("commit") + 1
+
+
+def test_killed_between_the_statements_of_a_migration(tmp_path: Path) -> None:
+    version = unpack(STORED[0], tmp_path / "made")
+    before = content(tmp_path / "made")
+    added = sum(
+        len(list(database.statements(database.DEFINITIONS[n]))) for n in range(2, database.FORMAT + 1)
+    )
+    assert version == 1
+    for at in range(1, added + 1):
+        home = tmp_path / str(at)
+        shutil.copytree(tmp_path / "made", home)
+
+        def work(home: Path = home, at: int = at) -> None:
+            done = [0]
+
+            def counted(definitions: str) -> object:
+                for statement in original(definitions):
+                    done[0] += 1
+                    if done[0] == at:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    yield statement
+
+            original = sqlite.statements
+            sqlite.statements = counted  # type: ignore[assignment]  (in a forked child)
+            opened(home)
+
+        assert in_child(work) == -signal.SIGKILL
+        assert content(home) == before
+        opened(home)
+
+
+def test_a_migration_on_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
+    unpack(STORED[-1], tmp_path)
+    before = content(tmp_path)
+    with faulty(1, full_disk), pytest.raises(StoreError, match="full"):
+        opened(tmp_path)
+    assert content(tmp_path) == before
+    opened(tmp_path)
+
+
+def test_a_migration_in_two_commits_is_caught(tmp_path: Path) -> None:
+    """The negative control: tables of the newest format under the number of the old one."""
+    unpack(STORED[0], tmp_path)
+    before = content(tmp_path)
+    db = SQLiteDatabase(tmp_path / "state" / "stream.sqlite")
+    commits = []
+
+    def commit(connection: SQLiteDatabase) -> None:
+        durable.commit(connection)
+        db.close()
+        commits.append(content(tmp_path))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        halfway(db, 1, commit)
+    assert commits[0] != before
+    assert commits[0][0] == before[0], "an old version would open it"
+
+
+def test_a_migration_on_a_server_is_one_transaction(
+    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store of the first format is put on the server as it is; its migration is killed before its commit."""
+    server = PostgresServer(postgres.url, "t_migrates")
+    unpack(STORED[0], tmp_path)
+    with monkeypatch.context() as patch:  # an archive of a store that moved, in the old format
+        patch.setattr(database, "FORMAT", 3)
+        export_store(tmp_path / "state", tmp_path / "moved", move=True)
+    with go_on_facts(tmp_path) as stream:
+        pinned = dict(stream._facts)
+
+    def version() -> int:
+        return int(postgres.execute(f"SELECT format FROM {server.schema}.store_format")[0][0])
+
+    def killed() -> None:
+        real = PostgresDatabase.set_format
+
+        def set_format(db: PostgresDatabase, number: int) -> None:
+            real(db, number)
+            if number == database.FORMAT:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        PostgresDatabase.set_format = set_format  # type: ignore[method-assign]  (in a forked child)
+        import_store(tmp_path / "moved", tmp_path / "state", pinned, server=server)
+
+    assert in_child(killed) == -signal.SIGKILL
+    assert version() == 3
+    tables = postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", server.schema)
+    assert ("times",) not in tables
+    with go_on(tmp_path, server) as stream:
+        assert stream.step(batch(4), "b4").step == 4
+    assert version() == database.FORMAT
+
+
+def go_on_facts(home: Path) -> Stream:
+    return open_stream(ToyPlan(), SCHEMA, home / "for its facts", name="stored")
