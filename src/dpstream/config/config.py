@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from dpstream.config.base_options import BaseOptions, read_base
 from dpstream.config.keys import SECTIONS, keys_of
 from dpstream.config.reader import Section, Used, shown
 from dpstream.config.recipes import Recipe, read_recipe
@@ -34,6 +35,7 @@ from dpstream.streams import PostgresServer, StateKey
 if TYPE_CHECKING:
     from dpstream.sources import Source
     from dpstream.streams import Sink, Stream
+    from dpstream.streams.base import Base
 
 __all__ = ["Config"]
 
@@ -69,6 +71,8 @@ class Config:
     _schema: Schema = field(repr=False)
     server: PostgresServer | None = None
     key_place: KeyPlace | None = None
+    #: What the stream begins with, if it is no empty table.
+    base_options: BaseOptions | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -103,9 +107,11 @@ class Config:
                 output.publishing.check_columns(schema.names)
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
-        sections = (top, stream, source, mechanism, budgets, outputs, states)
+        bases = section("base")
+        begins = read_base(bases, base) if "base" in document else None
+        sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
-        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server, key)
+        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server, key, begins)
         _check_account(config, budgets)
         config.plan()
         return config
@@ -141,8 +147,27 @@ class Config:
         """The public facts that the stream is pinned to."""
         from dpstream.streams.identity import plan_facts
 
-        options = self.source_options
-        return plan_facts(self.plan(), self._schema, self.name, options.pinned(), options.declared_public())
+        options, base = self.source_options, self.base()
+        return plan_facts(
+            self.plan(),
+            self._schema,
+            self.name,
+            options.pinned(),
+            options.declared_public(),
+            None if base is None else base.facts,
+        )
+
+    def base(self, state: str | Path | None = None) -> Base | None:
+        """What the stream begins with; None for an empty table.
+
+        A stream that was started knows it: the predecessor's folder is not read any more.
+
+        Errors:
+            ConfigError, UnitError, StoreDamagedError: see ``dpstream.config.base``.
+        """
+        from dpstream.config.base import find_base
+
+        return None if self.base_options is None else find_base(self, self.base_options, state)
 
     def source(self, *, reveal: bool = False, watched: bool = False) -> Source:
         """Where the private rows are, cut into steps; ``reveal`` and ``watched`` as in ``open_source``."""
@@ -212,6 +237,7 @@ class Config:
             publishing=self.output.publishing,
             server=self.server,
             key=self.state_key(),
+            base=self.base(folder),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_args, get_type_hints
 
+from dpstream.config.base_keys import BASE_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.counters import COUNTER_NAMES
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
@@ -44,6 +45,8 @@ SECTIONS: dict[str, str] = {
     "budget": "What all releases together may cost one unit of protection.",
     "output": "Where releases go; public.",
     "state": "Where the stream's secret state is kept.",
+    "base": "The last release of an earlier stream that this one begins with, and what becomes of its columns (see "
+    "the guide on evolution). Without the section a stream begins empty.",
 }
 
 _BOTH = MECHANISMS
@@ -383,6 +386,7 @@ KEYS: tuple[Key, ...] = (
         "there when it is started, and refused where the account's limit would be passed.",
     ),
     *OUTPUT_KEYS,
+    *BASE_KEYS,
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dpstream.config.keys import SECTIONS, keys_of
 from dpstream.errors import ConfigError
 
-__all__ = ["Section", "Used", "did_you_mean", "shown"]
+__all__ = ["Section", "Used", "did_you_mean", "exact_number", "shown"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Section:
             self.note(key, str(default), default=True)
             return default
         value = self.table[key]
-        number = _exact(value)
+        number = exact_number(value)
         if number is None or not 0 < number < 1:
             raise self.wrong(key, f"{shown(value)} is not a share")
         self.note(key, str(number), default=False)
@@ -168,7 +168,7 @@ class Section:
             self.note(key, str(default), default=True)
             return default
         value = self.table[key]
-        number = _exact(value)
+        number = exact_number(value)
         if number is None or number > 10**6:
             raise self.wrong(key, f"{shown(value)} cannot be used")
         self.note(key, str(value), default=False)
@@ -190,7 +190,7 @@ class Section:
         return result
 
 
-def _exact(value: Any) -> Fraction | None:
+def exact_number(value: Any) -> Fraction | None:
     """The exact number that a TOML text, integer or float says, or None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None

@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from dpstream.errors import ConfigError, DataError, StoreDamagedError, StoreFormatError
+from dpstream.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
+from dpstream.schema import Schema
 from dpstream.sinks.publisher import CATALOGUE, CODEBOOK, MANIFEST, step_name
 from dpstream.sinks.tables import FORMATS, Format, from_bytes
 from dpstream.tables.changes import ID, OP, apply_changes, content_sha256
 
-__all__ = ["Frame", "read", "read_catalogue", "read_changes", "read_manifest"]
+__all__ = ["Frame", "read", "read_catalogue", "read_changes", "read_manifest", "released_schema"]
 
 Frame = Literal["arrow", "pandas", "polars"]
 
@@ -111,6 +112,32 @@ def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
     if entries[step]["state"] == "withdrawn":
         manifest["withdrawn"] = {"reason": entries[step].get("reason")}
     return manifest
+
+
+def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
+    """The columns of a release, from the public codebook alone.
+
+    Errors:
+        StoreDamagedError: it cannot be read, or belongs to another schema than the release.
+    """
+    path = Path(directory) / CODEBOOK
+    try:
+        book = json.loads(path.read_bytes())
+        fields = book["resources"][0]["schema"]["fields"]
+        fingerprint = book["dpstream"]["schema"]
+        columns = {
+            str(f["name"]): {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")}
+            for f in fields
+        }
+        schema = Schema.from_toml({"columns": columns})
+        labels = [tuple(code["label"] for code in f["dpstream"]["codes"]) for f in fields]
+    except FileNotFoundError:
+        raise StoreDamagedError("the codebook is missing", where=str(path)) from None
+    except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
+    if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.columns]:
+        raise StoreDamagedError("the codebook is not the one of these releases", where=str(path))
+    return schema
 
 
 def _choose(catalogue: dict[str, Any], step: int | None, root: Path) -> list[int]:

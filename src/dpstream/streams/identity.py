@@ -32,12 +32,14 @@ def plan_facts(
     name: str,
     source: Mapping[str, Any] | None = None,
     given: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything public that the guarantee rests on, JSON-able and exact.
 
     Args:
         source: how records are cut into steps; None where the caller cuts them.
         given: what that cut declares public, in sentences.
+        base: the release that the stream begins with (``Base.facts``).
 
     Errors:
         BudgetError: the plan's parts do not add up to its budget.
@@ -72,6 +74,7 @@ def plan_facts(
             for part in plan.parts()
         ],
         "source": None if source is None else dict(source),
+        **({} if base is None else {"base": dict(base)}),
         "declared_public": declared_public(plan, schema, given),
         "schema": {
             "fingerprint": schema.fingerprint(),

@@ -15,6 +15,7 @@ import dpstream
 from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
+from dpstream.streams.base import base_words
 
 __all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
 
@@ -52,7 +53,7 @@ def build_manifest(
         "stream_id": stream_id,
         "step": facts.step,
         "period": facts.period,
-        "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts)},
+        "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts, pinned)},
         "unit": _unit(plan),
         "relation": plan.unit.relation,
         "declared_public": pinned["declared_public"],
@@ -73,6 +74,8 @@ def build_manifest(
         },
         "made_with_test_seed": facts.made_with_test_seed,
     }
+    if "base" in pinned:
+        manifest["base"] = {**pinned["base"], "words": base_words(pinned["base"])}
     if facts.records is not None:
         manifest["records"] = facts.records
     return pretty_json(manifest)
@@ -148,12 +151,14 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
     return {"step": amount, "total": amount, "planned": amount, "composition": composition}
 
 
-def _words(plan: StreamPlan, facts: Facts) -> str:
+def _words(plan: StreamPlan, facts: Facts, pinned: Mapping[str, Any]) -> str:
     definition = "pure differential privacy" if isinstance(plan.budget, PureDP) else "zero-concentrated DP"
     words = (
         f"All releases of this stream up to and including step {facts.step}, taken together, satisfy "
         f"{definition} with {plan.budget}; what is protected is {plan.unit.describe()}."
     )
+    if "base" in pinned:
+        words += f" {base_words(pinned['base'])}"
     if facts.made_with_test_seed:
         return (
             "NO GUARANTEE: this stream was made with a test seed, whose noise can be predicted. "

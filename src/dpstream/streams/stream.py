@@ -16,6 +16,7 @@ from dpstream.mechanism import Packed, StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
 from dpstream.streams import container
 from dpstream.streams.arguments import check_options, check_places, check_text, position_text
+from dpstream.streams.base import Base
 from dpstream.streams.batch import Batch
 from dpstream.streams.changes import join_packed, split_packed
 from dpstream.streams.encryption import StateKey
@@ -68,6 +69,7 @@ def open_stream(
     server: PostgresServer | None = None,
     account: str | Path | None = None,
     key: StateKey | None = None,
+    base: Base | None = None,
 ) -> Stream:
     """Open the stream whose secret state lives in ``path``, or start it there.
 
@@ -93,6 +95,7 @@ def open_stream(
         account: the file in which several streams on one private source add up. The plan's whole budget is
             charged there once, before the stream is started.
         key: encrypts what is private in the store; an encrypted store opens with its key only.
+        base: the public release of another stream that this one begins with; read only when it is started.
 
     Errors:
         BudgetError: the account's limit would be passed.
@@ -104,10 +107,10 @@ def open_stream(
     schema.require_confirmed(name)
     policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
     policy.check_columns(schema.names)
-    facts = plan_facts(plan, schema, name, source, declared_public)
+    facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)
     random = randomness or Randomness.system()
     member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))
-    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server, member, key)
+    return Stream(plan, schema, Path(path), facts, random, publish_to, policy, server, member, key, base)
 
 
 class Stream:
@@ -128,12 +131,14 @@ class Stream:
         server: PostgresServer | None = None,
         membership: Membership | None = None,
         key: StateKey | None = None,
+        base: Base | None = None,
     ) -> None:
         self._plan = plan
         self._schema = schema
         self._randomness = randomness
         self._sink = sink
         self._policy = policy
+        self._base = base
         self._process = os.getpid()
         #: The exception of a failed attempt at the next step, until its owner decides.
         self._undecided: str | None = None
@@ -415,7 +420,8 @@ class Stream:
             seed=seed,
         )
         self._coming, files = made.carried, made.files
-        test_seed = not randomness.secure or self._store.used_test_seed
+        seeded_base = self._base is not None and self._base.seeded
+        test_seed = not randomness.secure or self._store.used_test_seed or seeded_base
         names, relation = self._schema.domain.names, self._plan.unit.relation
         accuracy = accuracy_of(synthesis, names, relation=relation)
         facts = Facts(
@@ -455,7 +461,9 @@ class Stream:
 
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:
         stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
-        state = container.dump(self._plan.pack_state(self._plan.start()))
+        base = self._base
+        fresh = self._plan.start() if base is None else self._plan.start_from(base.table())
+        state = container.dump(self._plan.pack_state(fresh))
         # Charged last: only the making of the store comes after it (and a start that stops there is taken up).
         member = self._membership
         return ({"stream_id": stream_id} if member is None else member.begin(stream_id)), state

@@ -1,0 +1,68 @@
+"""What a configured stream begins with: as the started stream knows it, or read from the predecessor's folder.
+
+The facts (which release, by its hash; the declared rule; what both streams cost together) are pinned in the
+stream's plan and printed in its manifests. Once the stream is started they are taken from there, and the table is in
+its state: what happens to the predecessor's folder afterwards is of no consequence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.config.base_options import BaseOptions
+from dpstream.config.base_reading import base_facts, base_table, read_predecessor
+from dpstream.errors import ConfigError
+from dpstream.streams.base import Base
+
+if TYPE_CHECKING:
+    from dpstream.config.config import Config
+    from dpstream.mechanism import StartTable
+
+__all__ = ["find_base"]
+
+
+def find_base(config: Config, options: BaseOptions, state: str | Path | None = None) -> Base:
+    """The base of a configuration's stream.
+
+    Args:
+        state: another place of the state than the file's.
+
+    Errors:
+        ConfigError: no release to begin with, columns that do not fit, a border that does not hold.
+        UnitError: the earlier stream protects another unit. StoreDamagedError: damaged releases.
+    """
+    if options.releases.resolve() == config.output.dir.resolve():
+        raise ConfigError(
+            "the stream would begin with its own releases",
+            where=f"{options.place} releases",
+            allowed="another [output] dir, or the folder of an earlier stream",
+        )
+
+    def table() -> StartTable:
+        return base_table(options, read_predecessor(options), config.schema())
+
+    for facts in _known(config, state):
+        # Under another declared rule it is another base; the stream will say so.
+        if facts["rule"] == options.rule() and options.step in (None, facts["step"]):
+            return Base(facts, table)
+    found = read_predecessor(options)
+    facts = base_facts(options, found, config.plan(), config.schema(), config.source_options)
+    return Base(facts, table)
+
+
+def _known(config: Config, state: str | Path | None) -> list[dict[str, Any]]:
+    """What the started stream is pinned to, or what its releases say."""
+    from dpstream.sinks import read_catalogue, read_manifest
+    from dpstream.streams import read_status
+    from dpstream.streams.place import has_store
+
+    folder = config.state_dir if state is None else Path(state)
+    if has_store(folder, server=config.server):
+        pinned = read_status(folder, server=config.server).plan.get("base")
+        return [] if pinned is None else [pinned]
+    if not (config.output.dir / "catalogue.json").is_file():
+        return []
+    steps = [int(entry["step"]) for entry in read_catalogue(config.output.dir)["steps"]]
+    told = read_manifest(config.output.dir, max(steps)).get("base") if steps else None
+    return [] if told is None else [{key: value for key, value in told.items() if key != "words"}]
