@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.counters import COUNTER_NAMES, CounterBank, counter_by_name
+from dpstream.counters import PURE_COUNTER_NAMES, CounterBank, counter_by_name
 from dpstream.counters.base import MAX_INCREMENT
 from dpstream.errors import ConfigError, DataError, DpstreamError, HorizonError, LimitError, StoreDamagedError
 from dpstream.privacy import Event, PureDP
@@ -50,7 +50,7 @@ subsets = st.lists(
 )
 
 
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 @settings(max_examples=25, deadline=None)
 @given(subsets.map(lambda steps: steps[:HORIZON]), st.integers(0, 2**32))
 def test_a_bank_is_its_counters(name: str, steps: list[list[int]], seed: int) -> None:
@@ -74,7 +74,7 @@ def test_a_bank_is_its_counters(name: str, steps: list[list[int]], seed: int) ->
         assert all(np.array_equal(mine[key], single[key]) for key in single)
 
 
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 def test_cells_of_a_bank_share_no_noise(name: str) -> None:
     bank = bank_of(name)
     for chosen in (None, [2, 0], [1, 2, 3]):

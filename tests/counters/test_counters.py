@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.checks import NoiseTape, certificate, check_counter
 from dpstream.checks.tape import run_on_tape
 from dpstream.counters import (
-    COUNTER_NAMES,
+    PURE_COUNTER_NAMES,
     BlockCounter,
     Counter,
     HybridCounter,
@@ -57,12 +57,12 @@ HORIZONS = [1, 2, 3, 7, 8, 9, 30, 32]
 
 def every_recipe(horizon: int) -> list[Counter]:
     blocks = [BlockCounter(horizon, size) for size in (1, 2, horizon, horizon + 1)]
-    return [counter_by_name(name, horizon=horizon) for name in COUNTER_NAMES] + blocks
+    return [counter_by_name(name, horizon=horizon) for name in PURE_COUNTER_NAMES] + blocks
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda u: u.name)
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: b.as_dict()["definition"])
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 def test_conformance(name: str, budget: Budget, unit: Event) -> None:
     recipe = counter_by_name(name, horizon=30)
     report = check_counter(recipe, budget=budget, unit=unit, ticks=30, arrays=PROMISES[name])
@@ -118,7 +118,7 @@ def test_noise_scales_are_exact_for_each_budget_and_relation() -> None:
     assert [n.scale for n in hybrid.materialize(7).scales] == [1, 2, 2, 4, 4, 2, 2]
 
 
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 def test_variance_and_losses_over_a_long_run(name: str) -> None:
     """The closed form of the variance against the matrix, and no column above the claim, at 600 ticks."""
     for budget in BUDGETS:
@@ -226,7 +226,7 @@ def test_against_the_listing(name: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(COUNTER_NAMES),
+    st.sampled_from(PURE_COUNTER_NAMES),
     st.integers(1, 4),
     st.lists(st.integers(-MAX_INCREMENT, MAX_INCREMENT), min_size=1, max_size=90),
     st.randoms(use_true_random=False),
@@ -250,14 +250,14 @@ def test_partitions_are_4_9_16(t: int) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(COUNTER_NAMES), st.integers(1, 400))
+@given(st.sampled_from(PURE_COUNTER_NAMES), st.integers(1, 400))
 def test_no_increment_pays_more_than_the_budget(name: str, horizon: int) -> None:
     counter = counter_by_name(name, horizon=horizon).calibrate(ZCDP.of("1/7"), Event())
     assert counter.materialize(horizon).loss(Event()) <= Fraction(1, 7)
 
 
 def test_a_state_saved_to_a_file_continues_exactly() -> None:
-    for name in COUNTER_NAMES:
+    for name in PURE_COUNTER_NAMES:
         counter = counter_by_name(name, horizon=60).calibrate(PureDP.of(1), Event())
         state = counter.init(5)
         z = np.arange(5, dtype=np.int64)
@@ -336,7 +336,7 @@ def test_beyond_the_horizon() -> None:
 def test_64_bit_sums_cannot_overflow_and_no_refusal_tells_a_sum() -> None:
     """The bounds are on one increment and on the clock; a sum of the largest increments fits."""
     assert MAX_INCREMENT * MAX_TICKS <= 2**60
-    for name in COUNTER_NAMES:
+    for name in PURE_COUNTER_NAMES:
         counter = counter_by_name(name, horizon=MAX_TICKS).calibrate(PureDP.of(1), Event())
         state = counter.init(2)
         state["t"][0] = MAX_TICKS - 1
@@ -385,7 +385,7 @@ def test_damaged_states_are_recognised() -> None:
             counter.check_state(state, 3)
 
 
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 def test_many_cells(name: str) -> None:
     """1e5 cells: the state is a few arrays of that width, and all cells have different noise."""
     counter = counter_by_name(name, horizon=8).calibrate(PureDP.of("0.01"), Event())
@@ -397,13 +397,13 @@ def test_many_cells(name: str) -> None:
 
 
 def test_describe_names_rule_budget_and_noise() -> None:
-    for name in COUNTER_NAMES:
+    for name in PURE_COUNTER_NAMES:
         text = counter_by_name(name, horizon=9).calibrate(PureDP.of("0.5"), Event("replace")).describe()
         assert "epsilon = 0.5 (pure) for event-replace" in text
         assert "discrete Laplace noise of scale" in text
 
 
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 def test_the_variance_of_a_gain_is_that_of_the_matrix(name: str) -> None:
     counter = counter_by_name(name, horizon=60).calibrate(PureDP.of(1), Event())
     linear = counter.materialize(60)

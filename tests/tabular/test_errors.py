@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
+from dpstream.counters import PURE_COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.errors import ConfigError, HorizonError
 from dpstream.graphical import Measurement, tree_cells
 from dpstream.mechanism import Measured
@@ -128,7 +128,7 @@ class Foreign(CalibratedCounter):
         return self.inner.check_state(state, width)
 
 
-@pytest.mark.parametrize("name", COUNTER_NAMES)
+@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
 @pytest.mark.parametrize("horizon", [37, 64])
 def test_the_totals_variance_is_that_of_the_matrix(name, horizon):
     """Two counters under random weights: noise of the weighted gains, coordinate by coordinate."""
@@ -168,7 +168,7 @@ def run(plan, data, randomness=None, state=None):
 
 
 @pytest.mark.parametrize("deletions", [False, True])
-@pytest.mark.parametrize("counter", COUNTER_NAMES)
+@pytest.mark.parametrize("counter", PURE_COUNTER_NAMES)
 def test_where_all_are_measured_everything_is_predicted(counter, deletions):
     """Prediction, release and formula agree; so do the gains' bookkeeping and the counters' outputs."""
     plan = DPStabs(PAIRS, k=EVERY, counter=counter, deletions=deletions, iterations=1)

@@ -3,12 +3,16 @@
 from dpstream.counters.bank import BankState, CounterBank
 from dpstream.counters.base import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
-from dpstream.counters.names import COUNTER_NAMES, counter_by_name
+from dpstream.counters.blt import BLTCounter
+from dpstream.counters.names import COUNTER_NAMES, PURE_COUNTER_NAMES, counter_by_name
 from dpstream.counters.simple import SimpleCounter
+from dpstream.counters.toeplitz import ToeplitzCounter
 from dpstream.counters.tree import HybridCounter, TreeCounter
 
 __all__ = [
     "COUNTER_NAMES",
+    "PURE_COUNTER_NAMES",
+    "BLTCounter",
     "BankState",
     "BlockCounter",
     "CalibratedCounter",
@@ -18,6 +22,7 @@ __all__ = [
     "HybridCounter",
     "LinearMap",
     "SimpleCounter",
+    "ToeplitzCounter",
     "TreeCounter",
     "UnboundedBlockCounter",
     "counter_by_name",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dpstream.counters.base import Counter
 from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
+from dpstream.counters.blt import CONSTANTS, BLTCounter
 from dpstream.counters.simple import SimpleCounter
+from dpstream.counters.toeplitz import ToeplitzCounter
 from dpstream.counters.tree import HybridCounter, TreeCounter
 from dpstream.errors import ConfigError
 
-__all__ = ["COUNTER_NAMES", "counter_by_name"]
+__all__ = ["COUNTER_NAMES", "PURE_COUNTER_NAMES", "counter_by_name"]
 
-COUNTER_NAMES = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
+#: Counters that take a pure budget (and zCDP too).
+PURE_COUNTER_NAMES = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
+#: All of them; the others take zCDP budgets only.
+COUNTER_NAMES = (*PURE_COUNTER_NAMES, "toeplitz", "blt")
 
 
 def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | None = None) -> Counter:
@@ -18,7 +23,8 @@ def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | 
 
     Args:
         name: one of ``COUNTER_NAMES``.
-        horizon: the number of ticks; needed by "block" and "tree", not used by the unbounded counters.
+        horizon: the number of ticks; needed by "block", "tree" and "toeplitz", not used by the unbounded counters,
+            except that "blt" takes the constants for about as many ticks (10,000 without).
         block_size: for "block" only; by default the square root of the horizon, rounded up.
 
     Errors:
@@ -44,6 +50,10 @@ def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | 
             return TreeCounter(_needed(name, horizon))
         case "hybrid":
             return HybridCounter()
+        case "toeplitz":
+            return ToeplitzCounter(_needed(name, horizon))
+        case "blt":
+            return BLTCounter() if horizon is None else BLTCounter(_constants_for(horizon))
     raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
 
 
@@ -53,6 +63,11 @@ def _needed(name: str, horizon: int | None) -> int:
             f"the counter {name!r} needs a horizon",
             where="horizon",
             allowed="a number of steps, or one of the counters without a horizon: "
-            "simple, unbounded-block, unbounded-block-closed, hybrid",
+            "simple, unbounded-block, unbounded-block-closed, hybrid, blt",
         )
     return horizon
+
+
+def _constants_for(horizon: int) -> int:
+    """The smallest number of ticks with constants that is no less; else the largest."""
+    return min((ticks for ticks in CONSTANTS if ticks >= horizon), default=max(CONSTANTS))

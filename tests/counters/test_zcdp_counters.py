@@ -1,0 +1,349 @@
+"""The counters by weights in bins (square-root Toeplitz, BLT): encoder, sensitivity, variance, arithmetic."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from dpstream.checks import NoiseTape, certificate, read_cell
+from dpstream.counters import BLTCounter, Counter, CounterBank, ToeplitzCounter, counter_by_name, propagation
+from dpstream.counters.binned import CalibratedBinnedCounter, Design, Weights, design_of
+from dpstream.counters.lagbins import LagBins
+from dpstream.counters.propagation import NoiseTable
+from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
+
+RHO = ZCDP.of("1/2")
+UNITS = [Event(), Event("replace")]
+RECIPES: list[Counter] = [
+    ToeplitzCounter(1),
+    ToeplitzCounter(2, tolerance=0.5),
+    ToeplitzCounter(150),
+    ToeplitzCounter(150, tolerance=0.3),
+    ToeplitzCounter(70, tolerance=0.0),
+    BLTCounter(1000),
+    BLTCounter(1000, tolerance=0.3),
+    BLTCounter(10_000),
+]
+
+
+def calibrated(recipe: Counter, budget: ZCDP = RHO, unit: Event | None = None) -> CalibratedBinnedCounter:
+    counter = recipe.calibrate(budget, unit or Event())
+    assert isinstance(counter, CalibratedBinnedCounter)
+    return counter
+
+
+def lower_bound(ticks: int, rho: float = 0.5) -> float:
+    """No linear counter has a smaller root mean square: the nuclear norm of the running sum over ``ticks``."""
+    values = 1 / (2 * np.sin((2 * np.arange(1, ticks + 1) - 1) * math.pi / (4 * ticks + 2)))
+    return float(values.sum() / ticks / math.sqrt(2 * rho))
+
+
+# --- bins ------------------------------------------------------------------------------------------------
+
+
+def greedy_matrix(bins: LagBins, weights: NDArray[np.int64], ticks: int) -> NDArray[np.int64]:
+    """The bins from their definition: lists of increments, two of one size made one when it is time."""
+    starts = [int(start) for start in bins._starts]
+    held: list[tuple[int, int]] = []  # (first increment, level)
+    result = np.zeros((ticks, ticks), np.int64)
+    for tick in range(ticks):
+        held.append((tick, 0))
+        for level in range(len(starts) - 1, 0, -1):
+            pair = [(tick - starts[level], level - 1), (tick - starts[level] + (1 << level - 1), level - 1)]
+            if pair[0][0] >= 0 and pair[0][0] % (1 << level) == 0 and set(pair) <= set(held):
+                held = [one for one in held if one not in pair] + [(pair[0][0], level)]
+        for first, level in held:
+            lag = tick - first
+            result[tick, first : first + (1 << level)] = weights[lag] if lag < len(weights) else 0
+    return result
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 90),
+    st.sampled_from([0.0, 0.02, 0.1, 0.5]),
+    st.sampled_from([2, 16, 256]),
+    st.floats(0.2, 1.5),
+)
+def test_bins_and_their_norms_are_what_they_should_be(
+    length: int, tolerance: float, grid: int, power: float
+) -> None:
+    """Rows in use, matrix and norms against lists; weights of any decreasing sequence, cut off or not."""
+    weights = Weights.on_grid((1 + np.arange(length)) ** -power, grid)
+    bins = LagBins(weights.rounded, weights.exact, tolerance)
+    ticks = 2 * length + 7
+    matrix = bins.matrix(ticks)
+    np.testing.assert_array_equal(matrix, greedy_matrix(bins, weights.rounded, ticks))
+    for known in (ticks, length):
+        norms = bins.squared_norms(np.arange(known), known)
+        np.testing.assert_array_equal(norms, (matrix[:known, :known] ** 2).sum(axis=0))
+    endless = bins.squared_norms(np.arange(length))
+    np.testing.assert_array_equal(endless, (bins.matrix(3 * length)[:, :length] ** 2).sum(axis=0))
+    assert endless[0] == endless.max() == bins.squared_norm == (weights.rounded**2).sum()
+    # By rows: sums of bins of random increments, as a counter keeps them.
+    z = np.random.default_rng(0).integers(-9, 9, ticks)
+    sums = np.zeros(bins.rows, np.int64)
+    for tick in range(ticks):
+        for row, older, newer in bins.merges(tick):
+            sums[row] = sums[older] + sums[newer]
+        sums[bins.newest(tick)] = z[tick]
+        assert not sums[bins.rows_at(tick) :].any()
+        assert bins.coefficients(tick) @ sums == matrix[tick] @ z
+
+
+def test_bins_are_few() -> None:
+    for recipe, most in (
+        (ToeplitzCounter(1000), 85),
+        (ToeplitzCounter(10**6), 220),
+        (BLTCounter(10_000), 200),
+    ):
+        design = design_of(recipe)
+        assert design.bins.rows <= most
+        assert design.bins.rows_at(0) == 1
+        assert design.bins.rows_at(2 * len(design.weights.rounded)) == design.bins.rows
+
+
+# --- sensitivity -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+def test_the_measurements_are_the_matrix_and_cost_the_claim(recipe: Counter, unit: Event) -> None:
+    ticks = min(recipe.tick_limit or 150, 150)
+    counter = calibrated(recipe, ZCDP.of("1/3"), unit)
+    matrix = counter.materialize(ticks)
+    read = read_cell(counter, ticks)
+    assert read is not None
+    np.testing.assert_array_equal(read.inputs_map, matrix.encoder)
+    np.testing.assert_array_equal(read.noise_map, np.eye(ticks, dtype=np.int64))
+    assert set(read.laws) == {counter.noise} == set(matrix.scales)
+    assert counter.noise.sigma_squared == Fraction(unit.changed_cells * counter.design.squared_norm) * 3 / 2
+    losses = matrix.losses(unit)
+    assert max(losses) == losses[0] <= Fraction(1, 3)
+    if recipe.tick_limit == ticks:
+        assert losses[0] == Fraction(1, 3)
+        assert min(losses) > Fraction(1, 3) * Fraction(99, 100)  # no increment wastes a hundredth
+
+
+def test_an_endless_counter_costs_the_claim_and_no_more_for_ever() -> None:
+    """Column norms over all ages: reached by the first increment, not passed by others near and far."""
+    counter = calibrated(BLTCounter(1000, tolerance=0.2))
+    design = counter.design
+    length = len(design.weights.rounded)
+    numbers = np.concatenate([np.arange(5000), 2**27 + np.arange(500), [2**28 - 1]])
+    norms = design.bins.squared_norms(numbers)
+    costs = [design.multiplier(int(s)) ** 2 * int(norm) for s, norm in zip(numbers, norms, strict=True)]
+    assert max(costs) == costs[0] == design.squared_norm
+    assert min(costs) > 0.995 * design.squared_norm
+    ticks = length + 300
+    squares = (design.bins.matrix(ticks) * design.multipliers(ticks)) ** 2
+    assert squares[:, 0].sum() == design.squared_norm
+    assert squares[:, :300].sum(axis=0).max() == design.squared_norm
+    assert [int(x) for x in squares[:, :300].sum(axis=0)] == costs[:300]
+
+
+def test_the_certificate_finds_planted_bugs() -> None:
+    """Multipliers one too large, weights of the newest in a bin, noise for one cell of two: not what was paid for."""
+    unit = Event("replace")
+    counter = calibrated(ToeplitzCounter(60, tolerance=0.3), unit=unit)
+    assert certificate(counter, 60).holds
+    assert certificate(counter, 60).certified == pytest.approx(0.5, rel=1e-12)
+
+    class Greedy(Design):
+        def multiplier(self, tick: int) -> int:
+            return super().multiplier(tick) + 1
+
+    class Newest(LagBins):
+        def coefficients(self, tick: int) -> NDArray[np.int64]:
+            found = super().coefficients(tick)
+            return np.where(found > 0, np.minimum(found * 21 // 20, found[0] if tick == 0 else 10**6), 0)
+
+    greedy = Greedy(counter.design.weights, 0.3, 60)
+    loud = DiscreteGaussian(counter.noise.sigma_squared / 2)
+    newest = Design(counter.design.weights, 0.3, 60)
+    newest.bins = Newest(counter.design.weights.rounded, counter.design.weights.exact, 0.3)
+    for noise, design in ((counter.noise, greedy), (loud, counter.design), (counter.noise, newest)):
+        broken = CalibratedBinnedCounter(counter.recipe, RHO, unit, noise, design)
+        assert not certificate(broken, 60).holds
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+def test_variances_are_those_of_the_matrix(recipe: Counter) -> None:
+    ticks = min(recipe.tick_limit or 400, 400)
+    counter = calibrated(recipe)
+    matrix = counter.materialize(ticks)
+    np.testing.assert_allclose(matrix.decoder @ matrix.encoder, np.tril(np.ones((ticks, ticks))), atol=1e-12)
+    said = [counter.variance(t) for t in range(1, ticks + 1)]
+    np.testing.assert_allclose(said, matrix.variances(), rtol=1e-10)
+    gains = np.diff(matrix.decoder, axis=0, prepend=0)
+    expected = (gains**2).sum(axis=1) * counter.noise.variance
+    np.testing.assert_allclose([counter.gain_variance(t) for t in range(1, ticks + 1)], expected, rtol=1e-10)
+    assert counter.variance(0) == 0.0
+
+
+def test_the_errors_are_what_was_promised() -> None:
+    """At 1,000 ticks and rho = 1/2: Toeplitz within 8 % of the lower bound, BLT within 25 %."""
+    assert lower_bound(1000) == pytest.approx(2.90, abs=0.005)
+    toeplitz, blt = calibrated(ToeplitzCounter(1000)), calibrated(BLTCounter(1000))
+    rms = math.sqrt(np.mean([toeplitz.variance(t) for t in range(1, 1001)]))
+    # 3.10 is the square root's own; columns of one norm make up for more than bins and rounding lose.
+    assert rms == pytest.approx(2.993, abs=0.002)
+    assert rms < 1.04 * lower_bound(1000)
+    late = math.sqrt(np.mean([blt.variance(t) for t in range(501, 1001)]))
+    assert late < 1.01 * 3.1999  # its own ideal, without bins and rounding
+    assert late < 1.11 * lower_bound(1000)
+    assert math.sqrt(calibrated(BLTCounter()).variance(10_000)) < 1.01 * 4.040
+
+
+@pytest.mark.parametrize("recipe", [ToeplitzCounter(4000), BLTCounter(1000)], ids=repr)
+def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the exact part cut at 500 ticks and the formula at 2,048: within 5 % of the exact recursion."""
+    design = design_of(recipe)
+
+    def table() -> NoiseTable:
+        return NoiseTable(
+            design.bins, design.multiplier, design.grid, design.weights.exact, recipe.tick_limit
+        )
+
+    exact = {
+        t: (table_exact.variance(t), table_exact.gain(t))
+        for table_exact in [table()]
+        for t in (501, 1500, 4000)
+    }
+    monkeypatch.setattr(propagation, "_EXACT_TICKS", 500)
+    monkeypatch.setattr(propagation, "_LONGEST", 4000 if recipe.tick_limit else 2048)
+    far = table()
+    for t, (variance, gain) in exact.items():
+        assert far.variance(t) == pytest.approx(variance, rel=0.05 if t < 4000 else 0.12)
+        assert far.gain(t) == pytest.approx(gain, rel=0.03)
+
+
+def errors(counter: CalibratedBinnedCounter, ticks: int, width: int, source: Randomness) -> NDArray[np.int64]:
+    state, total = counter.init(width), np.zeros(width, np.int64)
+    rng = np.random.default_rng(1)
+    for _ in range(ticks):
+        increment = rng.integers(-50, 50, width)
+        total += increment
+        estimate = counter.step(state, increment, source)
+    return estimate - total
+
+
+class Quieter(Randomness):
+    """Two thirds of the noise."""
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        assert isinstance(noise, DiscreteGaussian)
+        return super().draw(DiscreteGaussian(noise.sigma_squared * Fraction(4, 9)), size)
+
+
+@pytest.mark.parametrize("recipe", [ToeplitzCounter(40), BLTCounter(1000)], ids=repr)
+def test_the_law_of_the_errors(recipe: Counter) -> None:
+    """Sums of squares of 3,000 cells' errors against chi-square (two sides, 1e-7); two thirds of the noise fail."""
+    counter, cells = calibrated(recipe, ZCDP.of("1/200")), 3000
+    for ticks in (1, 23, 40):
+        variance = counter.variance(ticks) + 1 / 12
+        seen = (errors(counter, ticks, cells, Randomness.seeded(ticks)) ** 2).sum() / variance
+        low, high = chi2.ppf([0.5e-7, 1 - 0.5e-7], cells)
+        assert low < seen < high
+        assert (errors(counter, ticks, cells, Quieter.seeded(ticks)) ** 2).sum() / variance < low
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", [ToeplitzCounter(700), ToeplitzCounter(3000), BLTCounter(1000)], ids=repr)
+def test_sums_stay_exact_at_the_declared_limits(recipe: Counter) -> None:
+    """Without noise the estimates are the sums, with increments of 2^32 and of any sign; also on top of 2^59."""
+    counter, ticks = calibrated(recipe), min(recipe.tick_limit or 3000, 3000)
+    rng = np.random.default_rng(2)
+    z = rng.integers(-(2**32), 2**32, (ticks, 4), endpoint=True)
+    z[:, 0], z[:, 1] = 2**32, -(2**32)
+    state = counter.init(4)
+    state["whole"][3] = 2**59
+    for tick, row in enumerate(z):
+        estimate = counter.step(state, row, NoiseTape())
+        assert np.array_equal(estimate - [0, 0, 0, 2**59], z[: tick + 1].sum(axis=0)), tick
+
+
+def test_decoding_is_the_rational_solution_rounded() -> None:
+    """Against fractions, with noise: never further than 1/2 and a thousandth."""
+    counter, ticks = calibrated(ToeplitzCounter(60, tolerance=0.2), ZCDP.of("1/50")), 60
+    encoder = counter.design.bins.matrix(ticks)
+    multipliers = counter.design.multipliers(ticks)
+    source, rng = Randomness.seeded(5), np.random.default_rng(5)
+    state = counter.init(1)
+    solved: list[Fraction] = []
+    total = Fraction(0)
+    for tick in range(ticks):
+        measured = counter.measure(state, rng.integers(-(2**32), 2**32, 1), source)
+        known = sum((int(encoder[tick, s]) * solved[s] for s in range(tick)), Fraction(0))
+        solved.append((int(measured[0, 0]) - known) / int(encoder[tick, tick]))
+        total += solved[-1] / int(multipliers[tick])
+        estimate = counter.decode(state, measured)
+        assert abs(int(estimate[0]) - total) < Fraction(501, 1000)
+
+
+def test_in_a_bank_and_saved() -> None:
+    """Counters of other clocks side by side, each restored from a copy after every tick."""
+    counter = calibrated(ToeplitzCounter(30, tolerance=0.2))
+    bank = CounterBank(counter, (2, 1, 3))
+    together, singles = bank.init(), [counter.init(width) for width in bank.widths]
+    rng = np.random.default_rng(3)
+    for step in range(30):
+        chosen = sorted(rng.permutation(3)[: 1 + step % 3].tolist())
+        parts = [rng.integers(-9, 9, bank.widths[i]) for i in chosen]
+        got = bank.step(together, np.concatenate(parts), NoiseTape(), chosen)
+        apart = [counter.step(singles[i], part, NoiseTape()) for i, part in zip(chosen, parts, strict=True)]
+        np.testing.assert_array_equal(got, np.concatenate(apart))
+        bank.check_state(together)
+        singles = [{name: array.copy() for name, array in one.items()} for one in singles]
+        for one, width in zip(singles, bank.widths, strict=True):
+            counter.check_state(one, width)
+
+
+# --- refusals --------------------------------------------------------------------------------------------
+
+
+def test_refusals() -> None:
+    for name in ("toeplitz", "blt"):
+        recipe = counter_by_name(name, horizon=10)
+        with pytest.raises(BudgetError, match="cannot keep a pure budget"):
+            recipe.calibrate(PureDP.of(1), Event())
+        with pytest.raises(LimitError, match="does not fit"):
+            recipe.calibrate(ZCDP.of("1e-20"), Event())
+        assert "rho = 0.5" in recipe.calibrate(RHO, Event()).describe()
+    chosen = [counter_by_name("blt", horizon=horizon) for horizon in (None, 10, 1001, 10**7)]
+    assert chosen == [BLTCounter(ticks) for ticks in (10_000, 1000, 10_000, 10**6)]
+    with pytest.raises(ConfigError, match="needs a horizon"):
+        counter_by_name("toeplitz")
+    for wrong in (0, -1, 2**22 + 1, 1.5, True):
+        with pytest.raises(ConfigError, match="horizon"):
+            ToeplitzCounter(wrong)  # type: ignore[arg-type]
+    for tolerance in (-0.1, 0.6, math.nan, "a", True):
+        with pytest.raises(ConfigError, match="tolerance"):
+            ToeplitzCounter(5, tolerance)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="constants"):
+        BLTCounter(500)
+    counter = calibrated(ToeplitzCounter(2))
+    state = counter.init(1)
+    for _ in range(2):
+        counter.step(state, np.zeros(1, np.int64), NoiseTape())
+    for call in (counter.variance, counter.gain_variance, counter.materialize):
+        with pytest.raises(HorizonError):
+            call(3)
+    with pytest.raises(HorizonError):
+        counter.step(state, np.zeros(1, np.int64), NoiseTape())
+    for damage in ({"part": np.array([-1])}, {"sums": np.zeros((1, 1), np.int64)}, {"t": np.array([3])}):
+        with pytest.raises(StoreDamagedError):
+            counter.check_state({**state, **damage}, 1)
