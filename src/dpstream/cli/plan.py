@@ -69,6 +69,8 @@ def _print(facts: dict[str, Any]) -> None:
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
     out.print()
     out.print(facts["guarantee"])
+    if facts["base"] is not None:
+        out.print(facts["base"]["words"])
     for sentence in facts["declared_public"]:
         out.print(f"{sentence[:1].upper()}{sentence[1:]}.")
     if facts["draft"]:
@@ -137,6 +139,10 @@ def _print_predicted(facts: dict[str, Any]) -> None:
     ]
     heads = ["step", "cell measured at every step", "at its even share (times)", "number of records"]
     print_table(heads, rows, right=[0, 1, 2, 3])
+    if facts["base"] is not None:
+        out.print(
+            "The number of records with the error of the table that the stream begins with; cells without."
+        )
     if facts["options"].get("deletions"):
         out.print("Of inserts less deletes, which are measured apart.")
     if facts["mechanism"] == "baseline":

@@ -124,7 +124,7 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         return None, 'late = "next-step" takes records from before the start as well'
     return str(new.start), (
         f"records before {new.start} are in the earlier stream only, and all others in this one only (as long as "
-        "the earlier one takes no further step)"
+        "the earlier one publishes no further step)"
     )
 
 

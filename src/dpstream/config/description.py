@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpstream.mechanism import StreamPlan
+from dpstream.mechanism import PredictedError, StreamPlan
 from dpstream.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
+from dpstream.streams.base import base_words
 from dpstream.tables import Workload
 from dpstream.tabular import BaselinePlan, DPStabsPlan
 from dpstream.tabular.offline import MWEMPGMPlan
@@ -55,6 +57,8 @@ def describe(config: Config) -> dict[str, Any]:
     """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
     plan = config.plan()
     workload = _workload(plan)
+    facts = config.facts()
+    base = facts.get("base")
     return {
         "format": 1,
         "stream": config.name,
@@ -76,7 +80,7 @@ def describe(config: Config) -> dict[str, Any]:
         ],
         "sum": str(sum(part.total for part in plan.parts())),
         "noise": _noise(plan),
-        "predicted_errors": predicted_errors(plan),
+        "predicted_errors": predicted_errors(plan, base),
         "size": {
             "columns": len(plan.domain),
             "marginals": len(workload),
@@ -85,7 +89,8 @@ def describe(config: Config) -> dict[str, Any]:
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
             "state_grows": _growth(plan),
         },
-        "declared_public": config.facts()["declared_public"],
+        "declared_public": facts["declared_public"],
+        "base": None if base is None else {**base, "words": base_words(base)},
         "draft": not config.schema().confirmed,
         "options": plan.options(),
         "values": [
@@ -115,20 +120,35 @@ def measurement_deviation(plan: StreamPlan) -> float | None:
     return None
 
 
-def predicted_errors(plan: StreamPlan) -> dict[str, Any] | None:
-    """Standard errors in records at some steps: 1, 10, 100, 1000, or with a horizon its quarters."""
+def predicted_errors(plan: StreamPlan, base: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Standard errors in records at some steps: 1, 10, 100, 1000, or with a horizon its quarters.
+
+    Args:
+        base: the facts about what the stream begins with; its error is in the number of records for ever.
+    """
     steps: tuple[int, ...] = _STEPS
     if plan.horizon is not None:
         steps = tuple(sorted({1, *(-(-plan.horizon * i // 4) for i in range(1, 5))}))
     predicted = plan.predicted_errors(steps)
     if predicted is None:
         return None
-    baseline = isinstance(plan, BaselinePlan)
-    return {
-        "steps": [dataclasses.asdict(one) for one in predicted],
-        "unit": "records",
-        "words": _OF_RUNS if baseline else _OF_COUNTERS,
-    }
+    words = _OF_RUNS if isinstance(plan, BaselinePlan) else _OF_COUNTERS
+    if base is not None:
+        predicted = tuple(_after(base["total_standard_error"], one) for one in predicted)
+        words += f" {_OF_BASE}"
+    return {"steps": [dataclasses.asdict(one) for one in predicted], "unit": "records", "words": words}
+
+
+def _after(error: float | None, one: PredictedError) -> PredictedError:
+    """The number of records carries the base's error as well, which is independent."""
+    total = None if error is None or one.total is None else math.hypot(error, one.total)
+    return dataclasses.replace(one, total=total)
+
+
+_OF_BASE = (
+    "The stream begins with another one's table: total holds that table's error too; every_step and even_share are "
+    "of what came since."
+)
 
 
 _TURNS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dpstream.config.description import guarantee
 from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, zcdp_to_epsilon
 from dpstream.privacy.odds import best_guess
+from dpstream.streams.base import base_words
+from dpstream.streams.limit import budget_from_dict
 
 if TYPE_CHECKING:
     from dpstream.config.config import Config
@@ -68,11 +71,12 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
     Args:
         contact: whom to ask; a line to fill in where it is None.
     """
-    plan = config.plan()
+    plan, base = config.plan(), config.facts().get("base")
     sections = [
         ("What is published", _published(config, plan, progress), False),
         ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
         ("What it costs", _costs(config, plan, progress), False),
+        *((("The stream before this one", _before(config, base), False),) if base else ()),
         ("If the stream is renewed", _renewed(config, plan), False),
         ("What is not protected", _limits(config, plan), True),
         ("Questions", (contact or "Contact: ______________________________",), False),
@@ -175,6 +179,19 @@ def _several(config: Config, plan: StreamPlan, events: int) -> str:
     return (
         f"A person with {events} such records, or one record that is entered and later deleted, has "
         f"{group(plan.budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
+    )
+
+
+def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a stream that began with another one's release costs together with it."""
+    both = budget_from_dict(base["composition"]["together"])
+    epsilon, delta = _loss(config, both)
+    seeded = ("THE EARLIER STREAM HAS NO GUARANTEE: it was made with predictable noise, for a test.",)
+    return (
+        *(seeded if base["made_with_test_seed"] else ()),
+        base_words(base),
+        f"For both periods together the example above reads {_percent(epsilon, delta)} of 100. A record of the "
+        "earlier period that is deleted later is one more event, of this stream.",
     )
 
 

@@ -64,8 +64,11 @@ def base_words(facts: Mapping[str, Any]) -> str:
     names = ", ".join(repr(one["stream"]) for one in composition["periods"])
     period = "" if facts["period"] is None else f" ({facts['period'].replace('/', ' to ')})"
     both = budget_from_dict(composition["together"])
+    gone = facts["withdrawn_since"]
+    steps = f"step {gone[0]} was" if len(gone) == 1 else f"steps {', '.join(map(str, gone))} were"
+    lost = f" Its {steps} withdrawn, and what came in then is in no table." if gone else ""
     return (
         f"The stream began with the public release of step {facts['step']}{period} of the stream {facts['stream']!r}, "
-        f"mapped to its own columns by a declared rule. All releases of {names} and of this stream together: {both}, "
-        f"because {composition['why']}."
+        f"mapped to its own columns by a declared rule.{lost} All releases of {names} and of this stream together: "
+        f"{both}, because {composition['why']}."
     )

@@ -1,0 +1,347 @@
+"""A stream that begins with the last release of another: renewal and change of schema, by the command."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_stream import dpstream, released, status
+
+from dpstream import durable
+from dpstream.config import Config, pending_steps
+from dpstream.privacy import Randomness
+from dpstream.sinks import read, read_manifest
+
+OLD = """\
+format = 1
+[stream]
+name = "old"
+[source]
+path = "data/*.csv"
+time_column = "step"
+op_column = "op"
+end = 2
+[schema.columns.zip]
+type = "categorical"
+values = ["a", "b", "c"]
+[schema.columns.paid]
+type = "boolean"
+[schema.columns.kind]
+type = "categorical"
+values = ["x", "y"]
+[mechanism]
+{mechanism}
+[budget]
+epsilon = "{epsilon}"
+"""
+NEW = """\
+format = 1
+[stream]
+name = "new"
+[source]
+path = "new/*.csv"
+time_column = "step"
+op_column = "op"
+start = 3
+end = 4
+[schema.columns.place]
+type = "categorical"
+values = ["a1", "a2", "bc", "d"]
+[schema.columns.paid]
+type = "boolean"
+[schema.columns.urban]
+type = "categorical"
+values = ["yes", "no", "unknown"]
+[mechanism]
+{mechanism}
+[budget]
+epsilon = "{epsilon}"
+[output]
+dir = "new-releases"
+[state]
+dir = "new-state"
+[base]
+releases = "releases"
+drop = ["kind"]
+[base.rename]
+place = "zip"
+[base.map.place]
+a = {{a1 = "0.6", a2 = "0.4"}}
+b = "bc"
+c = "bc"
+[base.fill]
+urban = "unknown"
+"""
+#: With one joint table and next to no noise, a release is the table itself.
+EXACT = {
+    "old": 'workload = [["zip", "paid", "kind"]]\nk = 1',
+    "new": 'workload = [["place", "paid", "urban"]]\nk = 1',
+}
+FIRST = ["a,true,x"] * 40 + ["a,false,y"] * 10 + ["b,true,y"] * 20 + ["c,false,x"] * 5
+SECOND = ["c,true,x"] * 15
+LATER = {3: ["insert,d,true,yes"] * 7 + ["delete,bc,true,unknown"] * 4, 4: ["insert,a1,false,no"] * 3}
+
+
+def make(folder: Path, epsilon: str = "1000", **changes: str) -> tuple[Path, Path]:
+    """Both configurations and the data of both periods; the first stream is not run yet."""
+    texts = {**EXACT, **changes}
+    for name in ("data", "new"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for step, rows in ((1, FIRST), (2, SECOND)):
+        body = "".join(f"{step},insert,{row}\n" for row in rows)
+        (folder / "data" / f"{step}.csv").write_text(f"step,op,zip,paid,kind\n{body}", encoding="utf-8")
+    for step, rows in LATER.items():
+        body = "".join(f"{step},{row}\n" for row in rows)
+        (folder / "new" / f"{step}.csv").write_text(f"step,op,place,paid,urban\n{body}", encoding="utf-8")
+    old, new = folder / "old.toml", folder / "new.toml"
+    old.write_text(OLD.format(mechanism=texts["old"], epsilon=epsilon), encoding="utf-8")
+    new.write_text(NEW.format(mechanism=texts["new"], epsilon=epsilon), encoding="utf-8")
+    return old, new
+
+
+def expected(until: int) -> dict[tuple[str, str, str], Fraction]:
+    """The mapped table, counted by hand: split by its shares, merged, filled; then the events of the new period."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    split = {"a": {"a1": Fraction(3, 5), "a2": Fraction(2, 5)}}
+    for row in FIRST + SECOND:
+        zip_code, paid, _ = row.split(",")
+        for place, share in split.get(zip_code, {"bc": Fraction(1)}).items():
+            found[place, paid, "unknown"] += share  # type: ignore[assignment]
+    for step, rows in LATER.items():
+        for row in rows if step <= until else []:
+            op, *cell = row.split(",")
+            found[tuple(cell)] += 1 if op == "insert" else -1  # type: ignore[index]
+    return dict(found)  # type: ignore[arg-type]
+
+
+def model(config: Path, step: int) -> dict[tuple[str, ...], float]:
+    """The released model's counts by labels."""
+    with Config.load(config).open_stream(publish=False) as stream:
+        marginal = stream.release(step).marginal(["place", "paid", "urban"])
+    cells = itertools.product(*marginal.labels)
+    return dict(zip(cells, marginal.values.ravel().tolist(), strict=True))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_release_is_the_mapped_table_and_what_came_since(tmp_path: Path, step: int) -> None:
+    """Unbiased: without noise the split, merged, filled and dropped table is there exactly, deletes of old
+    records taken away."""
+    old, new = make(tmp_path)
+    dpstream("run", old)
+    dpstream("run", new)
+    wanted, got = expected(step + 2), model(new, step)
+    for cell, value in got.items():
+        assert value == pytest.approx(float(wanted.get(cell, 0)), abs=0.01), cell  # type: ignore[call-overload]
+    # The control: without the base all of it is wrong.
+    assert sum(got.values()) > len(FIRST) + len(SECOND)
+
+
+def test_the_baseline_begins_with_the_records(tmp_path: Path) -> None:
+    old, new = make(tmp_path, new='name = "baseline"\nworkload = [["place", "paid", "urban"]]\nk = 1')
+    dpstream("run", old)
+    dpstream("run", new)
+    table = read(tmp_path / "new-releases", 1)
+    counts = Counter(zip(table["place"].to_pylist(), table["urban"].to_pylist(), strict=True))
+    wanted = expected(3)
+    assert counts["bc", "unknown"] == sum(v for cell, v in wanted.items() if cell[0] == "bc")
+    assert counts["d", "yes"] == 7
+    # 50 records are split 3 to 2 by drawing: within six standard deviations.
+    assert abs(counts["a1", "unknown"] - 30) < 6 * np.sqrt(50 * 0.24)
+    assert counts["a1", "unknown"] + counts["a2", "unknown"] == 50
+
+
+def test_what_the_successor_says_of_both_periods(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    dpstream("run", old)
+    dpstream("run", new)
+    manifest = read_manifest(tmp_path / "new-releases", 2)
+    base = manifest["base"]
+    assert (base["stream"], base["step"], base["rule"]["drop"]) == ("old", 2, ["kind"])
+    assert base["composition"]["rule"] == "parallel"
+    assert base["composition"]["together"] == {"definition": "pure", "epsilon": "1"}
+    earlier = read_manifest(tmp_path / "releases", 2)
+    assert base["plan_hash"] == earlier["plan_hash"] != manifest["plan_hash"]
+    # The number of records carries the noise of both; no count has an error bar over both periods.
+    assert manifest["accuracy"]["measured_every_step"]["marginals"] == []
+    errors = [m["accuracy"]["total_standard_error"] for m in (earlier, manifest)]
+    assert errors[1] > errors[0] > 0
+    for verb in ("plan", "statement"):
+        told = " ".join(dpstream(verb, new).stdout.split()).replace("\\", "")
+        assert "began with the public release of step 2" in told
+        assert "epsilon = 1" in told
+
+
+def test_once_started_nothing_depends_on_the_old_folder(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    dpstream("run", old)
+    shutil.copytree(tmp_path, tmp_path / "other")
+    dpstream("run", new, "--until", 1)
+    moved = tmp_path / "other"
+    dpstream("run", moved / "new.toml", "--until", 1)
+    # One loses the folder, the other one's is changed.
+    shutil.rmtree(tmp_path / "releases")
+    (moved / "releases" / "step-000002" / "table.parquet").write_bytes(b"x")
+    for folder in (tmp_path, moved):
+        dpstream("run", folder / "new.toml")
+        assert status(folder / "new.toml")["steps"] == 2
+        assert status(folder / "new.toml")["same_plan"]
+        dpstream("plan", folder / "new.toml")
+
+
+def test_a_changed_rule_or_table_is_refused(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    dpstream("run", old)
+    dpstream("run", new, "--until", 1)
+    text = new.read_text(encoding="utf-8")
+    new.write_text(text.replace('"0.6"', '"0.5"').replace('"0.4"', '"0.5"'), encoding="utf-8")
+    told = dpstream("run", new, code=2).stderr
+    assert "another plan" in told
+    assert "base.rule.map.place.a" in told
+    new.write_text(text, encoding="utf-8")
+    # Before the start, a table that is not the published one stops everything.
+    for name in ("new-state", "new-releases"):
+        shutil.rmtree(tmp_path / name)
+    table = tmp_path / "releases" / "step-000002" / "table.parquet"
+    table.write_bytes(table.read_bytes()[:-1] + b"x")
+    assert "differs from its published hash" in dpstream("run", new, code=4).stderr
+
+
+def run(config: Path, randomness: Randomness | None = None) -> None:
+    loaded = Config.load(config)
+    with loaded.open_stream(randomness=randomness) as stream:
+        for pending in pending_steps(loaded, stream, loaded.source()):
+            pending.take()
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_stop_before_any_commit_of_the_first_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    class Stop(BaseException):
+        pass
+
+    old, new = make(tmp_path)
+    dpstream("run", old)
+    commit, seen = durable.commit, itertools.count(1)
+
+    def stopping(*args: Any) -> Any:
+        if next(seen) == at:
+            raise Stop
+        return commit(*args)
+
+    monkeypatch.setattr(durable, "commit", stopping)
+    with pytest.raises(Stop):
+        run(new)
+    monkeypatch.undo()
+    if status(new)["started"]:
+        shutil.rmtree(tmp_path / "releases")  # the state holds the base from its first commit on
+    run(new)
+    wanted = expected(4)
+    for cell, value in model(new, 2).items():
+        assert value == pytest.approx(float(wanted.get(cell, 0)), abs=0.01), cell  # type: ignore[call-overload]
+
+
+def test_a_base_with_predictable_noise_is_said(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    run(old, Randomness.seeded("x"))
+    dpstream("run", new)
+    manifest = read_manifest(tmp_path / "new-releases", 1)
+    assert manifest["made_with_test_seed"]
+    assert manifest["guarantee"]["words"].startswith("NO GUARANTEE")
+    assert "HAS NO GUARANTEE" in dpstream("statement", new).stdout
+
+
+REFUSED = {
+    "a label goes nowhere": (('c = "bc"\n', ""), "what becomes of 'c'"),
+    "a label that is not there": (('b = "bc"', 'b = "cb"'), "no value 'cb'"),
+    "an old label that is not there": (('c = "bc"\n', 'c = "bc"\ne = "bc"\n'), "has no value 'e'"),
+    "shares": (('"0.4"', '"0.3"'), "add up to 9/10"),
+    "a column goes nowhere": (('drop = ["kind"]\n', ""), "column 'kind' goes nowhere"),
+    "a new column": (('urban = "unknown"\n', ""), "what its records get"),
+    "no such step": (('drop = ["kind"]', 'step = 3\ndrop = ["kind"]'), "no published step 3"),
+    "an early step": (('drop = ["kind"]', 'step = 1\ndrop = ["kind"]'), "would be lost"),
+    "a gap": (("start = 3", "start = 4"), "in both or in neither"),
+    "an overlap": (("start = 3", "start = 2"), "in both or in neither"),
+    "its own releases": (('dir = "new-releases"', 'dir = "releases"'), "its own releases"),
+    "an unknown key": (('drop = ["kind"]', 'drops = ["kind"]'), "did you mean 'drop'"),
+    "a table": (("[base.map.place]", "[base.map]"), "is not a table"),
+    "another unit": (('name = "new"', 'name = "new"\nunit = "event-replace"'), "protects the unit 'event'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_before_anything_is_read(tmp_path: Path, case: str) -> None:
+    (before, after), words = REFUSED[case]
+    old, new = make(tmp_path, epsilon="1")
+    dpstream("run", old)
+    text = new.read_text(encoding="utf-8")
+    assert before in text
+    new.write_text(text.replace(before, after), encoding="utf-8")
+    shutil.rmtree(tmp_path / "new")  # no private record is needed to say so
+    code = 3 if case == "another unit" else 2
+    assert words in " ".join(dpstream("plan", new, code=code).stderr.split())
+    assert not (tmp_path / "new-state").exists()
+
+
+def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    held = old.read_text(encoding="utf-8") + "[output]\napprove = true\n"
+    old.write_text(held, encoding="utf-8")
+    dpstream("run", old)
+    assert "no release" in dpstream("plan", new, code=2).stderr
+    dpstream("approve", old, "--all")
+    dpstream("withdraw", old, "--step", 2, "--reason", "wrong")
+    text = new.read_text(encoding="utf-8")
+    new.write_text(text.replace('drop = ["kind"]', 'step = 2\ndrop = ["kind"]'), encoding="utf-8")
+    assert "was withdrawn" in dpstream("plan", new, code=2).stderr
+    # The one before it can be taken; the border stays where the withdrawn step ended, and what is lost is told.
+    new.write_text(text, encoding="utf-8")
+    told = " ".join(dpstream("plan", new).stdout.split())
+    assert "step 2 was withdrawn" in told
+    facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]
+    assert (facts["step"], facts["withdrawn_since"]) == (1, [2])
+
+
+def test_where_no_border_is_shown_the_budgets_add_up(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    dpstream("run", old)
+    text = new.read_text(encoding="utf-8")
+    for change in (
+        ("start = 3\nend = 4", 'start = 3\nend = 4\nlate = "next-step"'),
+        ('time_column = "step"\nop_column = "op"\nstart = 3\nend = 4', 'op_column = "op"\nevery = "files"'),
+    ):
+        assert change[0] in text
+        new.write_text(text.replace(*change), encoding="utf-8")
+        facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]["composition"]
+        assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "2")
+
+
+def test_a_third_period_counts_all_three(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    dpstream("run", old)
+    new.write_text(
+        new.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "3"'), encoding="utf-8"
+    )
+    dpstream("run", new)
+    text = new.read_text(encoding="utf-8").partition("[base]")[0]
+    third = tmp_path / "third.toml"
+    text = (
+        text.replace('"new"', '"third"')
+        .replace("new-", "third-")
+        .replace("start = 3\nend = 4", "start = 5\nend = 6")
+    )
+    third.write_text(
+        text.replace('epsilon = "3"', 'epsilon = "2"') + '[base]\nreleases = "new-releases"\n',
+        encoding="utf-8",
+    )
+    facts = json.loads(dpstream("plan", third, "--json").stdout)["base"]["composition"]
+    assert [one["stream"] for one in facts["periods"]] == ["old", "new"]
+    assert (facts["rule"], facts["together"]["epsilon"]) == ("parallel", "3")
+    assert released(tmp_path)
