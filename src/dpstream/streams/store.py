@@ -12,7 +12,6 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +36,8 @@ from dpstream.streams.lock import StateDirectory
 from dpstream.streams.place import backend_for, refuse_moved
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sqlite import DATABASE
-from dpstream.streams.users import UserEvents, dropped, read_events, verify_events, write_events
+from dpstream.streams.step_rows import Prepared, Reservation, Step
+from dpstream.streams.users import dropped, read_events, verify_events, write_events
 
 __all__ = ["DATABASE", "POSITION", "Prepared", "Reservation", "Step", "Store"]
 
@@ -45,46 +45,6 @@ __all__ = ["DATABASE", "POSITION", "Prepared", "Reservation", "Step", "Store"]
 _COUNTERS = b"user counters"
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
 POSITION = 1024
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """The committed intent to run one step on one batch."""
-
-    step: int
-    batch_id: str
-    content: bytes
-
-
-@dataclass(frozen=True)
-class Step:
-    """A committed step as it stands in the store."""
-
-    step: int
-    batch_id: str
-    content: bytes
-    manifest: bytes
-    test_seed: bool
-    publication: str
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that one step commits; ``files`` are the released bytes without the manifest."""
-
-    reservation: Reservation
-    definition: str
-    spent: str
-    parts: bytes
-    state: bytes
-    synthesis: bytes
-    manifest: bytes
-    files: dict[str, bytes]
-    test_seed: bool
-    publication: str
-    keep: int | None
-    position: str | None = None
-    users: UserEvents | None = None
 
 
 class Store:

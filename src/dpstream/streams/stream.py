@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -29,7 +29,8 @@ from dpstream.streams.produce import Carried, make_files
 from dpstream.streams.publishing import Publishing
 from dpstream.streams.release import Release
 from dpstream.streams.sink import Sink
-from dpstream.streams.store import Prepared, Reservation, Step, Store
+from dpstream.streams.step_rows import LedgerEntry, Prepared, Reservation, Step
+from dpstream.streams.store import Store
 from dpstream.streams.users import read_batch
 from dpstream.streams.watched import WatchedRandomness
 
@@ -41,16 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["LedgerEntry", "Stream", "open_stream"]
 
 _log = logging.getLogger("dpstream.streams")
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """What one step cost each unit in it; ``parts`` as the plan stated them, amounts exact."""
-
-    step: int
-    definition: str
-    spent: Fraction
-    parts: tuple[dict[str, Any], ...]
 
 
 def open_stream(
