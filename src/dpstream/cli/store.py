@@ -73,7 +73,8 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
 def migrate(config: str, state: str | None) -> None:
     """Bring the store to the format of this version; a copy of the old one is written beside it first.
 
-    A run does the same without a copy. Older versions cannot open the store afterwards.
+    A run does the same without a copy. Stopped anywhere, the store is as it was or in the newest format. Older
+    versions cannot open it afterwards: for them there is the copy.
 
     \b
     Example:
