@@ -4,6 +4,7 @@ from dpstream.counters.bank import BankState, CounterBank
 from dpstream.counters.base import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
 from dpstream.counters.blt import BLTCounter
+from dpstream.counters.choose import Candidate, Choice, best
 from dpstream.counters.names import COUNTER_NAMES, PURE_COUNTER_NAMES, counter_by_name
 from dpstream.counters.simple import SimpleCounter
 from dpstream.counters.toeplitz import ToeplitzCounter
@@ -16,6 +17,8 @@ __all__ = [
     "BankState",
     "BlockCounter",
     "CalibratedCounter",
+    "Candidate",
+    "Choice",
     "Counter",
     "CounterBank",
     "CounterState",
@@ -25,5 +28,6 @@ __all__ = [
     "ToeplitzCounter",
     "TreeCounter",
     "UnboundedBlockCounter",
+    "best",
     "counter_by_name",
 ]

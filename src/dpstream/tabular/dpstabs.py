@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters import CalibratedCounter, Counter, counter_by_name
-from dpstream.errors import ConfigError, HorizonError
+from dpstream.counters import CalibratedCounter, Choice, Counter
+from dpstream.errors import ConfigError
 from dpstream.graphical import Measurement, Model, estimate_total, fit, tree_cells
 from dpstream.mechanism import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
 from dpstream.privacy.budget import Amount, Budget
@@ -24,6 +24,7 @@ from dpstream.tables import Workload
 from dpstream.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.tabular.base import check_domain
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
+from dpstream.tabular.choice import counter_for
 from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import (
     PRIOR_BOUND,
@@ -59,7 +60,8 @@ class DPStabs:
         workload: the marginals to preserve.
         k: workloads measured at every step, all different. None takes four, or all where there are fewer: each
             further one takes its share of the noise budget from the others.
-        counter: a recipe or the name of one.
+        counter: a recipe, the name of one, or ``best``: that with the smallest predicted error for the number of
+            measurements that a marginal is expected to get.
         score: how selection judges a workload, see ``Score``.
         aggregate: what the ``k`` rounds of a step leave behind: the ``last`` model or the ``average`` of all; of the
             released table (``literal``), or of the batch (``predicted``).
@@ -140,24 +142,22 @@ class DPStabs:
         ``horizon`` is the largest number of steps; counters that need one take it from here.
         """
         budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
-        recipe = self.counter
-        if isinstance(recipe, str):
-            recipe = counter_by_name(recipe, horizon=steps)
-        # A counter that ends before the stream would fail at the step at which a private selection picks it.
-        ticks = recipe.tick_limit
-        if ticks is not None and (steps is None or ticks < steps):
-            raise HorizonError(
-                f"the counter {recipe.name!r} is built for {ticks} ticks, the stream for "
-                + ("an unknown number of steps" if steps is None else f"{steps} steps"),
-                where="mechanism",
-                allowed="a counter for at least as many ticks as the horizon has steps",
-            )
         # Where nothing is selected, measuring gets everything.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(budget)
-        counter = recipe.calibrate(each.scaled((1 - share) / self.rounds), protected.event)
+        measuring = each.scaled((1 - share) / self.rounds)
+        recipe, choice = counter_for(
+            self.counter,
+            self.workload,
+            self.rounds,
+            measuring,
+            protected.event,
+            steps,
+            all_measured=not share,
+        )
+        counter = recipe.calibrate(measuring, protected.event)
         selector = Selector(each.scaled(share / self.rounds)) if share else None
-        return DPStabsPlan(self, budget, protected, steps, counter, selector)
+        return DPStabsPlan(self, budget, protected, steps, counter, selector, choice)
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,8 @@ class DPStabsPlan(StreamPlan):
     horizon: int | None
     counter: CalibratedCounter
     selector: Selector | None
+    #: How the counter was chosen; None where it was given.
+    choice: Choice | None = field(default=None, compare=False)
 
     @property
     def domain(self) -> Domain:

@@ -1,0 +1,104 @@
+"""The chooser: the smallest predicted error, by brute force; what it refuses; what it says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.counters import COUNTER_NAMES, best, counter_by_name
+from dpstream.counters.choose import rms_deviation
+from dpstream.errors import BudgetError, ConfigError, LimitError
+from dpstream.privacy import ZCDP, Budget, Event, PureDP
+
+BUDGETS: list[Budget] = [PureDP.of(1), PureDP.of("0.05"), ZCDP.of("1/2")]
+
+
+def errors(budget: Budget, horizon: int | None, ticks: int, unit: Event) -> dict[str, float]:
+    """Every counter's error over all ticks, one by one."""
+    found = {}
+    for name in COUNTER_NAMES:
+        try:
+            counter = counter_by_name(name, horizon=horizon).calibrate(budget, unit)
+            found[name] = math.sqrt(sum(counter.variance(t) for t in range(1, ticks + 1)) / ticks)
+        except (BudgetError, ConfigError):
+            continue
+    return found
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(BUDGETS),
+    st.one_of(st.none(), st.integers(1, 600)),
+    st.integers(1, 600),
+    st.sampled_from([Event(), Event("replace")]),
+)
+def test_the_choice_has_the_smallest_error(
+    budget: Budget, horizon: int | None, ticks: int, unit: Event
+) -> None:
+    ticks = ticks if horizon is None else min(ticks, horizon)
+    choice = best(budget, unit, horizon=horizon, expected_ticks=ticks)
+    truth = errors(budget, horizon, ticks, unit)
+    assert {one.name for one in choice.candidates if one.deviation is not None} == set(truth)
+    # 1 % for names that come first, 1 % for sampling beyond 256 ticks.
+    assert truth[choice.name] <= 1.02 * min(truth.values())
+    for one in choice.candidates:
+        if one.deviation is not None:
+            assert one.deviation == pytest.approx(truth[one.name], rel=0.01 if ticks > 256 else 1e-12)
+    counter = choice.recipe.calibrate(budget, unit)
+    assert counter.horizon is None or counter.horizon == horizon
+
+
+def test_few_ticks_are_simple_and_many_are_not() -> None:
+    for budget in BUDGETS:
+        assert best(budget, expected_ticks=2).name == "simple"
+        assert best(budget, horizon=1000, expected_ticks=2).name == "simple"
+        for horizon in (None, 1000):
+            long = best(budget, horizon=horizon, expected_ticks=1000)
+            simple = counter_by_name("simple").calibrate(budget, Event())
+            assert long.deviation < 0.75 * rms_deviation(simple, 1000)
+
+
+def test_gains_are_judged_apart() -> None:
+    """No counter gains less noise at a tick than fresh noise of the whole budget."""
+    for budget in BUDGETS:
+        assert best(budget, horizon=1000, judged="gains").name == "simple"
+
+
+def test_what_cannot_be_used_is_not_considered() -> None:
+    pure = best(PureDP.of(1), expected_ticks=100)
+    why = {one.name: one.why_not for one in pure.candidates}
+    assert why["block"] == why["tree"] == "needs a horizon"
+    assert why["toeplitz"] in ("made for another kind of budget", "needs a horizon")
+    assert why["blt"] == "made for another kind of budget"
+    wide = best(ZCDP.of("1/2"), horizon=1000, width=10**5, max_bytes=10**7)
+    assert "MB" in next(one.why_not for one in wide.candidates if one.name == "toeplitz")
+    assert wide.name != "toeplitz"
+    with pytest.raises(LimitError, match="no counter can be used: simple: its state would take"):
+        best(PureDP.of(1), width=10**5, max_bytes=1)
+    with pytest.raises(LimitError, match="noise would not fit"):
+        best(PureDP.of("1e-12"))
+
+
+def test_the_explanation_names_everything() -> None:
+    words = str(best(PureDP.of(1), expected_ticks=50))
+    assert all(name in words for name in COUNTER_NAMES)
+    assert "50 expected ticks" in words
+
+
+def test_bad_numbers() -> None:
+    one = PureDP.of(1)
+    for arguments in (
+        {"horizon": 0},
+        {"expected_ticks": 0},
+        {"expected_ticks": 2.5},
+        {"width": 0},
+        {"horizon": 5, "expected_ticks": 6},
+        {"judged": "size"},
+    ):
+        with pytest.raises(ConfigError):
+            best(one, **arguments)  # type: ignore[arg-type]
+    assert best(one, horizon=5).ticks == 5
+    assert best(one).ticks == 250
