@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpstream.checks import certificate, read_cell, read_map
 from dpstream.checks.lattice import Echelon, IntegerSystem
 from dpstream.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter, counter_by_name
+from dpstream.counters.factored import FactoredCounter
 from dpstream.counters.intervals import CalibratedIntervalCounter
 from dpstream.errors import BudgetError, ConfigError
 from dpstream.privacy import ZCDP, Budget, Event, PureDP
@@ -37,6 +38,13 @@ def calibrated(name: str, horizon: int, budget: Budget, unit: Event) -> Calibrat
         return None
 
 
+def reached_after(counter: CalibratedCounter, horizon: int) -> Fraction:
+    """The part of the claim that the first ticks can cost; "blt" reaches its own only in the limit."""
+    if counter.name == "blt":
+        return counter.materialize(horizon).loss(counter.unit) / counter.budget.amount
+    return REACHED.get(counter.name, {}).get(horizon, Fraction(1))
+
+
 def test_every_counter_takes_some_budget() -> None:
     for name in COUNTER_NAMES:
         assert calibrated(name, 8, PURE, Event()) or calibrated(name, 8, RHO, Event()), name
@@ -52,7 +60,7 @@ def test_the_claim_is_certified_at_every_horizon(name: str, budget: Budget) -> N
         proof = certificate(counter, horizon)
         assert proof.holds, proof
         assert proof.exact, proof
-        reached = REACHED.get(name, {}).get(horizon, Fraction(1))
+        reached = reached_after(counter, horizon)
         assert proof.certified == pytest.approx(float(reached * budget.amount), rel=1e-6), proof
 
 
@@ -66,7 +74,7 @@ def test_replacement_and_pairs(name: str, budget: Budget) -> None:
             return
         proof = certificate(counter, horizon)
         assert (proof.holds, proof.relation) == (True, "replace")
-        reached = REACHED.get(name, {}).get(horizon, Fraction(1))
+        reached = reached_after(counter, horizon)
         assert proof.certified == pytest.approx(float(reached * budget.amount), rel=1e-6), proof
         if horizon > 1:
             moved = certificate(counter, horizon, pairs=True)
@@ -241,3 +249,67 @@ def test_echelon_against_the_general_solver() -> None:
     assert not Echelon(np.zeros((2, 1), np.int64)).holds
     big = Echelon(np.array([[1, 0], [2**40, 1]]))
     assert big.solve(np.array([[2**40], [0]])) is None  # refused, not wrapped around
+
+
+# --- counters in two halves ----------------------------------------------------------------------------
+
+
+def halves(horizon: int = 40) -> list[FactoredCounter]:
+    """Every counter by name that measures first and decodes then, under each budget that it takes."""
+    made = [calibrated(name, horizon, budget, Event()) for name in COUNTER_NAMES for budget in (PURE, RHO)]
+    return [counter for counter in made if isinstance(counter, FactoredCounter)]
+
+
+def garble(state: dict[str, NDArray[np.int64]], names: set[str]) -> dict[str, NDArray[np.int64]]:
+    rng = np.random.default_rng(8)
+    bad = {name: rng.integers(-(2**60), 2**60, state[name].shape) for name in names}
+    return {name: bad.get(name, array).copy() for name, array in state.items()}
+
+
+def reads_private_arrays(counter: FactoredCounter, ticks: int, width: int = 3) -> str | None:
+    """What crosses from the private half to the public one besides the measurements; None if nothing does."""
+    rng, source = np.random.default_rng(4), Randomness.seeded(1)
+    state = counter.init(width)
+    for tick in range(1, ticks + 1):
+        public = {name: state[name].copy() for name in counter.public_arrays}
+        measured = counter.measure(state, rng.integers(-99, 99, width), source)
+        if any(not np.array_equal(state[name], array) for name, array in public.items()):
+            return f"measure writes public arrays at tick {tick}"
+        private = set(state) - counter.public_arrays - {"t"}
+        garbled = garble(state, private)
+        kept = {name: garbled[name].copy() for name in private}
+        if not np.array_equal(counter.decode(garbled, measured), counter.decode(state, measured.copy())):
+            return f"decode reads private arrays at tick {tick}"
+        if any(not np.array_equal(garbled[name], kept[name]) for name in private):
+            return f"decode writes private arrays at tick {tick}"
+    return None
+
+
+def test_decoding_reads_nothing_but_what_was_measured() -> None:
+    assert halves()
+    for counter in halves():
+        assert reads_private_arrays(counter, 40) is None, counter.describe()
+
+
+def test_a_decoder_that_looks_at_private_sums_is_found() -> None:
+    for counter in halves(8):
+        private = set(counter.init(1)) - counter.public_arrays - {"t"}
+
+        class Peeks(type(counter)):  # type: ignore[misc]
+            def decode(self, state, coordinates):  # type: ignore[no-untyped-def]
+                hidden = set(state) - self.public_arrays - {"t"}
+                return super().decode(state, coordinates) + sum(
+                    int(state[name].sum()) % 997 for name in hidden
+                )
+
+        class Tells(type(counter)):  # type: ignore[misc]
+            def measure(self, state, increment, randomness):  # type: ignore[no-untyped-def]
+                for name in self.public_arrays:
+                    state[name][..., 0] += increment[0]
+                return super().measure(state, increment, randomness)
+
+        for broken in (Peeks, Tells):
+            copy = broken.__new__(broken)
+            copy.__dict__.update(counter.__dict__)
+            expected = private if broken is Peeks else counter.public_arrays
+            assert (reads_private_arrays(copy, 8) is not None) == bool(expected)
