@@ -43,6 +43,7 @@ class Echelon:
         Gives None where a value might not fit 64 bits.
         """
         rest = targets.copy()
+        bound = int(np.abs(targets).max(initial=0))
         solutions = np.zeros((self._matrix.shape[1], targets.shape[1]), np.int64)
         solved = np.ones(targets.shape[1], bool)
         for row, column in self._steps:
@@ -54,8 +55,8 @@ class Echelon:
             solved[live[remainders != 0]] = False
             solutions[column, live] = quotients
             rows = np.flatnonzero(coefficients)
-            largest = int(np.abs(quotients).max()) * int(np.abs(coefficients[rows]).max())
-            if largest + int(np.abs(rest[:, live]).max()) >= _LARGEST:
+            bound += int(np.abs(quotients).max()) * int(np.abs(coefficients[rows]).max())
+            if bound >= _LARGEST:
                 return None
             rest[np.ix_(rows, live)] -= np.outer(coefficients[rows], quotients)
         return solutions, solved & ~rest.any(axis=0)
