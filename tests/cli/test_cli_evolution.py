@@ -345,3 +345,53 @@ def test_a_third_period_counts_all_three(tmp_path: Path) -> None:
     assert [one["stream"] for one in facts["periods"]] == ["old", "new"]
     assert (facts["rule"], facts["together"]["epsilon"]) == ("parallel", "3")
     assert released(tmp_path)
+
+
+CERTAIN = ('a = {a1 = "0.6", a2 = "0.4"}', 'a = "a1"')
+
+
+def test_an_evaluation_begins_with_the_old_records(tmp_path: Path) -> None:
+    """Without noise and with a rule that names one value for each, the releases are the truth."""
+    old, new = make(tmp_path)
+    text = new.read_text(encoding="utf-8").replace(*CERTAIN)
+    new.write_text(text, encoding="utf-8")
+    dpstream("run", old)
+    dpstream("run", new)
+    assert "where its private records are" in dpstream("evaluate", new, code=2).stderr
+    new.write_text(text.replace("[base]\n", '[base]\nconfig = "old.toml"\n'), encoding="utf-8")
+    facts = json.loads(dpstream("evaluate", new, "--json", "--out", tmp_path / "found").stdout)
+    assert facts["last"]["true_records"] == len(FIRST) + len(SECOND) + 7 - 4 + 3
+    assert facts["evaluated_steps"] == [1, 2]
+    assert facts["mean_of_last_ten"]["MaxL1"] == 0.0
+    assert any("earlier stream's records" in note for note in facts["notes"])
+
+
+def test_a_split_by_shares_has_no_truth(tmp_path: Path) -> None:
+    old, new = make(tmp_path)
+    new.write_text(new.read_text(encoding="utf-8").replace("[base]\n", '[base]\nconfig = "old.toml"\n'))
+    dpstream("run", old)
+    dpstream("run", new)
+    assert "no truth to compare with" in dpstream("evaluate", new, code=2).stderr
+
+
+def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
+    old, _ = make(tmp_path, epsilon="1")
+    draft = tmp_path / "sub" / "next.toml"
+    draft.parent.mkdir()
+    assert "no releases" in dpstream("init", "--after", old, "--out", draft, code=2).stderr
+    dpstream("run", old)
+    dpstream("init", "--after", old, "--out", draft)
+    for step in (3, 4):
+        (tmp_path / "data" / f"{step}.csv").write_text(
+            f"step,op,zip,paid,kind\n{step},insert,a,true,x\n{step},delete,c,true,x\n", encoding="utf-8"
+        )
+    assert "a record before the start" in dpstream("run", draft, code=2).stderr
+    draft.write_text(draft.read_text(encoding="utf-8").replace("*.csv", "[34].csv"), encoding="utf-8")
+    dpstream("run", draft)
+    base = json.loads(dpstream("plan", draft, "--json").stdout)["base"]
+    assert (base["step"], base["composition"]["rule"], base["composition"]["border"]) == (2, "parallel", "3")
+    assert status(draft)["steps"] == 2
+    dpstream("evaluate", draft)
+    dpstream("report", draft, "--out", tmp_path / "report.html")
+    for arguments in ((), ("data", "--after", old), ("--after", old, "--time-column", "t")):
+        assert "say what to draft from" in dpstream("init", *arguments, "--out", "x.toml", code=2).stderr

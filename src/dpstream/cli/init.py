@@ -10,13 +10,21 @@ import click
 __all__ = ["command"]
 
 
-@click.command("init", short_help="Draft a configuration from data, to be confirmed.")
-@click.argument("data", type=click.Path())
+@click.command(
+    "init", short_help="Draft a configuration from data, or for a stream that goes on after another."
+)
+@click.argument("data", type=click.Path(), required=False)
 @click.option("--time-column", metavar="COLUMN", help="The column that says to which step a row belongs.")
 @click.option(
     "--out", default="dpstream.toml", show_default=True, type=click.Path(), help="The file to write."
 )
-def command(data: str, time_column: str | None, out: str) -> None:
+@click.option(
+    "--after",
+    metavar="CONFIG",
+    type=click.Path(),
+    help="The earlier stream's configuration; instead of DATA.",
+)
+def command(data: str | None, time_column: str | None, out: str, after: str | None) -> None:
     """Draft a configuration from DATA: a file, a folder, or a quoted pattern.
 
     The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
@@ -24,13 +32,20 @@ def command(data: str, time_column: str | None, out: str) -> None:
     (mode 0600). With a time column, fill in the first and the last day of the calendar: they are public facts
     and are not read off the data.
 
+    With --after, draft the configuration of a stream that goes on where another one ends: with the same columns,
+    the day after its last release as the first one, and its last release to begin with. Reads no data.
+
     \b
-    Example:
+    Examples:
       dpstream init 'data/*.parquet' --time-column file_date
+      dpstream init --after dpstream.toml --out next.toml
     """
+    from dpstream.config.succession import draft_successor
     from dpstream.errors import ConfigError
     from dpstream.schema import draft_config
 
+    if (data is None) == (after is None) or (after is not None and time_column is not None):
+        raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
     target = Path(out)
     if target.exists():
         raise ConfigError("there is a file already", where=out, allowed="--out with a name that is free")
@@ -38,15 +53,25 @@ def command(data: str, time_column: str | None, out: str) -> None:
         raise ConfigError(
             "the folder does not exist", where=str(target.parent), allowed="a folder that exists"
         )
-    text = draft_config(data, time_column=time_column, path=_pattern(Path(data), target.parent))
-    with os.fdopen(
-        os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-    ) as file:
-        file.write(text)
+    if data is None:
+        _write(target, draft_successor(str(after), target))
+        click.echo(
+            f"wrote {out}: change what is to change, and say under [base] what becomes of the old values"
+        )
+        click.echo(f"next: dpstream plan {out}")
+        return
+    _write(target, draft_config(data, time_column=time_column, path=_pattern(Path(data), target.parent)))
     click.echo(
         f"wrote {out}: confirm or replace what is marked CONFIRM or FILL IN, then set confirmed = true"
     )
     click.echo(f"next: dpstream check {out}")
+
+
+def _write(target: Path, text: str) -> None:
+    with os.fdopen(
+        os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
 
 
 def _pattern(data: Path, base: Path) -> str:

@@ -283,6 +283,8 @@ def _notes(
     notes = []
     if manifest["made_with_test_seed"]:
         notes.append("NO GUARANTEE: the releases were made with a test seed.")
+    if config.base_options is not None:
+        notes.append("The truth begins with the earlier stream's records, under the declared rule for its columns.")
     if config.source_options.late in _LATE:
         notes.append(_LATE[config.source_options.late])
     empty = sum(entry.records < 1 for entry in found)

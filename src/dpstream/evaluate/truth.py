@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.config.feed import named_step, period_text
-from dpstream.errors import ConfigError
+from dpstream.errors import ConfigError, StepError
+from dpstream.evaluate.predecessor import old_stream, record_rule
 from dpstream.schema.domain import Clique, Domain
 from dpstream.streams.batch import Batch, Codes, encode_batch
 from dpstream.tables import EncodedBatch, count_marginals
 
 if TYPE_CHECKING:
     from dpstream.config import Config
+    from dpstream.config.base_options import BaseOptions
     from dpstream.sources import StepInput
 
 __all__ = ["TrueStep", "TrueTable", "encoded_steps", "true_steps"]
@@ -70,6 +72,10 @@ class TrueTable:
         self._inserts.add(inserts)
         if deletes is not None:
             self._deletes.add(deletes)
+
+    def events(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """All inserts and all deletes so far, as codes."""
+        return self._inserts.all(), self._deletes.all()
 
     @property
     def records(self) -> int:
@@ -184,11 +190,30 @@ def true_steps(config: Config, until: int | None = None) -> Iterator[TrueStep]:
             column are named). ConfigError: a source that can be read only once (standard input).
 
     Guarantee: none; the result is private.
+
+    A stream that began with another one's release begins with that one's true records, under the declared rule.
     """
     table = TrueTable(config.schema().domain)
+    if config.base_options is not None:
+        table.add(_before(config, config.base_options))
     for entry, encoded, _, _ in encoded_steps(config, until):
         table.add(encoded)
         yield TrueStep(entry.step, entry.batch_id, period_text(entry), table)
+
+
+def _before(config: Config, options: BaseOptions) -> EncodedBatch:
+    """What came and went in the predecessor's period, in the columns of this stream."""
+    old, last = old_stream(config, options)
+    mapped = record_rule(options, old.schema(), config.schema())
+    steps = list(true_steps(old, last))
+    if not steps or steps[-1].step < last:
+        raise StepError(
+            f"the source of {old.name!r} ends before its step {last}",
+            where=str(old.path),
+            allowed="all its records",
+        )
+    inserts, deletes = steps[-1].table.events()
+    return EncodedBatch(config.schema().domain, mapped(inserts), mapped(deletes))
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
-from dpstream.mechanism import PrivateBatch
+from dpstream.mechanism import PrivateBatch, StartTable
 from dpstream.privacy import (
     DiscreteLaplace,
     Noise,
@@ -69,6 +69,7 @@ def transcript_loss(
     base: Sequence[PrivateBatch],
     neighbour: Sequence[PrivateBatch],
     randomness: Randomness,
+    starts: tuple[StartTable, StartTable] | None = None,
 ) -> TranscriptLoss:
     """The log-ratio of one random transcript of ``base``, against ``neighbour``.
 
@@ -81,6 +82,7 @@ def transcript_loss(
         base, neighbour: two streams of the same number of steps; they may differ anywhere.
         randomness: makes the transcript. The bound holds for every transcript, so a seeded one will do, or one
             whose noise leans to one side.
+        starts: the tables that the two streams begin with, if they do.
 
     Cost: two runs, and the counters' matrices.
 
@@ -90,10 +92,11 @@ def transcript_loss(
     if not isinstance(plan.budget, PureDP):
         raise ConfigError("transcripts are compared in epsilon", where="audit", allowed="a pure budget")
     first = _Taped(randomness)
-    choices, ended = _run(plan, base, first, None)
+    one, other = (None, None) if starts is None else starts
+    choices, ended = _run(plan, base, first, None, one)
     asked = [choice for choice, _ in choices]
     second = _Taped(randomness, first.draws, _shifts(plan, base, neighbour, asked))
-    again, ended_again = _run(plan, neighbour, second, asked)
+    again, ended_again = _run(plan, neighbour, second, asked, other)
     # One of them may have released more than the other.
     if len(ended) != len(ended_again) or not all(map(np.array_equal, ended, ended_again)):
         return TranscriptLoss(0.0, math.inf)
@@ -151,7 +154,11 @@ class _Scripted(Selector):
 
 
 def _run(
-    plan: DPStabsPlan, batches: Sequence[PrivateBatch], randomness: Randomness, script: Sequence[int] | None
+    plan: DPStabsPlan,
+    batches: Sequence[PrivateBatch],
+    randomness: Randomness,
+    script: Sequence[int] | None,
+    begin: StartTable | None,
 ) -> tuple[list[tuple[int, float]], list[NDArray[Any]]]:
     """Choices with log-probabilities, and everything released: totals, models' marginals, counters' outputs, and
     the synthesis as it is kept, stated errors and measurements included."""
@@ -159,7 +166,7 @@ def _run(
     log: list[tuple[int, float]] = []
     if plan.selector is not None:
         plan = replace(plan, selector=_Scripted(plan.selector.budget, script, log))
-    state = plan.start()
+    state = plan.start() if begin is None else plan.start_from(begin)
     released: list[NDArray[Any]] = []
     for step, batch in enumerate(batches, 1):
         synthesis = plan.step(state, batch, randomness)

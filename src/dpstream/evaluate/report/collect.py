@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.evaluate.metrics import churn
 from dpstream.schema import Schema
-from dpstream.sinks import read, read_catalogue, read_manifest
+from dpstream.sinks import read, read_catalogue, read_manifest, released_schema
 from dpstream.tables import Workload, count_marginals
 
 if TYPE_CHECKING:
@@ -293,7 +292,7 @@ def _read(releases: Path, config: Config | None, catalogue: dict[str, Any], most
     tables = thin([step for step, state in states if state == "full"], most)
     manifests = {step: _manifest(releases, step) for step in sorted({*shown, *tables[-1:]})}
     last = manifests[shown[-1]]
-    schema = _codebook_schema(releases, last) if config is None else config.schema()
+    schema = released_schema(releases, last) if config is None else config.schema()
     workload = _workload(schema, last, releases)
     counts, changes, codes = _count(workload, schema, releases, tables)
     facts = tuple(
@@ -348,29 +347,3 @@ def _count(
             changes.append(churn(before, after))
         before = after
     return counts, tuple(changes), codes
-
-
-def _codebook_schema(releases: Path, manifest: dict[str, Any]) -> Schema:
-    """The columns from the public codebook alone.
-
-    Errors:
-        StoreDamagedError: it cannot be read, or belongs to another schema than the releases.
-    """
-    path = releases / "codebook.json"
-    try:
-        book = json.loads(path.read_bytes())
-        fields = book["resources"][0]["schema"]["fields"]
-        fingerprint = book["dpstream"]["schema"]
-        columns = {
-            str(f["name"]): {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")}
-            for f in fields
-        }
-        schema = Schema.from_toml({"columns": columns})
-        labels = [tuple(code["label"] for code in f["dpstream"]["codes"]) for f in fields]
-    except FileNotFoundError:
-        raise StoreDamagedError("the codebook is missing", where=str(path)) from None
-    except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
-    if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.columns]:
-        raise StoreDamagedError("the codebook is not the one of these releases", where=str(path))
-    return schema
