@@ -65,10 +65,14 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Replace a whole file: readers see the old bytes or the new ones, never a mixture."""
+def replace_file(path: Path, data: bytes, *, mode: int, lasting: bool = True) -> None:
+    """Replace a whole file: readers see the old bytes or the new ones, never a mixture.
+
+    Not ``lasting``: after a loss of power the old file may be back.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     unlink(temporary)
     write_file(temporary, data, mode=mode)
     rename(temporary, path)
-    sync_directory(path.parent)
+    if lasting:
+        sync_directory(path.parent)

@@ -158,7 +158,7 @@ def test_health_over_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         patch.setattr(durable, "rename", full)
-        patch.setattr("dpstream.streams.store.Store.write_head", lambda _: None)
+        patch.setattr("dpstream.streams.store.Store.write_head", lambda _, **options: None)
         dpstream("run", config, "--until", 2, code=4)
     assert healthy(config) == "unpublished"
     dpstream("run", config, "--until", 2)

@@ -66,7 +66,7 @@ def interrupt_inside(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseExce
 def interrupt_after(stream: Stream, patch: pytest.MonkeyPatch) -> type[BaseException]:
     """Ctrl-C just after the commit: the repetition finds the step."""
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     patch.setattr(Store, "write_head", stop)

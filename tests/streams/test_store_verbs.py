@@ -15,7 +15,7 @@ import pytest
 from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.sinks import Publisher
 from dpstream.streams import PostgresServer, Stream, database, open_stream, sqlite
 from dpstream.streams.archive import export_store, import_store
@@ -134,6 +134,9 @@ def test_a_lost_store_comes_back_from_a_copy_only_at_the_same_step(tmp_path: Pat
         import_store(tmp_path / "old copy", tmp_path / "state", pinned)
     assert import_store(tmp_path / "new copy", tmp_path / "state", pinned) == 3
     with start(tmp_path) as stream:
+        with pytest.raises(StepError, match="the copy cannot know"):
+            stream.step(batch(4), "b4")
+        stream.discard_reservation()
         assert stream.step(batch(4), "b4").step == 4
 
 

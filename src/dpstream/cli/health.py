@@ -49,6 +49,8 @@ def health(config: Config, facts: dict[str, Any], state: Path, max_age: float | 
             "failed",
             f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: decide by hand",
         )
+    if facts["restored"]:
+        return "restored", "the store was restored from a copy: run --discard-reserved once, by hand"
     if not facts["same_plan"]:
         return "other-plan", "the configuration is not the plan that the stream was started with"
     if facts["made_with_test_seed"]:

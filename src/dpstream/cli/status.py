@@ -92,6 +92,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "steps_left": plan.horizon,
         "begun": None,
         "failed": None,
+        "restored": False,
         "unpublished": [],
         "held": [],
         "made_with_test_seed": False,
@@ -107,6 +108,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
             "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
             "begun": stored.reserved,
             "failed": stored.failed,
+            "restored": stored.restored,
             "unpublished": list(stored.unpublished),
             "held": list(stored.held),
             "made_with_test_seed": stored.made_with_test_seed,
@@ -147,6 +149,11 @@ def _print(facts: dict[str, Any]) -> None:
             f"step {facts['begun']} stopped with {facts['failed']} after noise was drawn: find the cause, "
             "then run --discard-reserved once, by hand (each repetition is one more output, which the guarantee "
             "does not cover; never put it into a scheduled command)"
+        )
+    elif facts["restored"]:
+        click.echo(
+            "the store was restored from a copy: whether a step was under way is not known; run "
+            "--discard-reserved once, by hand"
         )
     elif facts["begun"] is not None:
         click.echo(f"step {facts['begun']} was begun: a run is at it, or the next run takes it")

@@ -134,8 +134,8 @@ def import_(config: str, state: str | None, file: str) -> None:
     """Make the store that the configuration names from a file of ``store export``.
 
     Refused where a stream is already. The file must come from --move, or be as new as the head.json that is
-    left in the state folder. Take in a file from --move once: a second import makes a second stream, which
-    the program cannot see.
+    left in the state folder (then run --discard-reserved once: the copy cannot know which step was under way).
+    A file from --move is taken in once, and marked; it has to be writable. Copies of the file are not seen.
 
     \b
     Example:

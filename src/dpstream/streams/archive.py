@@ -7,22 +7,29 @@ that of an encrypted store holds the same encrypted values, and is taken in with
 
 A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
 where the witness in the state directory says that it is the newest there is.
+
+An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, appends
+it to the archive as one more frame, and only then makes the store. Whoever finds another number in the archive than in
+the head file refuses. A stop in between leaves the number in the head file, and the same import goes on with it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import secrets
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from dpstream import durable
-from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError, StoreLockedError
 from dpstream.mechanism import Packed
 from dpstream.streams import container, database
 from dpstream.streams.database import Backend, Database, create_tables, file_errors, migrate
@@ -33,7 +40,7 @@ from dpstream.streams.lock import StateDirectory
 from dpstream.streams.place import backend_for, is_moved
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sqlite import DATABASE
-from dpstream.streams.store import Store
+from dpstream.streams.store import Store, note_restored
 
 __all__ = ["export_store", "import_store", "locked_store", "write_archive"]
 
@@ -42,6 +49,8 @@ _MAGIC = b"DPSTORE\n"
 _LENGTH = struct.Struct("<Q")
 _ROWS = 500
 _BYTES = 8 * 2**20
+#: In the head file of a place that a stream left, instead of the number of an import.
+_LEFT = "moved away"
 #: Where a row of its own belongs to each step, and may be large.
 _BY_STEP = ("steps", "files")
 
@@ -103,7 +112,8 @@ def export_store(
             migrate(db, version, durable.commit)
             version = database.FORMAT
         history = read_history(db, read_meta(db), where)
-        Head(path).check(history.seals, where)
+        witness = Head(path)
+        witness.check(history.seals, where)
         temporary = out.with_name(f".{out.name}.tmp")
         with file_errors("the archive could not be written", out):
             write_archive(db, version, temporary, history.last_step, moving=move)
@@ -116,6 +126,9 @@ def export_store(
             except BaseException:
                 db.rollback()
                 raise
+        if move:
+            # Of a place that a stream left: without its store, too, it takes in no copy.
+            witness.write(history.last_step, history.seals[-1], importing=_LEFT)
         with file_errors("the archive could not be written", out):
             durable.rename(temporary, out)
             durable.sync_directory(out.absolute().parent)
@@ -155,16 +168,27 @@ def import_store(
 ) -> int:
     """Make the store of ``path`` (on ``server``, if given) from an archive; the number of steps in it.
 
+    An archive that moved is marked as taken, so its file has to be writable. After a copy that replaces a lost store
+    the stream waits for a decision (``Stream.discard_reservation``): the copy cannot know which step was under way.
+
     Args:
         facts: the plan that the stream has to belong to.
 
     Errors:
-        ConfigError: a stream is there already, another plan, or an archive whose source may still go on.
+        ConfigError: a stream is there already, another plan, an archive whose source may still go on, one that was
+            taken in before, or that cannot be marked.
         StoreDamagedError: the archive was changed or cut short, or is older than the witness in ``path``.
-        StoreFormatError: written by a newer version.
+        StoreFormatError: written by a newer version. StoreLockedError: another import has the archive.
     """
-    with file_errors("the archive could not be read", archive), archive.open("rb") as file:
-        head = _verified(file, str(archive))
+    with file_errors("the archive could not be read", archive), _opened(archive) as file:
+        found = _verified(file, str(archive))
+        if found.moving and found.taken is None and not file.writable():
+            raise ConfigError(
+                "the archive cannot be marked as taken in, and a second import would make two streams of one",
+                where=str(archive),
+                allowed="the archive on a disk where it can be written",
+            )
+        head = found.head
         directory = StateDirectory(path, database=DATABASE)
         backend: Backend | None = None
         try:
@@ -179,10 +203,14 @@ def import_store(
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
-                _allow(history, before, witness, head["moving"], str(archive))
+                number = _allow(history, before, witness, found, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
-                witness.write(history.last_step, history.seals[-1])
+                witness.write(history.last_step, history.seals[-1], importing=number)
+                if number is None:
+                    note_restored(db, history.last_step + 1)
+                elif found.taken is None:
+                    _take(file, found.end, number)
 
             backend.create(fill)
         finally:
@@ -228,6 +256,10 @@ def _pack_table(db: Database, table: str, last_step: int) -> Iterator[Packed]:
         yield packed
 
 
+class _CutShort(StoreDamagedError):
+    """The file ends in the middle of a frame."""
+
+
 def _frame(packed: Packed) -> bytes:
     data = container.dump(packed)
     return _LENGTH.pack(len(data)) + data
@@ -241,36 +273,84 @@ def _frames(file: BinaryIO, where: str) -> Iterator[tuple[Packed, str]]:
         size = _LENGTH.unpack(length)[0] if len(length) == _LENGTH.size else None
         data = b"" if size is None or size > os.fstat(file.fileno()).st_size else file.read(size)
         if len(data) != size:
-            raise StoreDamagedError("the archive was cut short", where=where)
+            raise _CutShort("the archive was cut short", where=where)
         yield container.load(data, where=where), total.hexdigest()
         total.update(length + data)
 
 
-def _verified(file: BinaryIO, where: str) -> dict[str, Any]:
-    """The first frame, once the whole file has been looked through."""
+@dataclass(frozen=True)
+class _Found:
+    """What an archive says of itself: its first frame, where its rows end, and the number of its import."""
+
+    head: dict[str, Any]
+    end: int
+    taken: str | None
+
+    @property
+    def moving(self) -> bool:
+        return bool(self.head["moving"])
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[BinaryIO]:
+    """For one import at a time; the kernel lets go when the process dies. For reading only where it has to be."""
+    try:
+        file: BinaryIO = archive.open("r+b")
+    except OSError:
+        file = archive.open("rb")
+    with file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
+        yield file
+
+
+def _take(file: BinaryIO, end: int, number: str) -> None:
+    """Append the number of the import, durably. What a stop in the middle left there goes first."""
+    descriptor = file.fileno()
+    os.ftruncate(descriptor, end)
+    os.lseek(descriptor, end, os.SEEK_SET)
+    durable.write(descriptor, _frame(Packed({"taken": number}, {})))
+    durable.sync_file(descriptor)
+
+
+def _verified(file: BinaryIO, where: str) -> _Found:
+    """The first frame and the mark, once the whole file has been looked through."""
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ConfigError(
             "is not an archive of a store", where=where, allowed="a file of dpstream store export"
         )
     head: dict[str, Any] = {}
-    ended = False
-    for packed, before in _frames(file, where):
-        if ended or ("sha256" in packed.meta and packed.meta["sha256"] != before):
-            raise StoreDamagedError("the archive was changed", where=where)
-        head = head or dict(packed.meta)
-        ended = "sha256" in packed.meta
-    if not ended:
+    end: int | None = None
+    taken: str | None = None
+    try:
+        for packed, before in _frames(file, where):
+            if end is not None and taken is None and set(packed.meta) == {"taken"}:
+                taken = str(packed.meta["taken"])
+                continue
+            if end is not None or ("sha256" in packed.meta and packed.meta["sha256"] != before):
+                raise StoreDamagedError("the archive was changed", where=where)
+            head = head or dict(packed.meta)
+            end = file.tell() if "sha256" in packed.meta else None
+    except _CutShort:
+        # Behind the end: an import that stopped while it marked the archive, before it made anything.
+        if end is None or taken is not None:
+            raise
+    if end is None:
         raise StoreDamagedError("the archive was cut short", where=where)
     if head.get("archive") != _FORMAT or head.get("format", 0) > database.FORMAT:
         raise StoreFormatError(
             "the archive was written by a newer version", where=where, allowed=f"up to {_FORMAT}"
         )
-    return head
+    return _Found(head, end, taken)
 
 
 def _insert_all(db: Database, file: BinaryIO, where: str, last_step: int) -> None:
     known = {name for names in database.TABLES.values() for name in names}
     for packed, _ in _frames(file, where):
+        if "sha256" in packed.meta:
+            return  # an import that was stopped may have written behind the end
         if "table" not in packed.meta:
             continue
         table, columns = packed.meta["table"], packed.meta["columns"]
@@ -305,21 +385,36 @@ def _history_there(backend: Backend, key: StateKey | None) -> History | None:
     return history
 
 
-def _allow(history: History, before: History | None, witness: Head, moving: bool, where: str) -> None:
-    """Refuse what would make two streams of one, or a stream that forgets steps."""
+def _allow(history: History, before: History | None, witness: Head, found: _Found, where: str) -> str | None:
+    """Refuse what would make two streams of one, or a stream that forgets steps.
+
+    Gives the number of the import; None for a copy, which replaces a store that was lost.
+    """
     if before is not None and history.seals[: before.last_step + 1] != before.seals:
         raise ConfigError(
             "the store that was moved away from here has another history, or a longer one",
             where=where,
             allowed="the newest archive of the same stream",
         )
-    known = witness.path.exists()
-    newest = witness.check(history.seals, where) if known else False
-    # A copy from before the move is as new as the witness here, and the stream goes on elsewhere.
-    if not moving and (before is not None or not newest):
+    noted = witness.importing(where)
+    known = witness.read(where)
+    if known is not None:
+        witness.check(history.seals, where)
+    if found.moving and found.taken in (None, noted):
+        return secrets.token_hex(16) if noted in (None, _LEFT) else noted
+    # A store was lost here at this very step: none that was moved away, and none that an import has yet to make.
+    if before is None and noted is None and known == (history.last_step, history.seals[-1]):
+        return None
+    if found.moving:
         raise ConfigError(
-            "this archive is a copy: its source may still go on, and two streams of one would spend the budget twice",
+            "this archive was taken in already: a second import would make two streams of one, and spend the "
+            "budget twice",
             where=where,
-            allowed="an archive of store export --move; or, where the store was lost, a copy as new as the head.json "
-            "of the state directory",
+            allowed="the place where its stream is now; from there, a new archive of store export --move",
         )
+    raise ConfigError(
+        "this archive is a copy: its source may still go on, and two streams of one would spend the budget twice",
+        where=where,
+        allowed="an archive of store export --move; or, where the store was lost, a copy as new as the head.json "
+        "of the state directory",
+    )

@@ -132,30 +132,40 @@ class Head:
 
     def read(self, where: str) -> tuple[int, bytes] | None:
         """Last step and seal; None where there is no head yet."""
+        found = self._load(where)
+        return None if found is None else found[:2]
+
+    def importing(self, where: str) -> str | None:
+        """The number of an import of an archive that has not ended yet; None where there is none."""
+        found = self._load(where)
+        return None if found is None else found[2]
+
+    def _load(self, where: str) -> tuple[int, bytes, str | None] | None:
         if not self.path.exists():
             return None
         try:
             head = json.loads(self.path.read_bytes())
             step, seal = int(head["step"]), bytes.fromhex(head["seal"])
-        except (ValueError, KeyError, TypeError):
+            importing = head.get("importing")
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise StoreDamagedError("its head file cannot be read", where=where) from None
         if step < 0:
             raise StoreDamagedError("its head file belongs to another history", where=where)
-        return step, seal
+        return step, seal, None if importing is None else str(importing)
 
     def check(self, seals: list[bytes], where: str) -> bool:
-        """Compare it with a store; whether it is as far as the store.
+        """Compare it with a store; whether it is as far as the store (and notes no import).
 
         Errors:
             StoreDamagedError: missing, ahead, or of another history.
         """
-        head, last = self.read(where), len(seals) - 1
+        head, last = self._load(where), len(seals) - 1
         if head is None:
             # Only the time between creating the store and its first head.
             if last > 0:
                 raise StoreDamagedError("its head file is missing", where=where)
             return False
-        step, seal = head
+        step, seal, importing = head
         if step > last:
             raise StoreDamagedError(
                 f"the head file knows step {step}, the store ends at step {last}: "
@@ -164,13 +174,15 @@ class Head:
             )
         if not hmac.compare_digest(seal, seals[step]):
             raise StoreDamagedError("its head file belongs to another history", where=where)
-        return step == last
+        return step == last and importing is None
 
-    def write(self, step: int, seal: bytes) -> None:
-        """Replace it."""
-        head = canonical_json({"format": 1, "step": step, "seal": seal.hex()})
+    def write(self, step: int, seal: bytes, *, lasting: bool = True, importing: str | None = None) -> None:
+        """Replace it. Not ``lasting``: a loss of power may bring back the one before, as a kill just before
+        this call leaves it."""
+        said = {"format": 1, "step": step, "seal": seal.hex()}
+        head = canonical_json(said if importing is None else {**said, "importing": importing})
         with file_errors("the head file could not be written", self.path):
-            durable.replace_file(self.path, head, mode=0o600)
+            durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
 
 
 def first_seal(meta: dict[str, bytes]) -> bytes:

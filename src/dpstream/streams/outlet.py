@@ -14,7 +14,8 @@ from dpstream.streams.arguments import check_text
 from dpstream.streams.database import file_errors
 from dpstream.streams.manifest import catalogue_bytes, pretty_json
 from dpstream.streams.sink import Sink
-from dpstream.streams.store import Step, Store
+from dpstream.streams.step_rows import Step
+from dpstream.streams.store import Store
 from dpstream.tables.changes import ID
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.streams.database import Database
 from dpstream.streams.place import backend_for
 from dpstream.streams.postgres import PostgresServer
+from dpstream.streams.step_rows import RESTORED
 
 __all__ = ["StreamStatus", "read_status"]
 
@@ -29,6 +30,7 @@ class StreamStatus:
         reserved: a step that was begun and not committed (running now, or stopped).
         failed: the exception that stopped the reserved step after it had drawn noise; it waits for the
             owner's decision (``Stream.discard_reservation``).
+        restored: the store was lost and a copy of it taken in; the next step waits for the same decision.
         made_with_test_seed: some step used predictable noise.
     """
 
@@ -39,6 +41,7 @@ class StreamStatus:
     held: tuple[int, ...]
     reserved: int | None
     failed: str | None
+    restored: bool
     made_with_test_seed: bool
 
 
@@ -76,7 +79,8 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         unpublished=unpublished,
         held=held,
         reserved=None if reserved is None else reserved[0],
-        failed=failed,
+        failed=None if failed == RESTORED else failed,
+        restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
     )
 

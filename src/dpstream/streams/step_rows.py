@@ -8,7 +8,10 @@ from typing import Any
 
 from dpstream.streams.users import UserEvents
 
-__all__ = ["LedgerEntry", "Prepared", "Reservation", "Step"]
+__all__ = ["RESTORED", "LedgerEntry", "Prepared", "Reservation", "Step"]
+
+#: Stands where the kind of a failure stands, in a store that a copy replaced.
+RESTORED = "a restored copy"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from dpstream.streams.outlet import Outlet
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.produce import Carried, make_files
 from dpstream.streams.publishing import Publishing
+from dpstream.streams.refusals import other_batch, undecided
 from dpstream.streams.release import Release
 from dpstream.streams.sink import Sink
 from dpstream.streams.step_rows import LedgerEntry, Prepared, Reservation, Step
@@ -340,26 +341,14 @@ class Stream:
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
-            raise StepError(
-                f"step {step} stopped with {self._undecided} after noise was drawn for it; whether it stops "
-                "may depend on that noise, so it is not drawn again before you decide",
-                where=f"batch {batch_id!r}",
-                allowed="discard_reservation() or run --discard-reserved, once the cause is found; each "
-                "repetition shows readers that the one before stopped",
-            )
+            raise undecided(step, self._undecided, batch_id)
         wanted = Reservation(step, batch_id, content)
         held = self._store.reservation()
         if held is None:
             self._store.reserve(wanted)
             _log.info("step %d: reserved", step)
         elif held != wanted:
-            same = held.batch_id == batch_id
-            what = "other records under this id" if same else f"the batch {held.batch_id!r}"
-            raise StepError(
-                f"step {step} was reserved for {what} when the process stopped",
-                where=f"batch {batch_id!r}",
-                allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
-            )
+            raise other_batch(held, batch_id)
         return wanted, held is not None
 
     def _compute(
@@ -436,7 +425,7 @@ class Stream:
         """The order that the guarantee rests on: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
-        self._store.write_head()
+        self._store.write_head(lasting=False)
         _log.info("step %d: committed", prepared.reservation.step)
         self._publish_pending()
 

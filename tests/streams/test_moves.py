@@ -1,0 +1,256 @@
+"""An archive that moved is taken in once: at every stop, by several, from what is read-only, and over what was left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_harness import faulty, in_child, kill
+from toy_stream import SCHEMA, ToyPlan, batch, run, start
+
+from dpstream import durable
+from dpstream.errors import (
+    ConfigError,
+    DpstreamError,
+    StepError,
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+)
+from dpstream.sinks import Publisher
+from dpstream.streams import Stream, open_stream, read_status
+from dpstream.streams.archive import export_store, import_store
+from dpstream.streams.history import Head
+
+PINNED: dict[str, Any] = {}
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Path:
+    """A stream of two steps that left ``state`` for the archive ``moved``; gives the folder."""
+    run(tmp_path, 2, publish=False)
+    with start(tmp_path, publish=False) as stream:
+        PINNED.update(stream._facts)
+    export_store(tmp_path / "state", tmp_path / "moved", move=True)
+    return tmp_path
+
+
+def take(home: Path, place: str, archive: str = "moved") -> int:
+    return import_store(home / archive, home / place, PINNED)
+
+
+def alive(home: Path, *places: str) -> list[str]:
+    """The places where a stream goes on."""
+    found = []
+    for place in places:
+        if not (home / place / "stream.sqlite").exists():
+            continue
+        try:
+            with open_stream(ToyPlan(), SCHEMA, home / place) as stream:
+                assert stream.step(batch(3), "b3").step == 3
+        except DpstreamError:
+            continue
+        found.append(place)
+    return found
+
+
+def test_a_second_import_is_refused_whatever_became_of_the_first(moved: Path) -> None:
+    assert take(moved, "a") == 2
+    with pytest.raises(ConfigError, match="was taken in already"):
+        take(moved, "b")
+    with pytest.raises(ConfigError, match="there is a stream already"):
+        take(moved, "a")
+    assert alive(moved, "a", "b") == ["a"]
+    # Lost after a step: the archive is older than the witness.
+    (moved / "a" / "stream.sqlite").unlink()
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        take(moved, "a")
+    assert alive(moved, "a", "b", "state") == []
+
+
+def test_a_place_that_a_stream_left_takes_in_no_copy_of_it(tmp_path: Path) -> None:
+    """Also where the owner removed the store that had been moved away: its head file knows."""
+    run(tmp_path, 2, publish=False)
+    with start(tmp_path, publish=False) as stream:
+        PINNED.update(stream._facts)
+    export_store(tmp_path / "state", tmp_path / "copy")
+    export_store(tmp_path / "state", tmp_path / "moved", move=True)
+    assert take(tmp_path, "a") == 2
+    (tmp_path / "state" / "stream.sqlite").unlink()
+    for archive in ("copy", "moved"):
+        with pytest.raises(ConfigError):
+            take(tmp_path, "state", archive)
+    export_store(tmp_path / "a", tmp_path / "back", move=True)
+    assert take(tmp_path, "state", "back") == 2
+    for archive in ("moved", "back"):
+        with pytest.raises(ConfigError):
+            take(tmp_path, "a", archive)
+    assert alive(tmp_path, "state", "a") == ["state"]
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["elsewhere", "over the store it left"])
+def test_killed_anywhere_in_an_import(moved: Path, back: bool) -> None:
+    """Before each durability call: the same import ends it, or another place does, and never both."""
+    place = "state" if back else "a"
+
+    def copied(name: str) -> Path:
+        home = moved / name
+        home.mkdir()
+        shutil.copy(moved / "moved", home / "moved")
+        shutil.copytree(moved / "state", home / "state")
+        return home
+
+    home = copied("quiet")
+    with faulty(None, kill) as calls:
+        take(home, place)
+    assert {"write", "sync_file", "rename", "commit"} <= set(calls)
+    ends = set()
+    for at in range(1, len(calls) + 1):
+        for first in (place, "b"):
+            home = copied(f"{at}-{first}")
+
+            def disturbed(home: Path = home, at: int = at) -> None:
+                with faulty(at, kill):
+                    take(home, place)
+
+            assert in_child(disturbed) == -signal.SIGKILL
+            taken = []
+            for target in (first, place if first == "b" else "b"):
+                try:
+                    take(home, target)
+                except ConfigError:
+                    continue
+                taken.append(target)
+            lives = alive(home, place, "b")
+            assert len(lives) == 1, (at, calls[at - 1], first, taken)
+            if first == place:
+                assert lives == [place]
+            ends.add((first, lives[0]))
+    assert len(ends) == 3, "some stops came before the mark and some after it"
+
+
+def test_a_mark_that_failed_leaves_no_store(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = durable.sync_file, 0
+
+    def failing(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # after that of the head file
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(durable, "sync_file", failing)
+    with pytest.raises(StoreError, match="No space left"):
+        take(moved, "a")
+    assert not (moved / "a" / "stream.sqlite").exists()
+    monkeypatch.undo()
+    assert take(moved, "a") == 2
+
+
+def test_an_archive_that_cannot_be_marked_is_refused(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.open
+
+    def read_only(path: Path, mode: str = "r", **options: Any) -> Any:
+        if path.name == "moved" and mode != "rb":
+            raise OSError(30, "Read-only file system")
+        return real(path, mode, **options)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    with pytest.raises(ConfigError, match="cannot be marked as taken in"):
+        take(moved, "a")
+    assert not (moved / "a").exists() or list((moved / "a").iterdir()) == []
+
+
+def test_two_imports_at_once(moved: Path) -> None:
+    """Real processes; one of them is the stream's new place."""
+    for number in range(5):
+        home = moved / str(number)
+        home.mkdir()
+        shutil.copy(moved / "moved", home / "moved")
+        children = []
+        for place in ("a", "b"):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    take(home, place)
+                    code = 0
+                except (ConfigError, StoreLockedError):
+                    code = 2
+                finally:
+                    os._exit(code)
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert sorted(codes) == [0, 2]
+        assert len(alive(home, "a", "b")) == 1
+
+
+def test_the_note_of_an_import_goes_with_its_end(moved: Path) -> None:
+    take(moved, "a")
+    assert Head(moved / "a").importing("a") is None
+    # Killed before that: whoever moves the stream on ends it.
+    head = Head(moved / "a")
+    step, seal = head.read("a") or (0, b"")
+    head.write(step, seal, importing="0" * 32)
+    export_store(moved / "a", moved / "on", move=True)
+    assert head.importing("a") == "moved away"
+
+
+def test_a_copy_that_replaces_a_lost_store_waits_for_a_decision(tmp_path: Path) -> None:
+    """The step that failed after drawing is not forgotten with the store."""
+    run(tmp_path, 2, publish=False)
+    export_store(tmp_path / "state", tmp_path / "copy")
+    with start(tmp_path, publish=False) as stream:
+        PINNED.update(stream._facts)
+        plan = type(stream._plan)
+
+        def fails(*_: Any) -> None:
+            stream._randomness_used = _[-1].words(1)
+            raise RuntimeError
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan, "step", fails)
+            with pytest.raises(RuntimeError):
+                stream.step(batch(3), "b3")
+        with pytest.raises(StepError, match="stopped with RuntimeError"):
+            stream.step(batch(3), "b3")
+    (tmp_path / "state" / "stream.sqlite").unlink()
+    for side in (tmp_path / "state").glob("stream.sqlite-*"):
+        side.unlink()
+    assert take(tmp_path, "state", "copy") == 2
+    status = read_status(tmp_path / "state")
+    assert (status.restored, status.failed) == (True, None)
+    for _ in range(2):  # whatever is opened again, it waits
+        with start(tmp_path, publish=False) as stream:
+            assert stream.step(batch(2), "b2").step == 2, "what is committed can be read"
+            with pytest.raises(StepError, match="the copy cannot know"):
+                stream.step(batch(3), "b3")
+    with start(tmp_path, publish=False) as stream:
+        stream.discard_reservation()
+        assert stream.step(batch(3), "b3").step == 3
+    assert read_status(tmp_path / "state").restored is False
+
+
+def test_copies_of_an_archive_are_seen_by_the_common_releases_only(moved: Path) -> None:
+    """What nothing inside the two can see: documented, and shown by whoever publishes second."""
+    shutil.copy(moved / "moved", moved / "other")
+    take(moved, "a")
+    take(moved, "b", "other")
+
+    def opened(place: str, releases: str) -> Stream:
+        sink = Publisher(moved / releases)
+        return open_stream(ToyPlan(), SCHEMA, moved / place, publish_to=sink)
+
+    with opened("a", "common") as first:
+        second = opened("b", "common")
+        assert first.step(batch(3), "b3").step == 3
+        with second, pytest.raises(StoreDamagedError, match="differ from what was committed"):
+            second.step(batch(3), "b3")
+    with pytest.raises(StoreDamagedError, match="is not the committed one"):
+        opened("b", "common")
+    with opened("a", "common") as first:
+        assert first.step(batch(4), "b4").step == 4
