@@ -11,7 +11,7 @@ The order (higher may import lower; parts of one level do not import each other)
     tabular, panel, points
     graphical, counters, tables
     mechanism
-    privacy, schema
+    privacy, schema, libpq (connections to PostgreSQL)
     errors, durable (file and commit calls), compiling
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with
@@ -29,7 +29,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "durable", "compiling"),
-    ("privacy", "schema"),
+    ("privacy", "schema", "libpq"),
     ("mechanism",),
     ("graphical", "counters", "tables"),
     ("tabular", "panel", "points"),

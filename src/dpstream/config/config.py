@@ -99,7 +99,7 @@ class Config:
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
-        recipe = read_recipe(mechanism, schema.domain, deletions=options.op_column is not None)
+        recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
         output = read_output(outputs, base)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
         if output.publishing.records == "persistent":
@@ -269,7 +269,7 @@ def _no_schema(file: Path) -> Schema:
 
 def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
     """Columns that steer the stream cannot be attributes of the table as well."""
-    for key in ("time_column", "op_column", "user_column"):
+    for key in ("time_column", "op_column", "user_column", "xid_column"):
         column = getattr(options, key)
         if column is not None and column in schema.names:
             raise section.wrong(

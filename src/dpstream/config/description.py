@@ -48,7 +48,7 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
             f" Each event has {plan.unit.per_event(plan.budget)}, so that all events of a user together lose no "
             f"more than the whole; of a user with more than {plan.unit.max_events}, the others are left out."
         )
-    if config.source_options.op_column is not None and plan.unit.name == "event":
+    if config.source_options.deletions and plan.unit.name == "event":
         words += " The stream deletes records: one that was inserted and is deleted has twice the loss."
     return words
 

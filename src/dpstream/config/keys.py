@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from dpstream.config.base_keys import BASE_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
+from dpstream.config.server_keys import SERVER_KEYS
 from dpstream.counters import COUNTER_NAMES
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 from dpstream.tabular.plans import DEFAULT_ROUNDS
@@ -96,10 +97,11 @@ KEYS: tuple[Key, ...] = (
     Key(
         "source",
         "kind",
-        "files, duckdb",
+        "files, duckdb, postgres, postgres-changes",
         "files",
         "most tables are exported as files",
-        "Where the private rows are: files (or standard input), or a query to a DuckDB file.",
+        "Where the private rows are: files (or standard input), a query to a DuckDB file, a PostgreSQL table that "
+        "only grows, or the changes of one (logical replication).",
     ),
     Key(
         "source",
@@ -227,6 +229,7 @@ KEYS: tuple[Key, ...] = (
         "it has to be written with the unit user, and means nothing without it",
         "The column that says whose record a row is: texts or whole numbers. A null or empty id is an error.",
     ),
+    *SERVER_KEYS,
     Key(
         "mechanism",
         "name",

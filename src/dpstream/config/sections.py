@@ -12,6 +12,7 @@ from typing import Literal, cast, get_args
 
 from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS, keys_of
 from dpstream.config.reader import Section, Used, shown
+from dpstream.config.server import check_url
 from dpstream.errors import ConfigError, DpstreamError, UnitError
 from dpstream.privacy import (
     ZCDP,
@@ -143,6 +144,8 @@ def read_source(section: Section, unit: EventUnit) -> SourceOptions:
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
         section.required("path")
+    if section.has("url"):
+        check_url(section)
     with located(section.place()):
         options = SourceOptions.parse(section.table)
     if options.needs_public_sizes and unit.relation != "replace":

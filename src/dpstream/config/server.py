@@ -1,4 +1,4 @@
-"""``[state] url``: the PostgreSQL server that keeps a stream's store."""
+"""``url``: the PostgreSQL servers that keep a stream's store and its source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpstream.errors import ConfigError
 from dpstream.streams import PostgresServer
 from dpstream.streams.postgres import schema_name
 
-__all__ = ["read_server"]
+__all__ = ["check_url", "read_server"]
 
 _HOST = r"(?:[A-Za-z0-9_.%-]*|\[[0-9a-fA-F:.%]+\])(?::[0-9]+)?"
 #: No password can hide in what this lets through: no second part before the host, no other sign.
@@ -40,12 +40,18 @@ def read_server(section: Section, stream: str) -> PostgresServer | None:
         return PostgresServer(url, schema_name(stream))
     if url is None:
         return None
+    check_url(section)
+    section.note("url", url, default=False)
+    return PostgresServer(url, schema_name(stream))
+
+
+def check_url(section: Section) -> None:
+    """Refuse a ``url`` that is none, or that holds a password (ConfigError); it is not shown then."""
+    url = section.raw("url")
     if not isinstance(url, str) or not url.startswith(("postgresql://", "postgres://")):
         raise section.wrong("url", "this is not the URL of a PostgreSQL database")
     if not _URL.fullmatch(url) or "password" in url.lower():
         raise _not_here(section)
-    section.note("url", url, default=False)
-    return PostgresServer(url, schema_name(stream))
 
 
 def _not_here(section: Section) -> ConfigError:

@@ -290,7 +290,7 @@ def _notes(
     empty = sum(entry.records < 1 for entry in found)
     if empty:
         notes.append(f"At {empty} evaluated steps the true table is empty: errors as shares of it are blank.")
-    if config.source_options.op_column is not None and table.unmatched_deletes:
+    if config.source_options.deletions and table.unmatched_deletes:
         notes.append(
             f"At the last step {table.unmatched_deletes} deletes have found no equal row: true counts may be "
             "negative."

@@ -14,20 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "KINDS", "Kind", "check_kind", "duration"]
 
-Kind = Literal["files", "duckdb"]
-KINDS = ("files", "duckdb")
+Kind = Literal["files", "duckdb", "postgres", "postgres-changes"]
+KINDS = ("files", "duckdb", "postgres", "postgres-changes")
 
 _WHERE = "[source]"
 _CUT = ("every", "start", "end", "late", "lag")
 _OPERATIONS = ("op_column", "op_values", "user_column")
+_SERVER = ("url", "url_env", "table", "wait")
 #: Keys besides ``kind``; those in ``_NEEDED`` have to be there.
 KEYS: dict[str, tuple[str, ...]] = {
     "files": ("path", "time_column", "rows", "complete", "eof", *_OPERATIONS, *_CUT),
     "duckdb": ("database", "query", *_OPERATIONS, *_CUT),
+    "postgres": (*_SERVER, "time_column", "xid_column", *_OPERATIONS, *_CUT),
+    "postgres-changes": (*_SERVER, "slot", "publication", "user_column", *_CUT),
 }
-_NEEDED = {
+_NEEDED: dict[str, tuple[str, ...]] = {
     "files": (),
     "duckdb": ("database", "query"),
+    "postgres": ("table", "time_column"),
+    "postgres-changes": ("table", "slot", "publication"),
 }
 _UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _DURATION = re.compile(r"([0-9]{1,5}) (minute|hour|day|week)s?")
@@ -75,8 +80,12 @@ def check_kind(options: SourceOptions, given: Collection[str]) -> None:
             raise ConfigError("lag has no meaning without a calendar", where=_WHERE, allowed="leave it out")
     if options.kind == "files":
         _check_files(options)
+        return
+    _check_database(options)
+    if options.kind == "duckdb":
+        _check_query(options)
     else:
-        _check_database(options)
+        _check_server(options)
 
 
 def _check_files(options: SourceOptions) -> None:
@@ -108,13 +117,38 @@ def _check_database(options: SourceOptions) -> None:
         raise ConfigError('every = "files" has no meaning without files', where=_WHERE, allowed="a calendar")
     if options.end == "data":
         raise ConfigError(
-            'end = "data" is for files: a query is asked for public periods only',
+            'end = "data" is for files: a database is asked for public periods only',
             where=_WHERE,
             allowed='a day, a step number, or "today"',
         )
+
+
+def _check_query(options: SourceOptions) -> None:
     if options.late == "next-step":
         raise ConfigError(
             "a query does not tell late records from old ones",
             where=f"{_WHERE} late",
             allowed="error (released steps are compared), drop-and-count-nothing (they are not)",
+        )
+
+
+def _check_server(options: SourceOptions) -> None:
+    if (options.url is None) == (options.url_env is None):
+        raise ConfigError(
+            "nothing says where the server is, or two keys do",
+            where=_WHERE,
+            allowed="one of url and url_env (the variable that holds the URL)",
+        )
+    if options.every is None:
+        raise ConfigError(
+            "every is missing: a step of a database is a period of a calendar", where=_WHERE, allowed='"week"'
+        )
+    if options.wait is not None:
+        duration(options.wait, "wait")
+    if options.kind == "postgres" and options.late == "next-step" and options.xid_column is None:
+        raise ConfigError(
+            "xid_column is missing: updates and rewrites of a table change the numbers that the server keeps, and "
+            "its rows would be counted twice",
+            where=_WHERE,
+            allowed="a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
         )

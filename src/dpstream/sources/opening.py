@@ -23,7 +23,8 @@ def open_source(
 
     Args:
         base: folder that paths are relative to.
-        columns: names that the records have at least (standard input: a key that no record has is a null).
+        columns: names that the records have at least (standard input: a key that no record has is a null; a
+            PostgreSQL table: only these leave the server).
         reveal: say in errors which record it is; for the owner's eyes only.
         watched: more records will come (``run --watch``).
     """
@@ -32,6 +33,14 @@ def open_source(
         from dpstream.sources.query import QuerySource
 
         return QuerySource(options, base=base)
+    if options.kind == "postgres":
+        from dpstream.sources.table import TableSource
+
+        return TableSource(options, columns=columns)
+    if options.kind == "postgres-changes":
+        from dpstream.sources.replication import ChangeSource
+
+        return ChangeSource(options, columns=columns)
     if options.stdin:
         from dpstream.sources.stdin import StdinSource
 

@@ -47,6 +47,19 @@ _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
         "the query decides which records are in a step, and is trusted to decide about each protected record "
         "by that record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)",
     ),
+    "postgres": (
+        "the table (or view) is trusted to hold each protected record in rows of its own, which no other record "
+        "moves; rows are only added",
+        "when transactions that write to the server end is declared public: a step waits for those that were "
+        "open, and one that stays open stops the stream",
+    ),
+    "postgres-changes": (
+        "when transactions commit, and when those that write to the server end, is declared public: a "
+        "transaction's time says to which step its changes belong, a step waits for those that were open, and "
+        "one that stays open stops the stream",
+        "a truncation, a change of a column, and a change without the old row stop the stream, and that it "
+        "stopped is visible",
+    ),
 }
 
 #: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
@@ -72,11 +85,17 @@ class SourceOptions:
         op_values: the words of that column; a table of words in ``parse``.
         user_column: column that says whose record it is (unit ``user``); it is handed on beside the records.
         late: what happens to a record of a step that is already released.
-        kind: ``files`` (standard input included) or ``duckdb``.
+        kind: ``files`` (standard input included), ``duckdb``, ``postgres`` (a table that grows) or
+            ``postgres-changes`` (logical replication).
         lag: grace period: a calendar period is taken when it has been over for so long.
         complete: when a file counts: ``rename`` (its name matches) or ``done`` (and NAME.done is there too).
         eof: what the end of standard input means for the step that is open: ``hold`` or ``close`` it.
         database, query: a DuckDB file, and the question for one period.
+        url, url_env: a PostgreSQL server, or the environment variable that holds its URL (with a password).
+        table: the table there (or view), with its schema where that is not ``public``.
+        xid_column: column with the number of the transaction that added a row; None: the server's own.
+        slot, publication: of logical replication.
+        wait: how long open transactions are waited for.
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -98,6 +117,13 @@ class SourceOptions:
     eof: str = "hold"
     database: str | None = None
     query: str | None = None
+    url: str | None = field(default=None, repr=False)
+    url_env: str | None = None
+    table: str | None = None
+    xid_column: str | None = None
+    slot: str | None = None
+    publication: str | None = None
+    wait: str | None = None
 
     def __post_init__(self) -> None:
         check_kind(self, self._given())
@@ -271,7 +297,12 @@ class SourceOptions:
     @property
     def repeatable(self) -> bool:
         """Whether released steps can be read again from the source, and compared."""
-        return self.kind == "duckdb" or (self.kind == "files" and not self.stdin)
+        return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
+
+    @property
+    def deletions(self) -> bool:
+        """Whether records may leave."""
+        return self.op_column is not None or self.kind == "postgres-changes"
 
     def _given(self) -> list[str]:
         """Keys whose values are not the defaults."""
@@ -296,7 +327,7 @@ class SourceOptions:
                 "are deletes is public too)"
             )
         facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
-        if self.kind == "duckdb" and self.late == "error":
+        if self.kind in ("duckdb", "postgres") and self.late == "error":
             facts.append(_CHANGED_PUBLIC)
         elif self.grid is not None and self.kind != "duckdb":
             facts.append(_LATE_PUBLIC[self.late])

@@ -30,6 +30,7 @@ from dpstream.errors import (
     StoreError,
     StoreLockedError,
 )
+from dpstream.libpq import connection_settings, driver, failure
 from dpstream.streams import database
 from dpstream.streams.database import TABLES, Database, newer_format, statements
 from dpstream.streams.lock import StatePermissionWarning
@@ -54,16 +55,7 @@ _SETTINGS = (
 )
 #: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
 _SURROUNDINGS = ("08", "25", "28", "40", "53", "54", "55", "57", "58")
-_REASONS = (
-    ("password authentication failed", "the server refuses the password"),
-    ("no password supplied", "the server wants a password, and none was given"),
-    ("does not exist", "the server knows no such database or role"),
-    ("no pg_hba.conf entry", "the server does not let this role in from here"),
-    ("too many clients", "the server has no connection left"),
-    ("starting up", "the server is starting up"),
-    ("shutting down", "the server is shutting down"),
-    ("timeout", "the server did not answer in time"),
-)
+_URL = "[state] url"
 
 
 def schema_name(stream: str) -> str:
@@ -91,35 +83,16 @@ class PostgresServer:
     schema: str
 
     def parameters(self) -> dict[str, Any]:
-        """The URL in its parts.
+        """What the driver is told: the URL in its parts.
 
         Errors:
             ConfigError: it cannot be read, or psycopg is not installed.
         """
-        psycopg = _driver()
-        from psycopg.conninfo import conninfo_to_dict
-
-        try:
-            return dict(conninfo_to_dict(self.url))
-        except psycopg.Error:
-            # The message could repeat the password of a URL that has a stray sign in it.
-            raise ConfigError(
-                "the URL of the database cannot be read (signs such as @ : / in names are written as %40 %3A %2F)",
-                where="[state] url",
-                allowed="postgresql://user@host:5432/database",
-            ) from None
+        return connection_settings(self.url, _URL)
 
 
 def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError:
-        raise ConfigError(
-            "PostgreSQL needs the package psycopg",
-            where="[state] url",
-            allowed="pip install 'dpstream[postgres]'",
-        ) from None
-    return psycopg
+    return driver(_URL)
 
 
 class PostgresDatabase:
@@ -304,25 +277,14 @@ class PostgresDatabase:
         return None if row is None else row[0]
 
     def _connect(self, server: PostgresServer) -> psycopg.Connection[Any]:
-        driver = _driver()
-        given = {
-            "connect_timeout": 10,
-            "keepalives_idle": 30,
-            "keepalives_interval": 10,
-            "keepalives_count": 3,
-            "application_name": "dpstream",
-            **server.parameters(),
-            "client_encoding": "utf8",
-        }
+        client = _driver()
         try:
-            connection: psycopg.Connection[Any] = driver.connect(**given, autocommit=True)
-        except driver.Error as error:
-            text = str(error)
-            reason = next(
-                (ours for theirs, ours in _REASONS if theirs in text), "the server cannot be reached"
-            )
+            connection: psycopg.Connection[Any] = client.connect(**server.parameters(), autocommit=True)
+        except client.Error as error:
             raise StoreError(
-                reason, where=self.where, allowed="a server that runs, and what [state] says of it"
+                failure(error),
+                where=self.where,
+                allowed="a server that runs, and what [state] says of it",
             ) from None
         connection.prepare_threshold = None
         return connection

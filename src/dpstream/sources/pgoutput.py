@@ -1,0 +1,154 @@
+"""The messages of PostgreSQL's plugin ``pgoutput``, protocol version 1 (text values, whole transactions).
+
+Source: PostgreSQL documentation, "Logical Replication Message Formats".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["UNCHANGED", "Begin", "Change", "Described", "Truncate", "Tuple", "head", "parse"]
+
+
+class _Unchanged:
+    """A large value that an update did not touch and that was not logged again."""
+
+
+UNCHANGED = _Unchanged()
+#: The cells of a row: texts, None for nulls, ``UNCHANGED``.
+Tuple = list["str | _Unchanged | None"]
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A transaction begins: where its commit lies in the log, and when it was (microseconds since 2000 UTC)."""
+
+    commit: int
+    moment: int
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the table of the following changes is: sent before its first change, and after each change of it."""
+
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Change:
+    """An insert (``I``), update (``U``) or delete (``D``); ``old`` is None where the whole old row was not logged."""
+
+    oid: int
+    kind: str
+    old: Tuple | None
+    new: Tuple | None
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """Tables that were emptied at once."""
+
+    oids: tuple[int, ...]
+
+
+class _Bytes:
+    """Reads a message from left to right. Numbers are big-endian."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise ValueError("a message is cut short")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+    def number(self, length: int) -> int:
+        return int.from_bytes(self.take(length), "big")
+
+    def text(self) -> str:
+        found = self.take(self._data.index(b"\0", self._at) - self._at)
+        self.take(1)
+        return found.decode()
+
+    def tuple(self) -> Tuple:
+        return list(self._cells())
+
+    def _cells(self) -> Iterator[str | _Unchanged | None]:
+        for _ in range(self.number(2)):
+            kind = self.take(1)
+            if kind == b"t":
+                yield self.take(self.number(4)).decode()
+            elif kind == b"n":
+                yield None
+            elif kind == b"u":
+                yield UNCHANGED
+            else:
+                raise ValueError("an unknown kind of cell")
+
+
+def head(data: bytes) -> Begin | Truncate | int | None:
+    """What the first bytes tell: a transaction's begin, a truncation, or the table that a change is about."""
+    kind, rest = data[:1], _Bytes(data[1:])
+    if kind == b"B":
+        return Begin(rest.number(8), rest.number(8))
+    if kind in (b"I", b"U", b"D"):
+        return rest.number(4)
+    if kind == b"T":
+        return _truncate(rest)
+    return None
+
+
+def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
+    """One message; None for those that say nothing about rows (commits, origins, types).
+
+    Errors:
+        ValueError: no message of this protocol. The text holds no value of a row.
+    """
+    kind, rest = data[:1], _Bytes(data[1:])
+    if kind == b"B":
+        return Begin(rest.number(8), rest.number(8))
+    if kind == b"R":
+        return _described(rest)
+    if kind in (b"I", b"U", b"D"):
+        return _change(kind, rest)
+    if kind == b"T":
+        return _truncate(rest)
+    if kind in (b"C", b"O", b"Y", b"M"):
+        return None
+    raise ValueError("an unknown message")
+
+
+def _described(rest: _Bytes) -> Described:
+    oid, schema, name = rest.number(4), rest.text(), rest.text()
+    rest.take(1)  # the replica identity: the changes themselves show whether the old row was logged
+    columns = []
+    for _ in range(rest.number(2)):
+        rest.take(1)
+        column, kind = rest.text(), rest.number(4)
+        rest.take(4)
+        columns.append((column, kind))
+    # The schema pg_catalog is sent as an empty name.
+    return Described(oid, schema or "pg_catalog", name, tuple(columns))
+
+
+def _change(kind: bytes, rest: _Bytes) -> Change:
+    oid, old, part = rest.number(4), None, rest.take(1)
+    if part in (b"K", b"O"):
+        cells = rest.tuple()
+        old = cells if part == b"O" else None
+        part = b"" if kind == b"D" else rest.take(1)
+    new = rest.tuple() if part == b"N" else None
+    return Change(oid, kind.decode(), old, new)
+
+
+def _truncate(rest: _Bytes) -> Truncate:
+    count = rest.number(4)
+    rest.take(1)
+    return Truncate(tuple(rest.number(4) for _ in range(count)))
