@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -208,6 +209,7 @@ def test_a_value_in_another_place_is_found(tmp_path: Path, made: Path, statement
         for number in (1, 2, 3):
             stream.release(number)
         assert stream.dropped_events + stream.position["Zq7-Korvath-Lane.csv"] < 0, "nothing was found"
+    assert len(check_store(tmp_path / "state", None, key=KEY).problems) >= 1
 
 
 def test_values_of_another_stream_with_the_same_key_are_found(tmp_path: Path, made: Path) -> None:
@@ -511,7 +513,8 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no new key" in dpstream("store", "rekey", config, code=2).stderr
     dpstream("store", "rekey", config, "--to", key)
     dpstream("run", config, "--until", 2)
-    assert "sound: 2 steps" in dpstream("store", "check", config).stdout
+    found = dpstream("store", "check", config).stdout
+    assert re.search("sound: 2 steps, .*, encrypted with the key [0-9a-f]{16}", found)
     dpstream("ledger", "verify", config)
     dpstream("sample", config, "--step", 1, "--rows", 5, "--out", tmp_path / "sample.csv")
     assert made_key in dpstream("store", "rekey", config, "--to", second).stdout

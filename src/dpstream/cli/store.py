@@ -56,14 +56,16 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
             "sound": not found.problems,
             "store_format": found.format,
             "steps": found.steps,
+            "key": found.key,
         }
         print_json({"format": 1, **facts, "moved": found.moved, "problems": list(found.problems)})
     else:
         for problem in found.problems:
             click.echo(f"error: {problem}", err=True)
         if not found.problems:
-            moved = "; moved away: it refuses to go on" if found.moved else ""
-            click.echo(f"sound: {found.steps} steps, format {found.format}{moved}")
+            more = "" if found.key is None else f", encrypted with the key {found.key}"
+            more += "; moved away: it refuses to go on" if found.moved else ""
+            click.echo(f"sound: {found.steps} steps, format {found.format}{more}")
     return 4 if found.problems else 0
 
 

@@ -47,7 +47,7 @@ _TAIL = """
 name = "dpstabs"            # or baseline
 workload = "all-2-way"      # or a list of column tuples with weights
 # k = 4                     # marginals that are measured at each step; all where there are fewer
-counter = "simple"
+# counter = "best"          # the smallest predicted error, see `dpstream plan`
 
 [budget]
 epsilon = "1"               # exact decimal
@@ -57,6 +57,10 @@ horizon = "none"            # or a number of steps
 dir = "releases"
 format = "parquet"          # or csv
 keep = "all"                # or a number of full tables; manifests are always kept
+
+[state]
+dir = "state"               # SECRET: private counts; never among the releases
+# key_file = "..."          # encrypts them with a key of `dpstream store key`, kept somewhere else
 """
 
 

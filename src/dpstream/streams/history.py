@@ -20,9 +20,11 @@ from dpstream.streams.database import Database, file_errors
 from dpstream.streams.identity import canonical_json
 
 __all__ = [
+    "COUNTERS",
     "HEAD",
     "Head",
     "History",
+    "derive",
     "first_seal",
     "read_history",
     "read_meta",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 HEAD = "head.json"
+#: What the key of the users' counters is derived for.
+COUNTERS = b"user counters"
 _KEY_BYTES = 32
 #: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
 _LATER_FACTS = ("declared_public", "source")
@@ -183,6 +187,11 @@ class Head:
         head = canonical_json(said if importing is None else {**said, "importing": importing})
         with file_errors("the head file could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
+
+
+def derive(key: bytes, purpose: bytes) -> bytes:
+    """32 secret bytes for one purpose, of the key of a store."""
+    return hmac.new(key, b"derive" + purpose, hashlib.sha256).digest()
 
 
 def first_seal(meta: dict[str, bytes]) -> bytes:

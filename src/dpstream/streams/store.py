@@ -18,6 +18,7 @@ from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams.database import Database, create_tables, file_errors, migrate
 from dpstream.streams.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.streams.history import (
+    COUNTERS,
     Head,
     read_history,
     read_meta,
@@ -37,8 +38,6 @@ from dpstream.streams.users import verify_events, write_events
 
 __all__ = ["DATABASE", "POSITION", "Store", "note_restored"]
 
-#: What the key of the users' counters is derived for.
-_COUNTERS = b"user counters"
 #: How far a source was read takes this many bytes at least: the number of digits counts records.
 POSITION = 1024
 
@@ -122,7 +121,7 @@ class Store(Stored):
             migrate(self._database, version, durable.commit)
             self.meta = read_meta(self._database)
             history = read_history(self._database, self.meta, where)
-            wrong = verify_events(self._database, history.last_step, self.derived_key(_COUNTERS))
+            wrong = verify_events(self._database, history.last_step, self.derived_key(COUNTERS))
             if wrong is not None:
                 raise self._damaged(wrong)
         self.last_step, self._last_seal = history.last_step, history.seals[-1]
@@ -221,7 +220,7 @@ class Store(Stored):
                 place = db.sealing.seal_text(prepared.position, "position", step, least=POSITION)
                 db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
             if prepared.users is not None:
-                write_events(db, step, prepared.users, self.derived_key(_COUNTERS))
+                write_events(db, step, prepared.users, self.derived_key(COUNTERS))
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

@@ -13,9 +13,10 @@ from dpstream.streams import container, database
 from dpstream.streams.archive import locked_store, write_archive
 from dpstream.streams.database import Database, file_errors, migrate
 from dpstream.streams.encryption import StateKey, unlock
-from dpstream.streams.history import Head, History, read_history, read_meta
+from dpstream.streams.history import COUNTERS, Head, History, derive, read_history, read_meta
 from dpstream.streams.place import backend_for, is_moved
 from dpstream.streams.postgres import PostgresServer
+from dpstream.streams.users import dropped, verify_events
 
 __all__ = ["Checked", "check_store", "migrate_store"]
 
@@ -31,12 +32,14 @@ class Checked:
         format: of the store.
         steps: committed steps that hold together.
         moved: whether the stream goes on elsewhere.
+        key: the name of the key that it is encrypted with; None where it is not.
         problems: one sentence each; none if all is well.
     """
 
     format: int | None
     steps: int | None
     moved: bool
+    key: str | None
     problems: tuple[str, ...]
 
 
@@ -66,12 +69,12 @@ def check_store(
     try:
         db = backend.look()
     except StoreDamagedError as error:
-        return Checked(None, None, False, (*problems, str(error)))
+        return Checked(None, None, False, None, (*problems, str(error)))
     if db is None:
         if not head.path.exists():
             raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
         return Checked(
-            None, None, False, (f"{backend.where}: the store is gone, and its head.json is there",)
+            None, None, False, None, (f"{backend.where}: the store is gone, and its head.json is there",)
         )
     version, history, moved = None, None, False
     try:
@@ -82,15 +85,18 @@ def check_store(
             broken = db.verify_all(version)
             problems += [] if broken is None else [f"{backend.where}: {broken}"]
             moved = is_moved(db, version)
-            history = read_history(db, read_meta(db), backend.where)
+            meta = read_meta(db)
+            history = read_history(db, meta, backend.where)
             problems += _head_problems(before, history, backend.where)
             problems += _stored_problems(db, history.last_step)
+            problems += _last_problems(db, version, meta["key"], history.last_step)
             problems += _published_problems(db, published, releases)
     except StoreDamagedError as error:
         problems.append(str(error))
     finally:
         db.close()
-    return Checked(version, None if history is None else history.last_step, moved, tuple(problems))
+    steps = None if history is None else history.last_step
+    return Checked(version, steps, moved, None if key is None else key.name, tuple(problems))
 
 
 def migrate_store(
@@ -173,6 +179,22 @@ def _stored_problems(db: Database, last_step: int) -> list[str]:
             if opened is not None and hashlib.sha256(opened).hexdigest() != wanted:
                 problems.append(f"the stored {name} of step {step} was changed")
     return problems
+
+
+def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> list[str]:
+    """What belongs to the last step or the next one: users' counters, how far the source was read, a reservation."""
+    if version < database.FORMAT:
+        return []  # looked at when it is opened, after its migration
+    try:
+        wrong = verify_events(db, last_step, derive(key, COUNTERS))
+        dropped(db)
+        for step, source in db.execute("SELECT step, source FROM position").fetchall():
+            db.sealing.open_text(source, "position", step)
+        for step, content in db.execute("SELECT step, content FROM reservation").fetchall():
+            db.sealing.open(content, "reservation", step)
+    except StoreDamagedError as error:
+        wrong = str(error)
+    return [] if wrong is None else [f"{db.where}: {wrong}"]
 
 
 def _published_problems(
