@@ -182,10 +182,39 @@ def test_killed_anywhere_while_starting(tmp_path: Path) -> None:
             stream.step(batch(1), "b1")
             assert stream.path.joinpath(f"{DATABASE}.charge").exists() is False
         after = book.read()
+        assert [path.name for path in folder.rglob("*.tmp")] == [], (at, calls[at - 1])
         assert [charge.stream for charge in after.charges] == ["a"], (at, calls[at - 1])
         if left.charges:
             assert after.charges == left.charges
     assert orphans > 0, "no stop fell between charge and store, so nothing was tested"
+
+
+def test_a_refused_start_does_not_forget_an_interrupted_one(tmp_path: Path) -> None:
+    """The charge of plan A is there, its store is not; plan B is refused; back to plan A: the same charge."""
+    book = account(tmp_path)
+
+    def interrupted() -> None:
+        charge = Account.charge
+
+        def stop(*arguments: object, **options: object) -> None:
+            charge(*arguments, **options)  # type: ignore[arg-type]
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Account.charge = stop  # type: ignore[assignment, method-assign]
+        start(tmp_path, "a")
+
+    assert in_child(interrupted) == -signal.SIGKILL
+    before = book.read().charges
+    assert len(before) == 1
+    with pytest.raises(BudgetError):
+        start(tmp_path, "a", ToyPlan(budget=PureDP.of("3/4")))
+    Account.create(tmp_path / "other.sqlite", Limit.parse("epsilon=1/4"))
+    with pytest.raises(BudgetError):
+        open_stream(HALF, SCHEMA, tmp_path / "a", name="a", account=tmp_path / "other.sqlite")
+    with start(tmp_path, "a") as stream:
+        stream.step(batch(1), "b1")
+    assert book.read().charges == before
+    assert not (tmp_path / "a" / f"{DATABASE}.charge").exists()
 
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])

@@ -19,8 +19,9 @@ from dpstream.graphical import Model, junction_tree
 from dpstream.privacy import Randomness
 from dpstream.schema import Categorical, Schema
 from dpstream.sinks import Publisher, read, read_catalogue, read_changes, read_manifest
-from dpstream.streams import Publishing, Stream, container, open_stream
+from dpstream.streams import Publishing, Stream, container, open_stream, verify_ledger
 from dpstream.streams.changes import Records, carry, carry_codes, join_packed, split_packed
+from dpstream.streams.upkeep import check_store
 from dpstream.tables.changes import apply_changes, content_sha256
 from dpstream.tabular.synthesis import ModelSynthesis
 
@@ -272,17 +273,49 @@ def test_held_steps_wait_and_are_published_as_committed(tmp_path: Path) -> None:
         assert [entry["step"] for entry in read_catalogue(tmp_path / "releases")["steps"]] == [2]
         with pytest.raises(StepError, match="there is no step 9"):
             stream.approve(9)
-        stream.withdraw(1, "not good enough")
-        with pytest.raises(StepError, match="step 1 is withdrawn"):
+        assert stream.withdraw(1, "not good enough")
+        assert not stream.withdraw(1, "not good enough")
+        with pytest.raises(ConfigError, match="is rejected already, with the reason 'not good enough'"):
+            stream.withdraw(1, "too bad")
+        with pytest.raises(StepError, match="step 1 is rejected"):
             stream.approve(1)
+        with pytest.raises(StepError, match="step 1 was rejected"):
+            stream.release(1)
         assert stream.approve() == [3]
+        assert len(stream.ledger()) == 3, "its cost stays"
     undisturbed = tmp_path / "undisturbed"
     for step in (1, 2, 3):
         with start(undisturbed, seed=step) as stream:
             stream.step(batch(step), f"b{step}")
     for step in (2, 3):
         assert read(tmp_path / "releases", step).equals(read(undisturbed / "releases", step))
-    assert states(tmp_path) == ["withdrawn", "full", "full"]
+    assert states(tmp_path) == ["full", "full"]
+    with start(tmp_path) as stream:  # and nothing of the rejected step came out meanwhile
+        assert stream.step(batch(1), "b1").step == 1
+    inside = [path for path in (tmp_path / "releases").rglob("*") if b"not good" in _bytes(path)]
+    assert inside == []
+    assert sorted(path.name for path in (tmp_path / "releases").glob("step-*")) == [
+        "step-000002",
+        "step-000003",
+    ]
+    assert verify_ledger(tmp_path / "state", releases=tmp_path / "releases") == []
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def test_after_a_rejected_step_the_next_table_is_whole(tmp_path: Path) -> None:
+    with start(tmp_path, **{**CHANGES, "approve": True}) as stream:
+        for step in (1, 2):
+            stream.step(batch(step), f"b{step}")
+        stream.withdraw(2, "no")
+        stream.step(batch(3), "b3")
+        stream.approve()
+    assert [entry["step"] for entry in read_catalogue(tmp_path / "releases")["steps"]] == [1, 3]
+    assert states(tmp_path) == ["full", "full"]
+    read(tmp_path / "releases", 3)
 
 
 def test_a_withdrawn_step_is_gone_and_its_manifest_says_why(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from dpstream.errors import (
     StoreFormatError,
 )
 from dpstream.sinks import Publisher, read
-from dpstream.streams import database, open_stream
+from dpstream.streams import Stream, database, open_stream
 
 
 def test_places(tmp_path: Path) -> None:
@@ -95,6 +96,39 @@ def test_a_damaged_codebook_is_mended(tmp_path: Path) -> None:
     path.unlink()
     start(tmp_path).close()
     assert path.read_bytes() == good
+
+
+def test_what_no_hash_covers_in_the_catalogue_is_mended(tmp_path: Path) -> None:
+    """And a step that waits to be published is not listed before it is there."""
+    path = tmp_path / "releases" / "catalogue.json"
+    run(tmp_path, 3, keep=2)
+    good = path.read_bytes()
+    for old, new in ((b'"kept": true', b'"kept": fals'), (b"full", b"fuln"), (b"plan_hash", b"plan_hasi")):
+        path.write_bytes(good.replace(old, new).replace(b'"kept": fals,', b'"kept": false,'))
+        assert path.read_bytes() != good
+        start(tmp_path, keep=2).close()
+        assert path.read_bytes() == good
+    seen: list[bytes] = []
+
+    class Failing(Publisher):
+        def publish(self, step: int, files: object) -> None:
+            seen.append(path.read_bytes())
+            raise OSError(28, "No space left on device")
+
+    def opened() -> Stream:
+        return open_stream(
+            ToyPlan(), SCHEMA, tmp_path / "state", publish_to=Failing(tmp_path / "releases"), keep=2
+        )
+
+    with opened() as stream, pytest.raises(StoreError, match="No space left"):
+        stream.step(batch(4), "b4")
+    path.write_bytes(good.replace(b'"kept": false', b'"kept": true', 1))
+    with pytest.raises(StoreError, match="No space left"):
+        opened()
+    listed = [entry["step"] for entry in json.loads(seen[-1])["steps"]]
+    assert listed == [1, 2, 3], "step 4 is committed and not there yet"
+    start(tmp_path, keep=2).close()
+    assert [entry["step"] for entry in json.loads(path.read_bytes())["steps"]] == [1, 2, 3, 4]
 
 
 def test_foreign_or_changed_releases_are_refused(tmp_path: Path) -> None:

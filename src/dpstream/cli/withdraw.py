@@ -9,14 +9,16 @@ from dpstream.cli.shared import config_argument
 __all__ = ["command"]
 
 
-@click.command("withdraw", short_help="Take a released table back, and say why.")
+@click.command("withdraw", short_help="Take a released table back, and say why; or reject a held one.")
 @config_argument
-@click.option("--step", required=True, type=click.IntRange(min=1), help="The released step.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; public, readers are told it.")
+@click.option("--step", required=True, type=click.IntRange(min=1), help="The released or held step.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; public where the step is.")
 @click.option("--state", type=click.Path(), help="Another place for the secret state.")
 @click.option("--out", type=click.Path(), help="Another place for the releases.")
 def command(config: str, step: int, reason: str, state: str | None, out: str | None) -> None:
     """Remove a step's table from the releases. Its manifest stays, and readers are told the reason.
+
+    A step that is held for approval is rejected: nothing of it is published, and the reason stays inside.
 
     Nothing is refunded: what was released was released, and its cost stays in the ledger. May be repeated.
     Do not put private values into the reason.
@@ -28,5 +30,9 @@ def command(config: str, step: int, reason: str, state: str | None, out: str | N
     from dpstream.config import Config
 
     with Config.load(config).open_stream(state=state, out=out) as stream:
+        held = step in stream.held()
         fresh = stream.withdraw(step, reason)
-    click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")
+    if held:
+        click.echo(f"step {step} is rejected: it was held, and nothing of it is published")
+    else:
+        click.echo(f"step {step} is withdrawn" if fresh else f"step {step} was withdrawn already")

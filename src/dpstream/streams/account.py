@@ -279,10 +279,21 @@ class Account:
     def _writing(self) -> Iterator[tuple[SQLiteDatabase, AccountState]]:
         """One transaction that locks the file at once: nobody reads a total that another is about to raise."""
         with self._open() as db:
+            self._tidy()
             db.begin()
             state = self._read(db)
             yield db, state
             durable.commit(db)
+
+    def _tidy(self) -> None:
+        """Remove what a stop in the middle of a replacement of the head has left."""
+        left = self._head.with_name(f".{self._head.name}.tmp")
+        if left.exists():
+            with (
+                file_errors("the account could not be opened", self.path),
+                _only_one(self.path.absolute().parent),
+            ):
+                durable.unlink(left)
 
     def _append(self, db: SQLiteDatabase, state: AccountState, content: dict[str, Any]) -> Entry:
         key = _meta(db, str(self.path))[1]

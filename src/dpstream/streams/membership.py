@@ -60,16 +60,17 @@ class Membership:
         Errors:
             BudgetError: the account's limit would be passed. UnitError: its unit cannot be converted.
         """
-        noted = self._noted()
+        notes = self._notes()
+        noted = notes.get(self._plan_hash)
         name = noted or stream_id.hex()
         if noted is None:
-            note = canonical_json({"stream_id": name, "plan_hash": self._plan_hash})
-            with file_errors("the state could not be opened", self._note):
-                durable.replace_file(self._note, note, mode=0o600)
+            self._write_notes({**notes, self._plan_hash: name})
         try:
             pin = self._account.charge(name, self._facts, self._plan_hash, again=noted is not None)
         except RefusedError:
-            durable.unlink(self._note)  # nothing was charged under this id
+            # Nothing was charged under the new id; an older one may have been, here or in another account.
+            if noted is None:
+                self._write_notes(notes)
             raise
         return {"stream_id": bytes.fromhex(name), PINNED: pin.to_bytes()}
 
@@ -122,19 +123,27 @@ class Membership:
             )
         return charge
 
-    def _noted(self) -> str | None:
-        """The id of an interrupted start under this plan; one of another plan is of no use any more."""
+    def _notes(self) -> dict[str, str]:
+        """The ids of interrupted starts by the hash of their plan: whoever goes back to a plan finds its charge."""
         if not self._note.exists():
-            return None
+            return {}
         try:
-            note = json.loads(self._note.read_bytes())
-            stream_id, plan_hash = str(note["stream_id"]), str(note["plan_hash"])
-            sound = len(bytes.fromhex(stream_id)) == _ID_BYTES
-        except (ValueError, KeyError, TypeError):
+            said = json.loads(self._note.read_bytes())
+            # Of one plan only, as the first versions wrote it.
+            notes = said["starts"] if "starts" in said else {said["plan_hash"]: said["stream_id"]}
+            sound = all(len(bytes.fromhex(stream_id)) == _ID_BYTES for stream_id in notes.values())
+        except (ValueError, KeyError, TypeError, AttributeError):
             sound = False
         if not sound:
             raise StoreDamagedError("the note of an interrupted start cannot be read", where=str(self._note))
-        return stream_id if plan_hash == self._plan_hash else None
+        return dict(notes)
+
+    def _write_notes(self, notes: dict[str, str]) -> None:
+        with file_errors("the state could not be opened", self._note):
+            if notes:
+                durable.replace_file(self._note, canonical_json({"starts": notes}), mode=0o600)
+            else:
+                durable.unlink(self._note)
 
 
 def check_account(membership: Membership | None, meta: Mapping[str, bytes], where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +29,15 @@ MANIFEST = "manifest.json"
 NOTICE = "withdrawn.json"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
-_INSIDE = ("unpublished", "dropped", "held")
+_INSIDE = ("unpublished", "dropped", "held", "rejected")
 
 
 class Outlet:
     """Publishes what the store has committed, and only that.
 
     Publication states of a step: ``pending`` (to be published), ``published``, ``held`` (waits for approval),
-    ``expiring`` and ``expired`` (the keep policy), ``withdrawing`` and ``withdrawn``; ``unpublished`` and
-    ``dropped`` where there was no sink.
+    ``expiring`` and ``expired`` (the keep policy), ``withdrawing`` and ``withdrawn``, ``rejected`` (withdrawn while it
+    was held: readers never hear of it); ``unpublished`` and ``dropped`` where there was no sink.
     """
 
     def __init__(
@@ -104,9 +105,10 @@ class Outlet:
                     f"the published manifest of step {step} is not the committed one", where=str(self._where)
                 )
         if published:
-            # No manifest vouches for the codebook, so readers cannot notice a damaged one: it is mended here.
-            with file_errors("the codebook could not be written", self._where):
-                self._write_codebook()
+            # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
+            # notice a damage there. Both are mended here.
+            with file_errors("the catalogue could not be written", self._where):
+                self._write_catalogue(there={step for step, _ in published})
 
     def approve(self, step: int | None) -> list[int]:
         """Publish one held step, or all of them in order. A step that was approved before is fine.
@@ -130,7 +132,7 @@ class Outlet:
         return chosen
 
     def withdraw(self, step: int, reason: str) -> bool:
-        """Take a step's table back; gives whether it was there until now.
+        """Take a step's table back, or reject a step that is held; gives whether that was not done before.
 
         Errors:
             StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
@@ -139,35 +141,34 @@ class Outlet:
         found = self._committed(step)
         if found.publication in ("unpublished", "dropped"):
             raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
-        if found.publication in _WITHDRAWN:
+        if found.publication in (*_WITHDRAWN, "rejected"):
             given = json.loads(self._notice(step))["reason"]
             if given != reason:
+                done = "rejected" if found.publication == "rejected" else "withdrawn"
                 raise ConfigError(
-                    f"step {step} is withdrawn already, with the reason {given!r}",
+                    f"step {step} is {done} already, with the reason {given!r}",
                     where="withdraw",
                     allowed="that reason",
                 )
             self.publish()
             return False
+        held = found.publication == "held"
+        words = (
+            "The step was held, and never published. What it cost stays spent."
+            if held
+            else "The table was taken back. What it cost stays spent: whoever has read it has read it."
+        )
         notice = {
             "format": 1,
             "step": step,
-            "state": "withdrawn",
+            "state": "rejected" if held else "withdrawn",
             "reason": reason,
             "manifest_sha256": hashlib.sha256(found.manifest).hexdigest(),
-            "words": "The table was taken back. What it cost stays spent: whoever has read it has read it.",
+            "words": words,
         }
-        self._store.withdraw(step, NOTICE, pretty_json(notice))
+        self._store.withdraw(step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing")
         self.publish()
         return True
-
-    def require_there(self, found: Step) -> None:
-        """StepError where a step was withdrawn."""
-        if found.publication in _WITHDRAWN:
-            reason = json.loads(self._notice(found.step))["reason"]
-            raise StepError(
-                f"step {found.step} was withdrawn: {reason}", where="release", allowed="another step"
-            )
 
     # Inside
 
@@ -189,8 +190,11 @@ class Outlet:
             raise StoreDamagedError(f"why step {step} was withdrawn is missing", where=str(self._store.path))
         return notice
 
-    def _write_catalogue(self) -> None:
+    def _write_catalogue(self, there: Set[int] | None = None) -> None:
+        """Of all steps that readers know of; ``there``: what is published already, where others wait to be."""
         rows = [row for row in self._store.publications() if row[1] not in _INSIDE]
+        if there is not None:
+            rows = [row for row in rows if row[0] in there or row[1] not in ("pending", "withdrawing")]
         files = self._store.file_names_from(1)
         changes = {n for n, names in files.items() if not any(one.startswith("table.") for one in names)}
         reasons = {n: json.loads(self._notice(n))["reason"] for n, state, _ in rows if state in _WITHDRAWN}

@@ -66,7 +66,7 @@ def make_files(
     files, keep = {}, policy.keep
     if sink is not None:
         names = store.file_names_from(max(1, step - (keep or 0) - policy.full_every))
-        withdrawn = set(store.in_publication("withdrawing", "withdrawn"))
+        withdrawn = set(store.in_publication("withdrawing", "withdrawn", "rejected"))
         if made.changes is None or policy.full_table(step, names, withdrawn):
             files |= sink.render(made.records.with_ids)
         if made.changes is not None and policy.publish != "full":

@@ -250,12 +250,12 @@ class Store(Stored):
             for step in steps:
                 db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
 
-    def withdraw(self, step: int, name: str, notice: bytes) -> None:
+    def withdraw(self, step: int, name: str, notice: bytes, publication: str) -> None:
         """Take a step's table back for good: its bytes go, and ``notice`` joins its files."""
         with self._transaction() as db:
             db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
             self._insert_file(db, step, name, notice)
-            db.execute("UPDATE steps SET publication = 'withdrawing' WHERE step = ?", (step,))
+            db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
 
     def apply_keep(self, keep: int | None) -> None:
         """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""

@@ -220,8 +220,9 @@ class Stream:
         found = self._store.find(step=wanted)
         if found is None:
             raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
-        if found.publication in ("withdrawing", "withdrawn"):
-            raise StepError(f"step {wanted} was withdrawn", where="release", allowed="another step")
+        if found.publication in ("withdrawing", "withdrawn", "rejected"):
+            done = "rejected" if found.publication == "rejected" else "withdrawn"
+            raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")
         return self._release(found)
 
     def held(self) -> list[int]:
@@ -240,7 +241,8 @@ class Stream:
     def withdraw(self, step: int, reason: str) -> bool:
         """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
 
-        Nothing is refunded. Gives False where it was withdrawn already. Later steps that were published as changes
+        A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded.
+        Gives False where it was withdrawn already. Later steps that were published as changes
         can be read again from the next full table on, which the next step is.
 
         Errors:
