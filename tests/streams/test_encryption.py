@@ -532,6 +532,10 @@ def test_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.write_text(text)
     dpstream("run", config)
     dpstream("plan", config)
+    for secret in map(StateKey.from_file, (key, second)):
+        texts = (secret.secret, secret.text.encode(), secret.secret.hex().encode())
+        paths = [path for path in tmp_path.rglob("*") if path.is_file() and path not in (key, second)]
+        assert [path for path in paths for text in texts if text in path.read_bytes()] == []
     for wrong, words in (
         ('key_file = "state/x.key"', "beside what it protects"),
         ('key_file = "releases/x.key"', "among the releases"),
