@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import re
+import shlex
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,7 +34,7 @@ op_column = "op"
 end = 2
 [schema.columns.zip]
 type = "categorical"
-values = ["a", "b", "c"]
+values = ["02138", "02139", "02140"]
 [schema.columns.paid]
 type = "boolean"
 [schema.columns.kind]
@@ -53,7 +57,7 @@ start = 3
 end = 4
 [schema.columns.place]
 type = "categorical"
-values = ["a1", "a2", "bc", "d"]
+values = ["02138A", "02138B", "02139-40", "02141"]
 [schema.columns.paid]
 type = "boolean"
 [schema.columns.urban]
@@ -67,26 +71,21 @@ epsilon = "{epsilon}"
 dir = "new-releases"
 [state]
 dir = "new-state"
-[base]
-releases = "releases"
-drop = ["kind"]
-[base.rename]
-place = "zip"
-[base.map.place]
-a = {{a1 = "0.6", a2 = "0.4"}}
-b = "bc"
-c = "bc"
-[base.fill]
-urban = "unknown"
 """
+#: The rule is the one that the guide shows.
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "evolution.md").read_text(encoding="utf-8")
+(BASE,) = re.findall(r"```toml\n(\[base\].*?)```", GUIDE, re.DOTALL)
 #: With one joint table and next to no noise, a release is the table itself.
 EXACT = {
     "old": 'workload = [["zip", "paid", "kind"]]\nk = 1',
     "new": 'workload = [["place", "paid", "urban"]]\nk = 1',
 }
-FIRST = ["a,true,x"] * 40 + ["a,false,y"] * 10 + ["b,true,y"] * 20 + ["c,false,x"] * 5
-SECOND = ["c,true,x"] * 15
-LATER = {3: ["insert,d,true,yes"] * 7 + ["delete,bc,true,unknown"] * 4, 4: ["insert,a1,false,no"] * 3}
+FIRST = ["02138,true,x"] * 40 + ["02138,false,y"] * 10 + ["02139,true,y"] * 20 + ["02140,false,x"] * 5
+SECOND = ["02140,true,x"] * 15
+LATER = {
+    3: ["insert,02141,true,yes"] * 7 + ["delete,02139-40,true,unknown"] * 4,
+    4: ["insert,02138A,false,no"] * 3,
+}
 
 
 def make(folder: Path, epsilon: str = "1000", **changes: str) -> tuple[Path, Path]:
@@ -102,17 +101,38 @@ def make(folder: Path, epsilon: str = "1000", **changes: str) -> tuple[Path, Pat
         (folder / "new" / f"{step}.csv").write_text(f"step,op,place,paid,urban\n{body}", encoding="utf-8")
     old, new = folder / "old.toml", folder / "new.toml"
     old.write_text(OLD.format(mechanism=texts["old"], epsilon=epsilon), encoding="utf-8")
-    new.write_text(NEW.format(mechanism=texts["new"], epsilon=epsilon), encoding="utf-8")
+    new.write_text(NEW.format(mechanism=texts["new"], epsilon=epsilon) + BASE, encoding="utf-8")
     return old, new
+
+
+Ran = Callable[..., tuple[Path, Path]]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """As ``make``, with the first stream run; each budget's is run once and copied."""
+
+    @functools.cache
+    def master(epsilon: str) -> Path:
+        folder: Path = tmp_path_factory.mktemp("ran")
+        dpstream("run", make(folder, epsilon)[0])
+        return folder
+
+    def copy(folder: Path, epsilon: str = "1", **changes: str) -> tuple[Path, Path]:
+        for name in ("state", "releases"):
+            shutil.copytree(master(epsilon) / name, folder / name)
+        return make(folder, epsilon, **changes)
+
+    return copy
 
 
 def expected(until: int) -> dict[tuple[str, str, str], Fraction]:
     """The mapped table, counted by hand: split by its shares, merged, filled; then the events of the new period."""
     found: Counter[tuple[str, str, str]] = Counter()
-    split = {"a": {"a1": Fraction(3, 5), "a2": Fraction(2, 5)}}
+    split = {"02138": {"02138A": Fraction(3, 5), "02138B": Fraction(2, 5)}}
     for row in FIRST + SECOND:
         zip_code, paid, _ = row.split(",")
-        for place, share in split.get(zip_code, {"bc": Fraction(1)}).items():
+        for place, share in split.get(zip_code, {"02139-40": Fraction(1)}).items():
             found[place, paid, "unknown"] += share  # type: ignore[assignment]
     for step, rows in LATER.items():
         for row in rows if step <= until else []:
@@ -130,11 +150,10 @@ def model(config: Path, step: int) -> dict[tuple[str, ...], float]:
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_release_is_the_mapped_table_and_what_came_since(tmp_path: Path, step: int) -> None:
+def test_a_release_is_the_mapped_table_and_what_came_since(ran: Ran, tmp_path: Path, step: int) -> None:
     """Unbiased: without noise the split, merged, filled and dropped table is there exactly, deletes of old
     records taken away."""
-    old, new = make(tmp_path)
-    dpstream("run", old)
+    _old, new = ran(tmp_path, "1000")
     dpstream("run", new)
     wanted, got = expected(step + 2), model(new, step)
     for cell, value in got.items():
@@ -143,23 +162,38 @@ def test_a_release_is_the_mapped_table_and_what_came_since(tmp_path: Path, step:
     assert sum(got.values()) > len(FIRST) + len(SECOND)
 
 
-def test_the_baseline_begins_with_the_records(tmp_path: Path) -> None:
-    old, new = make(tmp_path, new='name = "baseline"\nworkload = [["place", "paid", "urban"]]\nk = 1')
-    dpstream("run", old)
+def test_the_baseline_begins_with_the_records(ran: Ran, tmp_path: Path) -> None:
+    _, new = ran(tmp_path, "1000", new='name = "baseline"\nworkload = [["place", "paid", "urban"]]\nk = 1')
     dpstream("run", new)
     table = read(tmp_path / "new-releases", 1)
     counts = Counter(zip(table["place"].to_pylist(), table["urban"].to_pylist(), strict=True))
     wanted = expected(3)
-    assert counts["bc", "unknown"] == sum(v for cell, v in wanted.items() if cell[0] == "bc")
-    assert counts["d", "yes"] == 7
+    assert counts["02139-40", "unknown"] == sum(v for cell, v in wanted.items() if cell[0] == "02139-40")
+    assert counts["02141", "yes"] == 7
     # 50 records are split 3 to 2 by drawing: within six standard deviations.
-    assert abs(counts["a1", "unknown"] - 30) < 6 * np.sqrt(50 * 0.24)
-    assert counts["a1", "unknown"] + counts["a2", "unknown"] == 50
+    assert abs(counts["02138A", "unknown"] - 30) < 6 * np.sqrt(50 * 0.24)
+    assert counts["02138A", "unknown"] + counts["02138B", "unknown"] == 50
 
 
-def test_what_the_successor_says_of_both_periods(tmp_path: Path) -> None:
-    old, new = make(tmp_path, epsilon="1")
-    dpstream("run", old)
+def test_the_commands_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, new = make(tmp_path, epsilon="1")
+    edited = new.read_text(encoding="utf-8")
+    new.unlink()
+    monkeypatch.chdir(tmp_path)
+    (shown,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+    verbs = [shlex.split(line, comments=True)[1:] for line in shown.splitlines()]
+    assert [words[0] for words in verbs] == ["run", "init", "plan", "run", "statement"]
+    for words in verbs:
+        dpstream(*words)
+        if words[0] == "init":
+            assert "[schema.columns.zip]" in new.read_text(encoding="utf-8")
+            new.write_text(edited, encoding="utf-8")
+    assert status(new)["steps"] == 2
+    assert "the stream 'old'" in (tmp_path / "statement.md").read_text(encoding="utf-8")
+
+
+def test_what_the_successor_says_of_both_periods(ran: Ran, tmp_path: Path) -> None:
+    _old, new = ran(tmp_path)
     dpstream("run", new)
     manifest = read_manifest(tmp_path / "new-releases", 2)
     base = manifest["base"]
@@ -178,9 +212,8 @@ def test_what_the_successor_says_of_both_periods(tmp_path: Path) -> None:
         assert "epsilon = 1" in told
 
 
-def test_once_started_nothing_depends_on_the_old_folder(tmp_path: Path) -> None:
-    old, new = make(tmp_path, epsilon="1")
-    dpstream("run", old)
+def test_once_started_nothing_depends_on_the_old_folder(ran: Ran, tmp_path: Path) -> None:
+    _, new = ran(tmp_path)
     shutil.copytree(tmp_path, tmp_path / "other")
     dpstream("run", new, "--until", 1)
     moved = tmp_path / "other"
@@ -195,15 +228,14 @@ def test_once_started_nothing_depends_on_the_old_folder(tmp_path: Path) -> None:
         dpstream("plan", folder / "new.toml")
 
 
-def test_a_changed_rule_or_table_is_refused(tmp_path: Path) -> None:
-    old, new = make(tmp_path, epsilon="1")
-    dpstream("run", old)
+def test_a_changed_rule_or_table_is_refused(ran: Ran, tmp_path: Path) -> None:
+    _, new = ran(tmp_path)
     dpstream("run", new, "--until", 1)
     text = new.read_text(encoding="utf-8")
     new.write_text(text.replace('"0.6"', '"0.5"').replace('"0.4"', '"0.5"'), encoding="utf-8")
     told = dpstream("run", new, code=2).stderr
     assert "another plan" in told
-    assert "base.rule.map.place.a" in told
+    assert "base.rule.map.place.02138" in told
     new.write_text(text, encoding="utf-8")
     # Before the start, a table that is not the published one stops everything.
     for name in ("new-state", "new-releases"):
@@ -222,13 +254,12 @@ def run(config: Path, randomness: Randomness | None = None) -> None:
 
 @pytest.mark.parametrize("at", range(1, 7))
 def test_a_stop_before_any_commit_of_the_first_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     class Stop(BaseException):
         pass
 
-    old, new = make(tmp_path)
-    dpstream("run", old)
+    _, new = ran(tmp_path, "1000")
     commit, seen = durable.commit, itertools.count(1)
 
     def stopping(*args: Any) -> Any:
@@ -259,12 +290,18 @@ def test_a_base_with_predictable_noise_is_said(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "a label goes nowhere": (('c = "bc"\n', ""), "what becomes of 'c'"),
-    "a label that is not there": (('b = "bc"', 'b = "cb"'), "no value 'cb'"),
-    "an old label that is not there": (('c = "bc"\n', 'c = "bc"\ne = "bc"\n'), "has no value 'e'"),
+    "a label goes nowhere": (('"02140" = "02139-40"\n', ""), "what becomes of '02140'"),
+    "a label that is not there": (
+        ('"02139" = "02139-40"', '"02139" = "02139-41"'),
+        "no value '02139-41'; did you mean '02139-40'",
+    ),
+    "an old label that is not there": (
+        ('"02140" =', '"2140" ='),
+        "has no value '2140'; did you mean '02140'",
+    ),
     "shares": (('"0.4"', '"0.3"'), "add up to 9/10"),
-    "a column goes nowhere": (('drop = ["kind"]\n', ""), "column 'kind' goes nowhere"),
-    "a new column": (('urban = "unknown"\n', ""), "what its records get"),
+    "a column goes nowhere": (('drop = ["kind"]', ""), "column 'kind' goes nowhere"),
+    "a new column": (('urban = "unknown"', ""), "what its records get"),
     "no such step": (('drop = ["kind"]', 'step = 3\ndrop = ["kind"]'), "no published step 3"),
     "an early step": (('drop = ["kind"]', 'step = 1\ndrop = ["kind"]'), "would be lost"),
     "a gap": (("start = 3", "start = 4"), "in both or in neither"),
@@ -277,10 +314,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_before_anything_is_read(tmp_path: Path, case: str) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_read(ran: Ran, tmp_path: Path, case: str) -> None:
     (before, after), words = REFUSED[case]
-    old, new = make(tmp_path, epsilon="1")
-    dpstream("run", old)
+    _, new = ran(tmp_path)
     text = new.read_text(encoding="utf-8")
     assert before in text
     new.write_text(text.replace(before, after), encoding="utf-8")
@@ -309,9 +345,8 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     assert (facts["step"], facts["withdrawn_since"]) == (1, [2])
 
 
-def test_where_no_border_is_shown_the_budgets_add_up(tmp_path: Path) -> None:
-    old, new = make(tmp_path, epsilon="1")
-    dpstream("run", old)
+def test_where_no_border_is_shown_the_budgets_add_up(ran: Ran, tmp_path: Path) -> None:
+    _, new = ran(tmp_path)
     text = new.read_text(encoding="utf-8")
     for change in (
         ("start = 3\nend = 4", 'start = 3\nend = 4\nlate = "next-step"'),
@@ -323,9 +358,8 @@ def test_where_no_border_is_shown_the_budgets_add_up(tmp_path: Path) -> None:
         assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "2")
 
 
-def test_a_third_period_counts_all_three(tmp_path: Path) -> None:
-    old, new = make(tmp_path, epsilon="1")
-    dpstream("run", old)
+def test_a_third_period_counts_all_three(ran: Ran, tmp_path: Path) -> None:
+    _old, new = ran(tmp_path)
     new.write_text(
         new.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "3"'), encoding="utf-8"
     )
@@ -347,15 +381,14 @@ def test_a_third_period_counts_all_three(tmp_path: Path) -> None:
     assert released(tmp_path)
 
 
-CERTAIN = ('a = {a1 = "0.6", a2 = "0.4"}', 'a = "a1"')
+CERTAIN = ('{"02138A" = "0.6", "02138B" = "0.4"}', '"02138A"')
 
 
-def test_an_evaluation_begins_with_the_old_records(tmp_path: Path) -> None:
+def test_an_evaluation_begins_with_the_old_records(ran: Ran, tmp_path: Path) -> None:
     """Without noise and with a rule that names one value for each, the releases are the truth."""
-    old, new = make(tmp_path)
+    _old, new = ran(tmp_path, "1000")
     text = new.read_text(encoding="utf-8").replace(*CERTAIN)
     new.write_text(text, encoding="utf-8")
-    dpstream("run", old)
     dpstream("run", new)
     assert "where its private records are" in dpstream("evaluate", new, code=2).stderr
     new.write_text(text.replace("[base]\n", '[base]\nconfig = "old.toml"\n'), encoding="utf-8")
@@ -366,10 +399,9 @@ def test_an_evaluation_begins_with_the_old_records(tmp_path: Path) -> None:
     assert any("earlier stream's records" in note for note in facts["notes"])
 
 
-def test_a_split_by_shares_has_no_truth(tmp_path: Path) -> None:
-    old, new = make(tmp_path)
+def test_a_split_by_shares_has_no_truth(ran: Ran, tmp_path: Path) -> None:
+    _old, new = ran(tmp_path, "1000")
     new.write_text(new.read_text(encoding="utf-8").replace("[base]\n", '[base]\nconfig = "old.toml"\n'))
-    dpstream("run", old)
     dpstream("run", new)
     assert "no truth to compare with" in dpstream("evaluate", new, code=2).stderr
 
@@ -383,7 +415,8 @@ def test_the_draft_of_a_successor_runs_as_it_stands(tmp_path: Path) -> None:
     dpstream("init", "--after", old, "--out", draft)
     for step in (3, 4):
         (tmp_path / "data" / f"{step}.csv").write_text(
-            f"step,op,zip,paid,kind\n{step},insert,a,true,x\n{step},delete,c,true,x\n", encoding="utf-8"
+            f"step,op,zip,paid,kind\n{step},insert,02138,true,x\n{step},delete,02140,true,x\n",
+            encoding="utf-8",
         )
     assert "a record before the start" in dpstream("run", draft, code=2).stderr
     draft.write_text(draft.read_text(encoding="utf-8").replace("*.csv", "[34].csv"), encoding="utf-8")
