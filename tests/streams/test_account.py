@@ -21,8 +21,9 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.errors import BudgetError, ConfigError, DpstreamError, StoreDamagedError, StoreError, UnitError
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
-from dpstream.streams import Stream, open_stream
+from dpstream.streams import Stream, open_stream, verify_ledger
 from dpstream.streams.account import Account
+from dpstream.streams.archive import export_store, import_store
 from dpstream.streams.limit import Limit, compose, in_unit
 from dpstream.streams.store import DATABASE
 
@@ -371,6 +372,35 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
     with start(tmp_path, "outside") as stream:
         stream.step(batch(2), "b2")
     assert book.read().total.epsilon == 1
+    # From then on it remembers: without the account it takes no further step, nor with another one.
+    with pytest.raises(ConfigError, match="charged in an account, and none is given"):
+        open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside")
+    other = Account.create(tmp_path / "other.sqlite", Limit.parse("epsilon=9"))
+    other.charge(stream_id, facts, digest, again=True)
+    with pytest.raises(ConfigError, match="in another account"):
+        open_stream(HALF, SCHEMA, tmp_path / "outside", name="outside", account=other.path)
+    assert verify_ledger(tmp_path / "outside", account=book.path) == []
+    assert verify_ledger(tmp_path / "outside") == ["the stream is charged in an account, and none is given"]
+    export_store(tmp_path / "outside", tmp_path / "moved", move=True)
+    assert import_store(tmp_path / "moved", tmp_path / "moves", facts) == 2
+    (tmp_path / "outside").rename(tmp_path / "was")
+    (tmp_path / "moves").rename(tmp_path / "outside")
+    with start(tmp_path, "outside") as stream:
+        assert stream.step(batch(3), "b3").step == 3
+    for edited in (
+        "UPDATE meta SET value = CAST(value || x'00' AS BLOB) WHERE key = 'account later'",
+        "UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'stream_id') WHERE key = 'account later'",
+    ):
+        shutil.copytree(tmp_path / "outside", tmp_path / "kept", dirs_exist_ok=True)
+        db = sqlite3.connect(tmp_path / "outside" / DATABASE)
+        db.execute(edited)
+        db.commit()
+        db.close()
+        with pytest.raises(StoreDamagedError, match="remembers of its account was changed"):
+            start(tmp_path, "outside")
+        assert verify_ledger(tmp_path / "outside", account=book.path) != []
+        shutil.rmtree(tmp_path / "outside")
+        (tmp_path / "kept").rename(tmp_path / "outside")
     with pytest.raises(ConfigError, match="lies inside the state"):
         open_stream(HALF, SCHEMA, tmp_path / "x", account=tmp_path / "x" / "account.sqlite")
 

@@ -245,6 +245,8 @@ def test_a_store_of_an_older_format_goes_on(tmp_path: Path, version: int) -> Non
     run(tmp_path, 1, publish=False)
     later = [name for number, names in database.TABLES.items() if number > version for name in names]
     db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    if version == 5:
+        db.executescript("ALTER TABLE users DROP COLUMN sealed; ALTER TABLE contribution DROP COLUMN sealed;")
     db.executescript("".join(f"DROP TABLE {name};" for name in later) + f"PRAGMA user_version = {version};")
     db.close()
     with start(tmp_path, publish=False) as stream:

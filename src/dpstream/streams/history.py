@@ -22,12 +22,16 @@ from dpstream.streams.identity import canonical_json
 __all__ = [
     "COUNTERS",
     "HEAD",
+    "PINNED",
+    "PINNED_LATER",
     "Head",
     "History",
+    "account_pin",
     "derive",
     "first_seal",
     "read_history",
     "read_meta",
+    "sealed_pin",
     "step_seal",
     "stored_plan",
     "time_seal",
@@ -38,6 +42,10 @@ HEAD = "head.json"
 #: What the key of the users' counters is derived for.
 COUNTERS = b"user counters"
 _KEY_BYTES = 32
+#: The name under which a store remembers its charge in an account, from its start on or (sealed by itself, because
+#: the first seal covers what was there at the start) since it was charged later.
+PINNED, PINNED_LATER = "account", "account later"
+_SEAL_BYTES = 32
 #: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
 _LATER_FACTS = ("declared_public", "source")
 
@@ -113,6 +121,25 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
     except (KeyError, ValueError):
         raise StoreDamagedError("its plan cannot be read", where=where) from None
     return {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
+
+
+def sealed_pin(meta: dict[str, bytes], pin: bytes) -> bytes:
+    """A charge as it is remembered later than at the start, bound to this stream."""
+    return hmac.new(meta["key"], b"account" + first_seal(meta) + pin, hashlib.sha256).digest() + pin
+
+
+def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
+    """What the store remembers of its account; None where it knows of none.
+
+    Errors:
+        StoreDamagedError: it was changed.
+    """
+    if PINNED in meta or PINNED_LATER not in meta:
+        return meta.get(PINNED)
+    pin = meta[PINNED_LATER][_SEAL_BYTES:]
+    if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):
+        raise StoreDamagedError("what it remembers of its account was changed", where=where)
+    return pin
 
 
 def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
@@ -196,5 +223,5 @@ def derive(key: bytes, purpose: bytes) -> bytes:
 
 def first_seal(meta: dict[str, bytes]) -> bytes:
     """The seal of ``meta``, with which the chain begins."""
-    pinned = {key: value.hex() for key, value in meta.items()}
+    pinned = {key: value.hex() for key, value in meta.items() if key != PINNED_LATER}
     return hmac.new(meta["key"], b"meta" + canonical_json(pinned), hashlib.sha256).digest()

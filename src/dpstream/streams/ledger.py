@@ -20,10 +20,17 @@ from dpstream.privacy.budget import Budget
 from dpstream.streams.account import Account, Pin
 from dpstream.streams.database import Database
 from dpstream.streams.encryption import StateKey, unlock
-from dpstream.streams.history import Head, first_seal, read_history, read_meta, step_seal, time_seal
+from dpstream.streams.history import (
+    Head,
+    account_pin,
+    first_seal,
+    read_history,
+    read_meta,
+    step_seal,
+    time_seal,
+)
 from dpstream.streams.identity import canonical_json, plan_hash
 from dpstream.streams.limit import budget_from_dict
-from dpstream.streams.membership import PINNED
 from dpstream.streams.place import backend_for
 from dpstream.streams.postgres import PostgresServer
 
@@ -226,7 +233,8 @@ def _ledger(db: Database, version: int, meta: dict[str, bytes]) -> Ledger:
         )
     except (ValueError, KeyError, TypeError, ZeroDivisionError):
         raise StoreDamagedError("the plan or the ledger cannot be read", where=db.where) from None
-    pin = Pin.from_bytes(meta[PINNED], db.where) if PINNED in meta else None
+    remembered = account_pin(meta, db.where)
+    pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
 
 

@@ -3,12 +3,12 @@
 Order at the start: note the stream's id in the state directory, charge that id in the account, create the store
 with the charge in its sealed facts, forget the note. A stop in between leaves at most a charge without a stream,
 and the next start finds the note and goes on with the same charge; a stream without a charge cannot come about.
+A stream that was started without an account and charged later remembers its charge from its next opening on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ from dpstream import durable
 from dpstream.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError
 from dpstream.streams.account import Account, AccountState, Charge, Pin
 from dpstream.streams.database import file_errors
+from dpstream.streams.history import PINNED, account_pin
 from dpstream.streams.identity import canonical_json
 from dpstream.streams.sqlite import DATABASE
 
-__all__ = ["PINNED", "Membership", "check_account"]
+__all__ = ["Membership", "check_account"]
 
-#: The name under which a store remembers its charge.
-PINNED = "account"
 #: The note's name begins like the database's: the state directory holds no other files.
 _NOTE = f"{DATABASE}.charge"
 _ID_BYTES = 16
@@ -74,19 +73,21 @@ class Membership:
             raise
         return {"stream_id": bytes.fromhex(name), PINNED: pin.to_bytes()}
 
-    def check(self, meta: Mapping[str, bytes]) -> None:
-        """Compare an opened store with the account, and forget the note of its start.
+    def check(self, meta: dict[str, bytes]) -> Pin:
+        """Compare an opened store with the account, and forget the note of its start; what it has to remember.
 
         Errors:
             ConfigError: the stream was never charged in this account, or is in another one.
             StoreDamagedError: the account does not know the charge that the store remembers.
         """
-        self._charge(self._account.read(), meta)
+        state = self._account.read()
+        charge = self._charge(state, meta)
         if self._note.exists():
             with file_errors("the state could not be opened", self._note):
                 durable.unlink(self._note)
+        return state.pin(charge)
 
-    def allow_step(self, meta: Mapping[str, bytes], step: int) -> None:
+    def allow_step(self, meta: dict[str, bytes], step: int) -> None:
         """Refuse further steps of a stream that its owner closed.
 
         Errors:
@@ -98,10 +99,11 @@ class Membership:
                 where=f"step {step}",
             )
 
-    def _charge(self, state: AccountState, meta: Mapping[str, bytes]) -> Charge:
+    def _charge(self, state: AccountState, meta: dict[str, bytes]) -> Charge:
         where = str(self._account.path)
         charge = state.find(meta["stream_id"].hex())
-        if PINNED not in meta:
+        remembered = account_pin(meta, where)
+        if remembered is None:
             # Started before it was in an account: the owner charged it later.
             if charge is None:
                 raise ConfigError(
@@ -110,7 +112,7 @@ class Membership:
                     allowed="charging it there (dpstream ledger account charge), or no account",
                 )
             return charge
-        pin = Pin.from_bytes(meta[PINNED], where)
+        pin = Pin.from_bytes(remembered, where)
         if pin.account_id != state.account_id:
             raise ConfigError(
                 "this stream was charged in another account", where=where, allowed="that account"
@@ -146,17 +148,22 @@ class Membership:
                 durable.unlink(self._note)
 
 
-def check_account(membership: Membership | None, meta: Mapping[str, bytes], where: str) -> None:
+def check_account(membership: Membership | None, meta: dict[str, bytes], where: str) -> bytes | None:
     """A stream that is in an account is opened with it only; see ``Membership.check``.
+
+    Gives what a store that was charged after its start has to remember from now on; None where there is nothing.
 
     Errors:
         ConfigError: it is in one, and none is given.
     """
+    remembered = account_pin(meta, where)
     if membership is not None:
-        membership.check(meta)
-    elif PINNED in meta:
+        pin = membership.check(meta).to_bytes()
+        return pin if remembered is None else None
+    if remembered is not None:
         raise ConfigError(
             "this stream is charged in an account, and none is given",
             where=where,
-            allowed='[budget] account = "..." as it was when the stream was started',
+            allowed='[budget] account = "..." as it was when the stream was charged',
         )
+    return None

@@ -19,9 +19,11 @@ from dpstream.streams.database import Database, create_tables, file_errors, migr
 from dpstream.streams.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.streams.history import (
     COUNTERS,
+    PINNED_LATER,
     Head,
     read_history,
     read_meta,
+    sealed_pin,
     step_seal,
     stored_plan,
     time_seal,
@@ -256,6 +258,12 @@ class Store(Stored):
             db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+
+    def remember_account(self, pin: bytes) -> None:
+        """From now on the stream is opened with this account only (it was started without one)."""
+        sealed = sealed_pin(self.meta, pin)
+        with self._transaction(lambda: self.meta.update({PINNED_LATER: sealed})) as db:
+            db.execute("INSERT INTO meta VALUES (?, ?)", (PINNED_LATER, sealed))
 
     def apply_keep(self, keep: int | None) -> None:
         """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""

@@ -145,7 +145,9 @@ class Stream:
         self._membership = membership
         self._store = Store(path, self._facts, self._genesis, server=server, key=key)
         try:
-            check_account(membership, self._store.meta, str(self.path))
+            pin = check_account(membership, self._store.meta, str(self.path))
+            if pin is not None:
+                self._store.remember_account(pin)
             self._stream_id = self._store.meta["stream_id"].hex()
             persistent = policy.records == "persistent"
             self._outlet: Outlet | None = None
