@@ -16,7 +16,7 @@ from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.errors import ConfigError, StepError, StoreDamagedError, StoreError
-from dpstream.sinks import Publisher
+from dpstream.sinks import Publisher, read
 from dpstream.streams import PostgresServer, Stream, database, open_stream, sqlite
 from dpstream.streams.archive import export_store, import_store
 from dpstream.streams.upkeep import check_store, migrate_store
@@ -270,6 +270,19 @@ def test_the_verbs(tmp_path: Path) -> None:
     manifest = tmp_path / "releases" / "step-000002" / "manifest.json"
     manifest.write_text(manifest.read_text() + " ")
     assert "manifest.json of step 2" in dpstream("store", "check", config, code=4).stderr
+
+
+def test_compacting_keeps_what_changes_rest_on(tmp_path: Path) -> None:
+    config = make(tmp_path, steps=3)
+    config.write_text(
+        config.read_text() + 'records = "persistent"\npublish = "changes"\nfull_every = 3\nkeep = 1\n'
+    )
+    dpstream("run", config, "--test-seed", 3)
+    before = released(tmp_path)
+    dpstream("store", "compact", config)
+    assert released(tmp_path) == before, "the changes of step 3 are changes of the table of step 1"
+    assert read(tmp_path / "releases", step=3).shape[0] > 0
+    assert len(before) == 8
 
 
 def test_a_configuration_names_a_server(

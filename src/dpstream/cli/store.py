@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,12 +222,13 @@ def compact(config: str, state: str | None, out: str | None) -> None:
     Example:
       dpstream store compact dpstream.toml
     """
+    from dpstream.streams.produce import steps_to_keep
     from dpstream.streams.store import Store
 
     loaded = _load(config)
     folder, key = _place(loaded, state), loaded.state_key()
     with Store(folder, loaded.facts(), server=loaded.server, key=key) as store:
-        store.apply_keep(loaded.output.keep)
+        store.apply_keep(steps_to_keep(replace(loaded.output.publishing, keep=loaded.output.keep), store))
     with loaded.open_stream(state=state, out=out):
         pass  # removes the tables that have just expired
     with Store(folder, loaded.facts(), server=loaded.server, key=key) as store:

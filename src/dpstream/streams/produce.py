@@ -43,6 +43,14 @@ class Made:
     keep: int | None
 
 
+def steps_to_keep(policy: Publishing, store: Store) -> int | None:
+    """How many of the last committed steps ``policy`` keeps: of changes also what they are changes of."""
+    if policy.keep is None or policy.publish != "changes":
+        return policy.keep
+    names = store.file_names_from(max(1, store.last_step - policy.keep - policy.full_every))
+    return keep_for_changes(store.last_step, policy.keep, names)
+
+
 def make_files(
     policy: Publishing,
     store: Store,
