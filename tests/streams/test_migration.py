@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import sqlite3
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fault_harness import faulty, full_disk, in_child, kill
@@ -19,7 +21,7 @@ from toy_stream import SCHEMA, ToyPlan, batch
 from dpstream import durable
 from dpstream.errors import StoreError
 from dpstream.sinks import Publisher
-from dpstream.streams import PostgresServer, Stream, database, open_stream, sqlite
+from dpstream.streams import PostgresServer, Stream, archive, database, open_stream, sqlite
 from dpstream.streams.archive import export_store, import_store
 from dpstream.streams.postgres import PostgresDatabase
 from dpstream.streams.sqlite import SQLiteDatabase
@@ -30,8 +32,8 @@ STORED = sorted((Path(__file__).parent / "data").glob("format-*.tar.xz"))
 
 def unpack(stored: Path, home: Path) -> int:
     """The stored state, and its format."""
-    with tarfile.open(stored) as archive:
-        archive.extractall(home, filter="data")
+    with tarfile.open(stored) as packed:
+        packed.extractall(home, filter="data")
     (home / "state").chmod(0o700)
     for file in (home / "state").iterdir():
         file.chmod(0o600)
@@ -182,8 +184,13 @@ def test_a_migration_on_a_server_is_one_transaction(
     with monkeypatch.context() as patch:  # an archive of a store that moved, in the old format
         patch.setattr(database, "FORMAT", 3)
         export_store(tmp_path / "state", tmp_path / "moved", move=True)
-    with go_on_facts(tmp_path) as stream:
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "for its facts", name="stored") as stream:
         pinned = dict(stream._facts)
+    with monkeypatch.context() as patch:  # an import migrates in its own transaction
+        patch.setattr(archive, "upgrade", lambda db, version: None)
+        patch.setattr(archive, "unlock", lambda db, version, key: None)
+        patch.setattr(archive, "Store", lambda *_, **__: contextlib.nullcontext(SimpleNamespace(last_step=3)))
+        import_store(tmp_path / "moved", tmp_path / "state", pinned, server=server)
 
     def version() -> int:
         return int(postgres.execute(f"SELECT format FROM {server.schema}.store_format")[0][0])
@@ -197,7 +204,8 @@ def test_a_migration_on_a_server_is_one_transaction(
                 os.kill(os.getpid(), signal.SIGKILL)
 
         PostgresDatabase.set_format = set_format  # type: ignore[method-assign]  (in a forked child)
-        import_store(tmp_path / "moved", tmp_path / "state", pinned, server=server)
+        with go_on(tmp_path, server):
+            pass
 
     assert in_child(killed) == -signal.SIGKILL
     assert version() == 3
@@ -208,5 +216,17 @@ def test_a_migration_on_a_server_is_one_transaction(
     assert version() == database.FORMAT
 
 
-def go_on_facts(home: Path) -> Stream:
-    return open_stream(ToyPlan(), SCHEMA, home / "for its facts", name="stored")
+def test_a_copy_in_an_old_format_replaces_a_lost_store(tmp_path: Path) -> None:
+    unpack(STORED[0], tmp_path)
+    _, _, copy = migrate_store(tmp_path / "state")
+    assert copy is not None
+    copy.rename(tmp_path / "copy")
+    for left in (tmp_path / "state").glob("stream.sqlite*"):
+        left.unlink()
+    with open_stream(ToyPlan(), SCHEMA, tmp_path / "for its facts", name="stored") as stream:
+        pinned = dict(stream._facts)
+    assert import_store(tmp_path / "copy", tmp_path / "state", pinned) == 3
+    with go_on(tmp_path) as stream:
+        stream.discard_reservation()
+        assert stream.step(batch(4), "b4").step == 4
+    assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()

@@ -32,7 +32,7 @@ from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError, StoreLockedError
 from dpstream.mechanism import Packed
 from dpstream.streams import container, database
-from dpstream.streams.database import Backend, Database, create_tables, file_errors, migrate
+from dpstream.streams.database import Backend, Database, create_tables, file_errors, migrate, upgrade
 from dpstream.streams.encryption import StateKey, unlock
 from dpstream.streams.history import Head, History, read_history, read_meta, stored_plan
 from dpstream.streams.identity import require_same_plan
@@ -199,7 +199,8 @@ def import_store(
             def fill(db: Database) -> None:
                 create_tables(db, head["format"])
                 _insert_all(db, file, str(archive), head["last_step"])
-                unlock(db, head["format"], key)
+                upgrade(db, head["format"])
+                unlock(db, database.FORMAT, key)
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))

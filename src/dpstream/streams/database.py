@@ -27,6 +27,7 @@ __all__ = [
     "migrate",
     "newer_format",
     "statements",
+    "upgrade",
 ]
 
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
@@ -267,17 +268,26 @@ def migrate(db: Database, version: int, commit: Callable[[Database], None]) -> N
     """
     if version == FORMAT:
         return
-    if any(number not in MIGRATIONS for number in range(version, FORMAT)):
-        raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
     db.begin()
     try:
-        for number in range(version, FORMAT):
-            MIGRATIONS[number](db)
-        db.set_format(FORMAT)
+        upgrade(db, version)
         commit(db)
     except BaseException:
         db.rollback()
         raise
+
+
+def upgrade(db: Database, version: int) -> None:
+    """Bring an older format up to date, inside the caller's transaction.
+
+    Errors:
+        StoreFormatError: no migration is known from ``version``.
+    """
+    if any(number not in MIGRATIONS for number in range(version, FORMAT)):
+        raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
+    for number in range(version, FORMAT):
+        MIGRATIONS[number](db)
+    db.set_format(FORMAT)
 
 
 def newer_format(version: int, where: str) -> StoreFormatError:
