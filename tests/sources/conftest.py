@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "streams")]
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("sources", "streams", "cli")]
 
 
 @pytest.fixture(scope="session")

@@ -133,6 +133,10 @@ def _check_query(options: SourceOptions) -> None:
 
 
 def _check_server(options: SourceOptions) -> None:
+    for key in ("url", "url_env", "xid_column"):
+        value = getattr(options, key)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ConfigError(f"{key} is not a text that can be used", where=_WHERE, allowed="a text")
     if (options.url is None) == (options.url_env is None):
         raise ConfigError(
             "nothing says where the server is, or two keys do",

@@ -245,8 +245,9 @@ class ChangeSource(Source):
             (name,),
         )
         listed = session.rows(
-            "SELECT 1 FROM pg_publication_tables WHERE pubname = %s "
-            "AND format('%%I.%%I', schemaname, tablename)::regclass::oid = %s::oid",
+            "SELECT 1 FROM pg_publication_tables t JOIN pg_namespace n ON n.nspname = t.schemaname "
+            "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename "
+            "WHERE t.pubname = %s AND c.oid = %s::oid",
             (name, relation.oid),
         )
         if not found or not found[0][0] or not listed:

@@ -1,0 +1,282 @@
+"""Whole streams from PostgreSQL: the releases that the same records give from files, whatever is killed in between."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from cli_stream import dpstream, make, released, status
+
+from dpstream.sources import SourceOptions, replication
+
+if TYPE_CHECKING:
+    from postgres_server import Cluster
+
+SECRET = "Q7731"
+FIRST = datetime.date(2026, 1, 5)
+DAYS = 4
+CALENDAR = {"path": None, "every": '"day"', "start": '"2026-01-05"', "end": '"2026-01-08"'}
+CHANGES = {
+    **CALENDAR,
+    "kind": '"postgres-changes"',
+    "table": '"f"',
+    "time_column": None,
+    "slot": '"s"',
+    "publication": '"p"',
+    "wait": '"1 minute"',
+}
+
+
+@pytest.fixture
+def db(server: Cluster) -> Iterator[psycopg.Connection]:
+    with server.connect() as connection:
+        connection.execute("DROP TABLE IF EXISTS t, f CASCADE")
+        connection.execute("DROP PUBLICATION IF EXISTS p")
+        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        columns = "zip TEXT, paid BOOLEAN, kind TEXT, who TEXT"
+        connection.execute(f"CREATE TABLE t (at DATE NOT NULL, op TEXT, {columns})".encode())
+        connection.execute(f"CREATE TABLE f (id SERIAL, {columns})".encode())
+        connection.execute("ALTER TABLE f REPLICA IDENTITY FULL")
+        connection.execute("CREATE PUBLICATION p FOR TABLE f")
+        connection.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        yield connection
+        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+
+Row = tuple[int, str, str, bool, str, str]
+
+
+def rows(seed: int = 3) -> list[Row]:
+    """Day, operation and values: records come, and some of them go later."""
+    draw, there, found = random.Random(seed), [], []
+    for day in range(DAYS):
+        for _ in range(40):
+            row = (draw.choice("abc"), draw.random() < 0.5, draw.choice("xy"), f"u{draw.randrange(50)}")
+            there.append(row)
+            found.append((day, "insert", *row))
+        draw.shuffle(there)
+        found += [(day, "delete", *there.pop()) for _ in range(7)]
+    return found  # type: ignore[return-value]
+
+
+def from_files(folder: Path, records: list[Row], **more: Any) -> dict[str, bytes]:
+    config = make(
+        folder,
+        0,
+        **{**CALENDAR, "path": '"data/*.csv"', "time_column": '"at"', "op_column": '"op"', **more},
+    )
+    with (folder / "data" / "all.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["at", "op", "zip", "paid", "kind", "who"])
+        for day, op, zip_code, paid, kind, who in records:
+            writer.writerow([FIRST + datetime.timedelta(day), op, zip_code, str(paid).lower(), kind, who])
+    return tables(config)
+
+
+def settled(config: Path) -> Path:
+    """The unit user where ids are read; elsewhere the schema leaves their column alone."""
+    text = config.read_text()
+    if "user_column" in text:
+        text = text.replace('name = "test"\n', 'name = "test"\nunit = "user"\nmax_events = 100\n')
+    else:
+        text = text.replace("[schema.columns.zip]", '[schema]\nignore = ["who"]\n[schema.columns.zip]')
+    config.write_text(text)
+    return config
+
+
+def tables(config: Path) -> dict[str, bytes]:
+    dpstream("run", settled(config), "--test-seed", 5)
+    return only_tables(config.parent)
+
+
+def only_tables(folder: Path) -> dict[str, bytes]:
+    found = {name: data for name, data in released(folder).items() if name.endswith("table.csv")}
+    assert len(found) == DAYS
+    return found
+
+
+def fill_table(db: psycopg.Connection, records: list[Row]) -> None:
+    for day, *row in records:
+        db.execute("INSERT INTO t VALUES (%s, %s, %s, %s, %s, %s)", (FIRST + datetime.timedelta(day), *row))
+
+
+def change(db: psycopg.Connection, record: Row) -> None:
+    _, op, *row = record
+    if op == "insert":
+        db.execute("INSERT INTO f (zip, paid, kind, who) VALUES (%s, %s, %s, %s)", row)
+    else:
+        db.execute(
+            "DELETE FROM f WHERE id = (SELECT min(id) FROM f WHERE (zip, paid, kind, who) = (%s, %s, %s, %s))",
+            row,
+        )
+
+
+def now(db: psycopg.Connection) -> int:
+    query = "SELECT (extract(epoch FROM clock_timestamp() - '2000-01-01Z') * 1e6)::bigint"
+    return int(db.execute(query).fetchone()[0])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("unit", ["event", "user"])
+def test_the_releases_are_those_of_the_same_records_in_files(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str
+) -> None:
+    records, more = rows(), {"user_column": '"who"'} if unit == "user" else {}
+    borders = []
+    fill_table(db, records)
+    for day in range(DAYS):
+        for record in records:
+            if record[0] == day:
+                change(db, record)
+        borders.append(now(db))
+    begin = (FIRST - datetime.date(1970, 1, 1)).days
+    monkeypatch.setattr(replication, "commit_day", lambda moment: begin + sum(moment > b for b in borders))
+    table = {"kind": '"postgres"', "url": f'"{server.url}"', "table": '"t"', "time_column": '"at"'}
+    kinds = {
+        "table": {**CALENDAR, **table, "op_column": '"op"', **more},
+        "changes": {**CHANGES, "url": f'"{server.url}"', **more},
+    }
+    expected = from_files(tmp_path / "files", records, **more)
+    found = {name: tables(make(tmp_path / name, 0, **settings)) for name, settings in kinds.items()}
+    assert found["table"] == expected
+    assert found["changes"] == expected
+    assert from_files(tmp_path / "other", records[1:], **more) != expected, (
+        "the releases do depend on the records"
+    )
+    # Run again: the table is compared, the log is not there any more; nothing is drawn.
+    for name in kinds:
+        again = dpstream("run", tmp_path / name / "dpstream.toml", "--test-seed", 5).stdout
+        assert f"0 new steps, {DAYS} in all" in again
+        assert only_tables(tmp_path / name) == expected
+
+
+def test_check_and_dry_run_move_nothing(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for record in rows()[:20]:
+        change(db, record)
+    begin = (FIRST - datetime.date(1970, 1, 1)).days
+    monkeypatch.setattr(replication, "commit_day", lambda _: begin)
+    config = make(tmp_path, 0, **{**CHANGES, "url": f'"{server.url}"'})
+    place = "SELECT confirmed_flush_lsn FROM pg_replication_slots"
+    before = server.execute(place)
+    assert "4 steps read: all rows fit the schema" in dpstream("check", config).stdout
+    assert "4 steps can be read" in dpstream("run", config, "--dry-run").stdout
+    assert server.execute(place) == before
+    plan = " ".join(dpstream("plan", config).stdout.split())
+    assert "When transactions commit, and when those that write to the server end, is declared public" in plan
+    assert "4 new steps" in dpstream("run", config, "--until", 4).stdout
+    assert server.execute(place) != before
+    db.execute("INSERT INTO f (zip) VALUES (%s)", (SECRET,))
+    db.execute("SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
+    config.write_text(config.read_text().replace("2026-01-08", "2026-01-09"))
+    assert "the slot is ahead of the released steps" in dpstream("run", config, code=2).stderr
+
+
+KILLED = """
+import datetime, os, signal, sys
+from dpstream.cli import main
+from dpstream.sources import SourceOptions
+from dpstream.sources.replication import ChangeSource
+today = datetime.datetime.now(datetime.UTC).date()
+SourceOptions.clock = lambda self, now=None: today + datetime.timedelta(7)
+ChangeSource.committed = lambda self, position: os.kill(os.getpid(), signal.SIGKILL)
+main(["run", sys.argv[1], "--test-seed", "5"])
+"""
+
+
+def test_a_kill_between_the_commit_and_the_slots_move_counts_nothing_twice(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is really killed; the next run moves the slot, and the step is not drawn again."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    settings = {**CHANGES, "url": f'"{server.url}"', "every": '"week"', "end": '"today"'}
+    settings["start"] = f'"{today}"'
+    killed = settled(make(tmp_path / "killed", 0, **settings))
+    calm = settled(make(tmp_path / "calm", 0, **{**settings, "slot": '"calm"'}))
+    for record in rows()[:30]:
+        change(db, record)
+    db.execute("SELECT pg_copy_logical_replication_slot('s', 'calm')")
+    place = (
+        "SELECT (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = 's'"
+    )
+    start = server.execute(place)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(killed)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert server.execute(place) == start
+    assert status(killed)["steps"] == 1
+    for config, weeks in ((calm, 1), (calm, 2), (killed, 2)):
+        later = today + datetime.timedelta(7 * weeks)
+        monkeypatch.setattr(SourceOptions, "clock", lambda self, now=None, later=later: later)
+        assert "1 new steps" in dpstream("run", config, "--test-seed", 5).stdout
+    assert server.execute(place) > start
+    found = [released(config.parent) for config in (calm, killed)]
+    for step in (1, 2):
+        first, second = (files[f"step-{step:06d}/table.csv"] for files in found)
+        assert first == second
+
+
+def test_no_password_and_no_value_is_written_anywhere(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role of its own, with no more rights than the guide says."""
+    password = "Hidden/pass@word"
+    db.execute("DROP ROLE IF EXISTS dpreader")
+    db.execute(f"CREATE ROLE dpreader LOGIN REPLICATION PASSWORD '{password}'".encode())
+    db.execute("GRANT SELECT ON t, f TO dpreader")
+    fill_table(db, rows())
+    db.execute("INSERT INTO t VALUES ('2026-01-05', 'insert', %s, true, 'x', 'u1')", (SECRET,))
+    monkeypatch.setenv(
+        "SOURCE_URL", f"postgresql://dpreader:Hidden%2Fpass%40word@/postgres?host={server.home}"
+    )
+    table = {"kind": '"postgres"', "url_env": '"SOURCE_URL"', "table": '"t"', "time_column": '"at"'}
+    output = ""
+    for name, settings in (
+        ("table", {**CALENDAR, **table, "op_column": '"op"'}),
+        ("changes", {**CHANGES, "url_env": '"SOURCE_URL"'}),
+    ):
+        config = settled(make(tmp_path / name, 0, **settings))
+        if name == "table":
+            output += dpstream("run", config, code=2).output
+            db.execute("DELETE FROM t WHERE zip = %s", (SECRET,))
+        for verb in ("check", "plan", "run", "status"):
+            output += dpstream(verb, config).output
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            output += path.read_bytes().decode("latin-1")
+    for word in (password, "Hidden%2Fpass%40word", SECRET):
+        assert word not in output
+    for url in ("postgresql://a:b@h/d", "mysql://h/d", "postgresql://h/d?password=b"):
+        wrong = make(tmp_path / "wrong", 0, **{**CHANGES, "url": f'"{url}"'})
+        assert "url" in dpstream("plan", wrong, code=2).stderr
+    db.execute("DROP OWNED BY dpreader; DROP ROLE dpreader")
+
+
+def test_a_stop_while_waiting_leaves_a_clean_state(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    """Ctrl-C while an open transaction is waited for; then the same command goes on."""
+    fill_table(db, [record for record in rows() if record[1] == "insert"])
+    table = {"kind": '"postgres"', "url": f'"{server.url}"', "table": '"t"', "time_column": '"at"'}
+    config = make(tmp_path, 0, **CALENDAR, **table)
+    with server.connect() as slow:
+        slow.execute("BEGIN")
+        slow.execute("INSERT INTO t VALUES ('2026-01-05', 'insert', 'a', true, 'x', 'slow')")
+        command = [sys.executable, "-m", "dpstream", "run", str(config)]
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+        assert running.stderr is not None
+        assert "waiting for open transactions" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait() == 5
+        running.stderr.close()
+        slow.execute("COMMIT")
+    assert "4 new steps, 4 in all" in dpstream("run", config).stdout
