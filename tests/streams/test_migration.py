@@ -20,10 +20,12 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream import durable
 from dpstream.errors import StoreError
+from dpstream.privacy import User
 from dpstream.sinks import Publisher
-from dpstream.streams import PostgresServer, Stream, archive, database, open_stream, sqlite
+from dpstream.streams import Batch, PostgresServer, StateKey, Stream, archive, database, open_stream, sqlite
 from dpstream.streams.archive import export_store, import_store
 from dpstream.streams.postgres import PostgresDatabase
+from dpstream.streams.rekey import rekey_store
 from dpstream.streams.sqlite import SQLiteDatabase
 from dpstream.streams.upkeep import check_store, migrate_store
 
@@ -230,3 +232,30 @@ def test_a_copy_in_an_old_format_replaces_a_lost_store(tmp_path: Path) -> None:
         stream.discard_reservation()
         assert stream.step(batch(4), "b4").step == 4
     assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+
+
+@pytest.mark.parametrize("key", [None, StateKey.generate()], ids=["plain", "encrypted"])
+def test_counters_of_users_of_format_5_open_for_ever(tmp_path: Path, key: StateKey | None) -> None:
+    """Nine users, 18 events of at most two each admitted, 102 left out; made once by the version of its time."""
+    assert unpack(STORED[0].with_name("users-5.tar.xz"), tmp_path) == 5
+    if key is not None:
+        rekey_store(tmp_path / "state", old=None, new=key)
+
+    def opened() -> Stream:
+        plan = ToyPlan(unit=User(2))  # type: ignore[arg-type]
+        sink = Publisher(tmp_path / "releases", format="csv")
+        return open_stream(plan, SCHEMA, tmp_path / "state", name="stored", publish_to=sink, keep=1, key=key)
+
+    def step(stream: Stream, number: int) -> None:
+        frame = {**batch(number).inserts, "person": [f"user-{i % 7 + number}" for i in range(40)]}
+        stream.step(Batch(frame, users="person"), f"b{number}", position={"rows": 40 * number})
+
+    with opened() as stream:
+        assert (stream._state.true.sum(), stream.dropped_events) == (18, 102)
+        assert stream.position == {"rows": 120}
+        step(stream, 3)
+        assert stream.last_step == 3, "the stored fingerprint and the marks of users still fit"
+        step(stream, 4)
+        # Users 4 to 9 are at their bound; user 10 is new.
+        assert (stream._state.true.sum(), stream.dropped_events) == (20, 140)
+    assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
