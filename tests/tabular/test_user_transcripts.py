@@ -81,13 +81,13 @@ def test_a_whole_user_loses_the_budget_at_most(options, equal):
 
 def test_equal_records_reach_the_counters_share():
     """Nothing is wasted: three equal records in one step are the worst case, and a measure-only plan meets it."""
-    plan = DPStabs(WORKLOAD, k=3, iterations=5).calibrate(epsilon="1", unit=User(BOUND))
+    plan = DPStabs(WORKLOAD, k=3, counter="simple", iterations=5).calibrate(epsilon="1", unit=User(BOUND))
     assert plan.selector is None
     assert losses(plan, repeats=30) == pytest.approx(1.0)
 
 
 def test_events_beyond_the_bound_cost_nothing():
-    plan = DPStabs(WORKLOAD, k=3, iterations=5).calibrate(epsilon="1", unit=User(BOUND))
+    plan = DPStabs(WORKLOAD, k=3, counter="simple", iterations=5).calibrate(epsilon="1", unit=User(BOUND))
     assert losses(plan, events=8, repeats=30) <= 1.0 + 1e-9
     # Negative control: the same plan on a stream that is not bounded.
     assert losses(plan, bound=8, events=8, repeats=30) > 2.0

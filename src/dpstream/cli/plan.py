@@ -78,6 +78,8 @@ def _print(facts: dict[str, Any]) -> None:
     out.print()
     _print_parts(facts)
     _print_noise(facts)
+    if "counter_choice" in facts:
+        _print_choice(facts["counter_choice"])
     _print_predicted(facts)
     if "compared" in facts:
         rows = [[row["epsilon"], row["text"], _number(row["deviation"])] for row in facts["compared"]]
@@ -120,6 +122,38 @@ def _print_noise(facts: dict[str, Any]) -> None:
         f"state {_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
     )
     out.print()
+
+
+def _print_choice(choice: dict[str, Any]) -> None:
+    out = console()
+    what, why = _JUDGED[choice["judged"]]
+    out.print(f"Counter: {choice['chosen']}, chosen by the predicted error of {what}, {why}.")
+    rows = [
+        [
+            one["name"],
+            _number(one["deviation"]),
+            _number(one["last"]),
+            one["why_not"] or _bytes(one["state_bytes"]),
+        ]
+        for one in choice["candidates"]
+    ]
+    ticks = choice["expected_measurements"]
+    heads = ["counter", f"over {ticks} measurements", "at the last", "state, or why not"]
+    print_table(heads, rows, right=[1, 2])
+    out.print(
+        f"A stream keeps the counter that it began with. To hold on to it in later versions of this program, write "
+        f'counter = "{choice["chosen"]}".'
+    )
+    out.print()
+
+
+_JUDGED = {
+    "sums": ("the running sum of one cell", "since every marginal is measured at every step"),
+    "gains": (
+        "what one measurement adds",
+        "since marginals take turns and a model learns from each measurement",
+    ),
+}
 
 
 def _print_predicted(facts: dict[str, Any]) -> None:

@@ -80,6 +80,7 @@ def describe(config: Config) -> dict[str, Any]:
         ],
         "sum": str(sum(part.total for part in plan.parts())),
         "noise": _noise(plan),
+        **_choice(plan),
         "predicted_errors": predicted_errors(plan, base),
         "size": {
             "columns": len(plan.domain),
@@ -176,6 +177,21 @@ def _contribution(plan: StreamPlan) -> dict[str, Any]:
             "each_event": plan.unit.per_event(plan.budget).as_dict(),
             "user": plan.budget.as_dict(),
             "events_in_times": plan.unit.factor(plan.budget),
+        }
+    }
+
+
+def _choice(plan: StreamPlan) -> dict[str, Any]:
+    """How the counter was chosen; nothing where the file names one."""
+    if not isinstance(plan, DPStabsPlan) or plan.choice is None:
+        return {}
+    choice = plan.choice
+    return {
+        "counter_choice": {
+            "chosen": choice.name,
+            "expected_measurements": choice.ticks,
+            "judged": choice.judged,
+            "candidates": [dataclasses.asdict(one) for one in choice.candidates],
         }
     }
 

@@ -10,6 +10,7 @@ from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.config.server_keys import SERVER_KEYS
 from dpstream.counters import COUNTER_NAMES
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import DEFAULT_ROUNDS
 
 __all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
@@ -259,10 +260,12 @@ KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "counter",
-        ", ".join(COUNTER_NAMES),
+        ", ".join((BEST, *COUNTER_NAMES)),
         _default("counter"),
-        "a marginal is measured at few steps, and at about ten ticks the simple counter is hard to beat",
-        "How noisy running sums are kept. `block` and `tree` need a horizon.",
+        "the counter with the smallest predicted error for the measurements that a marginal can expect",
+        "How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter whose "
+        "running sums have the smallest predicted error; where marginals take turns, the one whose single gains have "
+        "(which is `simple`). `dpstream plan` shows the figures. A stream keeps the counter that it began with.",
         _DPSTABS,
     ),
     Key(

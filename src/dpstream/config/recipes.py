@@ -13,6 +13,7 @@ from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 from dpstream.tabular.baseline import Prior
+from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import default_rounds
 
 __all__ = ["Recipe", "read_recipe"]
@@ -87,7 +88,7 @@ def _options(section: Section, kind: type[DPStabs] | type[MWEMPGM]) -> dict[str,
 
 def _option(section: Section, name: str, hint: Any, default: Any) -> Any:
     if name == "counter":
-        return section.choice(name, COUNTER_NAMES, default)
+        return section.choice(name, (BEST, *COUNTER_NAMES), default)
     if get_origin(hint) is Literal:
         return section.choice(name, get_args(hint), default)
     if hint is Fraction:

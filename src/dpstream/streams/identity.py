@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpstream.errors import BudgetError, ConfigError
+from dpstream.counters import COUNTER_NAMES, counter_by_name
+from dpstream.errors import BudgetError, ConfigError, DpstreamError
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy.unit import User
 from dpstream.streams.declared import declared_public
@@ -117,8 +118,23 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
         raise ConfigError(
             f"this state belongs to another plan: {shown}",
             where=where,
-            allowed="the plan it was started with, or another state directory (a new stream spends anew)",
+            allowed="the plan it was started with, or another state directory (a new stream spends anew)"
+            + _counter_remedy(stored, given),
         )
+
+
+def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
+    """How a plan that leaves the counter to be chosen goes on with the one that the stream began with."""
+    began, now = (str(facts.get("options", {}).get("counter", "")) for facts in (stored, given))
+    for name in COUNTER_NAMES:
+        try:
+            recipe = counter_by_name(name, horizon=stored.get("horizon"))
+        except DpstreamError:
+            continue
+        rule = recipe.describe() + ";"
+        if began.startswith(rule) and not now.startswith(rule):
+            return f'; the counter that it began with: counter = "{name}" under [mechanism] (or as an option in Python)'
+    return ""
 
 
 def _differences(old: Any, new: Any, path: str) -> list[str]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters import CalibratedCounter
+from dpstream.counters.factored import FactoredCounter
 from dpstream.counters.intervals import CalibratedIntervalCounter
 from dpstream.errors import ConfigError, HorizonError
 from dpstream.graphical import Measurement
 from dpstream.mechanism import PredictedError
+from dpstream.privacy.budget import PureDP
 from dpstream.privacy.law import NoiseSum
+from dpstream.privacy.noise import DiscreteGaussian, DiscreteLaplace
 
 __all__ = [
     "MAX_PREDICTED",
@@ -30,10 +34,25 @@ __all__ = [
 MAX_PREDICTED = 100_000
 
 _MOMENTS = 3
+#: Variance that rounding to whole numbers adds.
+_ROUNDING = 1 / 12
 
 
 def cell_law(counter: CalibratedCounter, ticks: int, sides: int) -> NoiseSum | None:
-    """The law of one cell's noise after some ticks, on all sides together; None for an unknown counter."""
+    """The law of one cell's noise after some ticks, on all sides together; None for an unknown counter.
+
+    Exact for interval counters, which add up whole noises. A counter that decodes weighs many noises by real numbers
+    and rounds: its error gets a single noise of (at least) the same variance. For zCDP that is its law but for parts
+    that nobody can measure. For pure DP a mean of Laplace noises has lighter tails than one: intervals of 95 % are up
+    to 8 % too wide, of 90 % up to 1 % too narrow, of 80 % up to 12 %.
+    """
+    if isinstance(counter, FactoredCounter):
+        variance = Fraction(math.ceil((counter.variance(ticks) + _ROUNDING) * 2**16), 2**16)
+        if isinstance(counter.budget, PureDP):
+            # A discrete Laplace law of scale b has a variance of more than 2 b^2 - 1/6.
+            scale = Fraction(math.isqrt(math.ceil((variance + Fraction(1, 6)) * 2**31)) + 1, 2**16)
+            return NoiseSum(((DiscreteLaplace(scale), sides),))
+        return NoiseSum(((DiscreteGaussian(variance), sides),))
     if not isinstance(counter, CalibratedIntervalCounter):
         return None
     tiles = ((counter.noise(share), count * sides) for share, count in counter.recipe.tiling(ticks))

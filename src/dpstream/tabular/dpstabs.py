@@ -24,7 +24,7 @@ from dpstream.tables import Workload
 from dpstream.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.tabular.base import check_domain
 from dpstream.tabular.cells import SCORES, Cells, Score, ScoreName
-from dpstream.tabular.choice import counter_for
+from dpstream.tabular.choice import BEST, counter_for
 from dpstream.tabular.limits import check_each, within
 from dpstream.tabular.plans import (
     PRIOR_BOUND,
@@ -82,7 +82,7 @@ class DPStabs:
 
     workload: Workload
     k: int | None = None
-    counter: Counter | str = "simple"
+    counter: Counter | str = BEST
     score: ScoreName = "sum-cells"
     aggregate: Aggregate = "last"
     past: Past = "predicted"

@@ -143,7 +143,7 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
     one, pairs = Workload.all_k_way(_ONE, 1), Workload.all_k_way(_THREE, 2)
     square, singles = Workload.all_k_way(_TWO, 2), Workload.all_k_way(_TWO, 1)
     crowd_one, crowd_two, crowd_three = (crowded(domain, 4, 10) for domain in (_ONE, _TWO, _THREE))
-    simple = DPStabs(one).calibrate(epsilon=2, horizon=4)
+    simple = DPStabs(one, counter="simple").calibrate(epsilon=2, horizon=4)
     return (
         _subject(
             "DP-STabS, simple counter",
@@ -195,7 +195,7 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
         ),
         _subject(
             "DP-STabS, zCDP",
-            DPStabs(one).calibrate(rho="1/2"),
+            DPStabs(one, counter="simple").calibrate(rho="1/2"),
             Scene.inserted(crowd_one, (1,), (3,)),
             800,
         ),
@@ -211,8 +211,11 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
 def stream_controls() -> tuple[StreamSubject, ...]:
     """Broken mechanisms. They claim what they were built from."""
     one, singles = Workload.all_k_way(_ONE, 1), Workload.all_k_way(_TWO, 1)
-    simple, zcdp = DPStabs(one).calibrate(epsilon=1), DPStabs(one).calibrate(rho="1/2")
-    twice = DPStabs(singles).calibrate(epsilon=1)
+    simple, zcdp = (
+        DPStabs(one, counter="simple").calibrate(epsilon=1),
+        DPStabs(one, counter="simple").calibrate(rho="1/2"),
+    )
+    twice = DPStabs(singles, counter="simple").calibrate(epsilon=1)
     # Both sides share the first step: its runs are paid for once.
     single = Scene.inserted(crowded(_ONE, 2, 10), (1,), (2,))
     double = Scene.inserted(crowded(_TWO, 2, 10), (1, 1), (2,))

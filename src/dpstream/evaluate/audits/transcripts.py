@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.counters import CalibratedCounter
 from dpstream.errors import ConfigError
 from dpstream.mechanism import PrivateBatch, StartTable
 from dpstream.privacy import (
@@ -78,7 +80,7 @@ def transcript_loss(
     same, something private reached it past selections and counters, and the loss is infinite.
 
     Args:
-        plan: pure, with an interval counter; any wrapped or broken parts are run as they are.
+        plan: pure, with a linear counter; any wrapped or broken parts are run as they are.
         base, neighbour: two streams of the same number of steps; they may differ anywhere.
         randomness: makes the transcript. The bound holds for every transcript, so a seeded one will do, or one
             whose noise leans to one side.
@@ -186,7 +188,7 @@ def _run(
 def _shifts(
     plan: DPStabsPlan, base: Sequence[PrivateBatch], neighbour: Sequence[PrivateBatch], choices: list[int]
 ) -> list[NDArray[np.int64]]:
-    """By how much each noise must fall on ``neighbour`` for the counters to say the same."""
+    """By how much each noise must fall on ``neighbour`` for the counters to say the same, draw by draw."""
     cliques, sides = plan.cells.cliques, plan.recipe.sides
     encoder = plan.counter.materialize(len(base)).encoder
     changes = [
@@ -196,13 +198,42 @@ def _shifts(
         ]
         for a, b in zip(base, neighbour, strict=True)
     ]
-    history: dict[tuple[int, int], list[NDArray[np.int64]]] = {}
-    result = []
+    asked, history = [], defaultdict(list)
     for number, choice in enumerate(choices):
         step, within_step = divmod(number, plan.recipe.rounds * len(sides))
         side = within_step // plan.recipe.rounds
-        ticks = history.setdefault((side, choice), [])
-        ticks.append(changes[step][side][choice])
-        row = encoder[len(ticks) - 1]
-        result.append(sum((int(row[i]) * change for i, change in enumerate(ticks)), np.zeros_like(ticks[0])))
+        asked.append((side, choice))
+        history[side, choice].append(changes[step][side][choice])
+    # Noise may be drawn ahead: it must make up for later changes, too.
+    moved = {key: encoder[:, : len(own)] @ np.array(own) for key, own in history.items()}
+    drawn = _rows_drawn(plan.counter, len(base))
+    ticks, rows = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    result = []
+    for key in asked:
+        for count in drawn[ticks[key]]:
+            result.append(moved[key][rows[key] : rows[key] + count].ravel())
+            rows[key] += count
+        ticks[key] += 1
     return result
+
+
+def _rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
+    """For each tick, how many values a cell gets in each of its draws."""
+    state, zero, found = counter.init(1), np.zeros(1, np.int64), []
+    for _ in range(ticks):
+        silent = _Silent()
+        counter.step(state, zero, silent)
+        found.append(silent.sizes)
+    return found
+
+
+class _Silent(Randomness):
+    """No noise; notes how much was asked for."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Zeros."""
+        self.sizes.append(size)
+        return np.zeros(size, np.int64)
