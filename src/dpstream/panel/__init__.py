@@ -1,0 +1,21 @@
+"""Longitudinal panels: persistent synthetic people for one person's whole history (Bun et al. 2024)."""
+
+from dpstream.panel.cumulative import Cumulative, CumulativeAnswer, CumulativePlan, CumulativeRelease
+from dpstream.panel.queries import AtLeast, Consecutive, Pattern, Weighted, WindowQuery
+from dpstream.panel.window import FixedWindow, FixedWindowPlan, WindowAnswer, WindowRelease
+
+__all__ = [
+    "AtLeast",
+    "Consecutive",
+    "Cumulative",
+    "CumulativeAnswer",
+    "CumulativePlan",
+    "CumulativeRelease",
+    "FixedWindow",
+    "FixedWindowPlan",
+    "Pattern",
+    "Weighted",
+    "WindowAnswer",
+    "WindowQuery",
+    "WindowRelease",
+]

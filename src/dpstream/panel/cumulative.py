@@ -1,0 +1,376 @@
+"""Cumulative synthesizer: how many people have had at least b ones so far, as persistent synthetic people.
+
+Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and with the corrections of
+``docs/theory/panel.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.counters import CalibratedCounter, CounterState, best, counter_by_name
+from dpstream.counters.base import LinearMap
+from dpstream.errors import ConfigError, HorizonError, UnitError
+from dpstream.panel.extension import extend
+from dpstream.panel.reports import MAX_PEOPLE, check_reports, whole
+from dpstream.privacy.budget import ZCDP, Amount, exact_amount
+from dpstream.privacy.noise import DiscreteGaussian, noise_for
+from dpstream.privacy.randomness import Randomness
+from dpstream.privacy.unit import Event, Individual, Unit
+
+__all__ = [
+    "Cumulative",
+    "CumulativeAnswer",
+    "CumulativePlan",
+    "CumulativeRelease",
+    "CumulativeState",
+    "Split",
+]
+
+#: How the budget is shared among the thresholds: by the error it causes, or as in the text.
+Split = Literal["error", "levels"]
+
+_MAX_PERIODS = 4096
+#: Share of the budget for the number of people, where it is private.
+_TOTAL_SHARE = Fraction(1, 20)
+
+
+@dataclass(frozen=True)
+class Cumulative:
+    """Options of the cumulative synthesizer.
+
+    Attributes:
+        periods: T, how many periods there will be; each person reports 0 or 1 each period.
+        thresholds: B, the largest threshold: "at least b ones" is tracked for b = 1 .. B; all T by default. A
+            synthetic person who has B ones gets no further ones.
+        counter: a name of ``counters``, or "best": the smallest predicted error for each threshold.
+        split: ``error`` gives each threshold what minimises the sum of all variances; ``levels`` is the text's rule.
+        failure: beta, the probability that the stated bound fails anywhere.
+    """
+
+    periods: int
+    thresholds: int | None = None
+    counter: str = "best"
+    split: Split = "error"
+    failure: Amount = "0.05"
+
+    def __post_init__(self) -> None:
+        whole(self.periods, "periods", 1, _MAX_PERIODS)
+        if self.thresholds is not None:
+            whole(self.thresholds, "thresholds", 1, self.periods)
+        if self.split not in get_args(Split):
+            raise ConfigError(f"split = {self.split!r}", where="panel", allowed=", ".join(get_args(Split)))
+        if not exact_amount(self.failure, where="failure") < 1:
+            raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
+
+    @property
+    def largest(self) -> int:
+        """B, the largest threshold."""
+        return self.periods if self.thresholds is None else self.thresholds
+
+    def calibrate(self, rho: Amount, unit: Unit | None = None) -> CumulativePlan:
+        """Fix the noise so that all releases together cost one person's whole history ``rho``.
+
+        Errors:
+            UnitError: the unit is no individual. BudgetError: an amount that cannot be used.
+            ConfigError: an unknown counter. LimitError: a threshold's share is too small for 64-bit sums.
+        """
+        protected = Individual() if unit is None else unit
+        if not isinstance(protected, Individual):
+            raise UnitError(
+                f"a panel cannot protect the unit {protected.name!r} only: a person reports every period",
+                where="unit",
+                allowed="individual, individual-replace",
+            )
+        budget = ZCDP.of(rho)
+        private_people = protected.relation == "add-remove"
+        total = budget.scaled(_TOTAL_SHARE) if private_people else None
+        left = budget.rho - (total.rho if total else 0)
+        shares = self._shares(protected)
+        counters = tuple(
+            self._counter(b, ZCDP(left * share), protected) for b, share in enumerate(shares, start=1)
+        )
+        return CumulativePlan(self, budget, protected, total, tuple(left * one for one in shares), counters)
+
+    def _shares(self, unit: Individual) -> list[Fraction]:
+        """What each threshold gets of the budget; they add up to 1 exactly."""
+        ticks = [self.periods - b + 1 for b in range(1, self.largest + 1)]
+        if self.split == "levels":
+            weights = [Fraction(n.bit_length() ** 3) for n in ticks]
+        else:
+            # The variance falls with one over the share, so the sum of variances is least for its square root.
+            weights = [
+                Fraction(f"{self._difficulty(b, unit) ** 0.5:.6g}") for b in range(1, self.largest + 1)
+            ]
+        whole_sum = sum(weights, Fraction(0))
+        return [weight / whole_sum for weight in weights]
+
+    def _difficulty(self, b: int, unit: Individual) -> float:
+        """Mean variance of threshold ``b`` over its ticks, at a budget of which all noise is large."""
+        ticks = self.periods - b + 1
+        counter = self._counter(b, ZCDP(Fraction(1, 1000)), unit)
+        return sum(counter.variance(t) for t in range(1, ticks + 1))
+
+    def _counter(self, b: int, budget: ZCDP, unit: Individual) -> CalibratedCounter:
+        """The counter of threshold ``b``, so that one person's whole history costs at most ``budget`` there.
+
+        A person who is added or removed changes one increment of it by 1. One who is replaced changes two (the
+        period at which the threshold is reached moves), so the cost of one change is that of the worst pair.
+        """
+        ticks = self.periods - b + 1
+        name = self.counter
+        if name == "best":
+            name = best(budget, Event(), horizon=ticks).name
+        recipe = counter_by_name(name, horizon=ticks)
+        factor = Fraction(1) if unit.relation == "add-remove" else _pair_factor(name, ticks)
+        return recipe.calibrate(budget.scaled(1 / factor), Event())
+
+
+@lru_cache(maxsize=4096)
+def _pair_factor(name: str, ticks: int) -> Fraction:
+    """How many times one change's cost a moved change has, at most 4: from the counter's own matrix."""
+    budget = ZCDP(Fraction(1, 2))
+    counter = counter_by_name(name, horizon=ticks).calibrate(budget, Event())
+    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / budget.rho)
+
+
+def moved_loss(linear: LinearMap) -> Fraction:
+    """The worst loss (rho) of an increment that falls by 1 while another one rises by 1, or of either alone; exact."""
+    each = [1 / (2 * noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
+    common = math.lcm(*(loss.denominator for loss in each))
+    ticks = linear.encoder.shape[1]
+    total = np.zeros((ticks, ticks), dtype=object)
+    for loss in set(each):
+        part = linear.encoder[[i for i, one in enumerate(each) if one == loss]]
+        squares = (part**2).sum(axis=0)
+        distance = squares[:, None] + squares[None, :] - 2 * (part.T @ part)
+        total += distance.astype(object) * int(loss * common)
+    return max(Fraction(int(total.max()), common), linear.loss(Event()))
+
+
+@dataclass
+class CumulativeState:
+    """What is remembered between periods. Secret: ``weights`` and ``counters`` hold what people reported.
+
+    Attributes:
+        period: t, how many periods were read.
+        weights: private; how many ones each person has had, at most B.
+        counters: private; a counter's state for each threshold.
+        reached: public; synthetic people with at least b ones, for b = 0 .. B.
+        synthetic: public; how many ones each synthetic person has had.
+    """
+
+    period: int
+    weights: NDArray[np.int32]
+    counters: list[CounterState]
+    reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    synthetic: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+@dataclass(frozen=True)
+class CumulativePlan:
+    """A calibrated cumulative synthesizer; frozen, without data.
+
+    Guarantee: the synthetic people of all periods together satisfy rho-zCDP for one person's whole history, also if
+    the reports are chosen in view of earlier releases. A person reaches each threshold at most once, so one person
+    is in at most one increment of each counter (two when replaced: the counter's noise is fixed for the worst such
+    pair). The counters' losses, and that of the number of people where it is private, add up to rho.
+
+    Attributes:
+        total: budget of the number of people; None where it is public.
+        shares: rho of each threshold.
+    """
+
+    recipe: Cumulative
+    budget: ZCDP
+    unit: Individual
+    total: ZCDP | None
+    shares: tuple[Fraction, ...]
+    counters: tuple[CalibratedCounter, ...]
+
+    @cached_property
+    def total_noise(self) -> DiscreteGaussian | None:
+        """The noise of the number of people, where it is private."""
+        if self.total is None:
+            return None
+        noise = noise_for(self.total, 1, 1)
+        assert isinstance(noise, DiscreteGaussian)
+        return noise
+
+    @cached_property
+    def padding(self) -> int:
+        """Invented people without any one, so that the released number is hardly ever too small; public."""
+        if self.total_noise is None:
+            return 0
+        return math.ceil(math.sqrt(2.0 * float(self.total_noise.sigma_squared) * math.log(2.0 / self._beta)))
+
+    @property
+    def _beta(self) -> float:
+        return float(exact_amount(self.recipe.failure, where="failure"))
+
+    def variance(self, threshold: int, period: int) -> float:
+        """Variance of the number of people with at least ``threshold`` ones after ``period``, as it is counted."""
+        ticks = period - threshold + 1
+        return self.counters[threshold - 1].variance(ticks) if ticks > 0 else 0.0
+
+    @cached_property
+    def bounds(self) -> tuple[float, ...]:
+        """For each period: with probability ``1 - failure`` no count of any period is ever wrong by more (people).
+
+        The running sums are sums of independent noise, each of which is no wider than a Gaussian, so a union bound
+        over all thresholds and periods holds; making them monotone moves no count farther from a monotone truth.
+        """
+        periods, largest = self.recipe.periods, self.recipe.largest
+        events = sum(min(t, largest) for t in range(1, periods + 1))
+        width = math.sqrt(2.0 * math.log(2.0 * events / (self._beta / 2.0)))
+        worst, result = 0.0, []
+        for t in range(1, periods + 1):
+            worst = max([worst, *(self.variance(b, t) for b in range(1, min(t, largest) + 1))])
+            # Estimates are whole numbers.
+            result.append(math.sqrt(worst) * width + 0.5)
+        return tuple(result)
+
+    def describe(self) -> str:
+        """The plan in words."""
+        names = sorted({counter.name for counter in self.counters})
+        people = (
+            "their number is public"
+            if self.total_noise is None
+            else f"their number costs {self.total} and has {self.total_noise.describe()}"
+        )
+        return (
+            f"cumulative counts of at least 1 .. {self.recipe.largest} ones in {self.recipe.periods} periods; "
+            f"{self.budget} for {self.unit.describe()}; {people}; counters: {', '.join(names)}; every count within "
+            f"{self.bounds[-1]:.4g} people with probability {1 - self._beta:g}"
+        )
+
+    def start(self, people: int) -> CumulativeState:
+        """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
+
+        Errors:
+            ConfigError: not a number of people.
+        """
+        number = whole(people, "people", 0, MAX_PEOPLE)
+        return CumulativeState(0, np.zeros(number, np.int32), [counter.init(1) for counter in self.counters])
+
+    def step(
+        self, state: CumulativeState, reports: NDArray[np.integer], randomness: Randomness
+    ) -> CumulativeRelease:
+        """Read one period and extend the synthetic people by it.
+
+        Args:
+            reports: private; 0 or 1 for each person, in the order of all periods.
+
+        Errors (before anything is drawn or changed):
+            HorizonError: all periods were read. DataError: another number of people, or not 0 and 1.
+        """
+        if state.period >= self.recipe.periods:
+            raise HorizonError(
+                f"period {state.period + 1} lies beyond the horizon",
+                where="panel",
+                allowed=f"up to {self.recipe.periods} periods",
+            )
+        ones = check_reports(reports, len(state.weights), 2)
+        if state.period == 0:
+            self._begin(state, randomness)
+        state.period += 1
+        largest = self.recipe.largest
+        reached = np.bincount(state.weights[ones == 1], minlength=largest + 1)
+        # Who has reached the largest threshold is not followed any further.
+        state.weights += (ones == 1) & (state.weights < largest)
+        estimates = state.reached.copy()
+        for b in range(1, min(state.period, largest) + 1):
+            increment = np.array([reached[b - 1]], np.int64)
+            counter, kept = self.counters[b - 1], state.counters[b - 1]
+            estimates[b] = counter.step(kept, increment, randomness)[0]
+        # From here on: noisy counts, synthetic people, and coins that protect nobody.
+        return self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
+
+    def _begin(self, state: CumulativeState, randomness: Randomness) -> None:
+        people = len(state.weights)
+        if self.total_noise is not None:
+            people = max(0, people + self.padding + int(randomness.draw(self.total_noise, 1)[0]))
+        state.synthetic = np.zeros(people, np.int32)
+        state.reached = np.zeros(self.recipe.largest + 1, np.int64)
+        state.reached[0] = people
+
+    def _extend(
+        self, state: CumulativeState, estimates: NDArray[np.int64], generator: np.random.Generator
+    ) -> CumulativeRelease:
+        before = state.reached
+        after = np.minimum(np.maximum(estimates[1:], before[1:]), before[:-1])
+        gained = after - before[1:]
+        waiting = before - np.append(before[1:], 0)  # synthetic people with exactly b ones
+        numbers = np.stack([waiting, np.zeros_like(waiting)], axis=1)
+        numbers[:-1, 1] = gained
+        numbers[:-1, 0] -= gained
+        column = extend(state.synthetic, numbers, generator)
+        state.synthetic += column
+        state.reached = np.append(before[:1], after)
+        return CumulativeRelease(self, state.period, column[:, None], state.reached.copy(), estimates)
+
+
+@dataclass(frozen=True)
+class CumulativeAnswer:
+    """How many people have had at least some number of ones so far.
+
+    Attributes:
+        value: share among the synthetic people, without padding; never falls from period to period.
+        count: the same in people.
+        unbiased: the counter's own estimate in people; it may fall, and be outside of what is possible.
+        standard_error: standard deviation of ``unbiased``, from public noise scales.
+        bound: with probability ``1 - failure`` all counts of all periods are within their bounds (people).
+    """
+
+    value: float
+    count: int
+    unbiased: int
+    standard_error: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class CumulativeRelease:
+    """What one period gave; public.
+
+    Attributes:
+        period: t.
+        columns: the new symbol of every synthetic person, shape (people, 1).
+        reached: synthetic people with at least b ones, for b = 0 .. B; ``reached[0]`` is all of them.
+        estimates: the counters' own estimates of the same.
+    """
+
+    plan: CumulativePlan
+    period: int
+    columns: NDArray[np.uint8]
+    reached: NDArray[np.int64]
+    estimates: NDArray[np.int64]
+
+    @property
+    def people(self) -> int:
+        """Synthetic people, padding included; the same at every period."""
+        return int(self.reached[0])
+
+    def at_least(self, times: int) -> CumulativeAnswer:
+        """People with at least ``times`` ones in the first ``period`` periods.
+
+        Errors:
+            ConfigError: not a threshold that is tracked.
+        """
+        whole(times, "times", 1, self.plan.recipe.largest)
+        total = self.people - self.plan.padding
+        count = int(self.reached[times])
+        return CumulativeAnswer(
+            value=count / total if total > 0 else math.nan,
+            count=count,
+            unbiased=int(self.estimates[times]),
+            standard_error=math.sqrt(self.plan.variance(times, self.period)),
+            bound=self.plan.bounds[self.period - 1],
+        )
