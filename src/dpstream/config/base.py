@@ -7,12 +7,13 @@ its state: what happens to the predecessor's folder afterwards is of no conseque
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.config.base_options import BaseOptions
 from dpstream.config.base_reading import base_facts, base_table, read_predecessor
-from dpstream.errors import ConfigError
+from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.streams.base import Base
 
 if TYPE_CHECKING:
@@ -39,19 +40,25 @@ def find_base(config: Config, options: BaseOptions, state: str | Path | None = N
             allowed="another [output] dir, or the folder of an earlier stream",
         )
 
-    def table() -> StartTable:
-        return base_table(options, read_predecessor(options), config.schema())
+    pinned = _known(config, state)
+    # Under another declared rule it is another base; the stream will say so.
+    if pinned is None or pinned["rule"] != options.rule() or options.step not in (None, pinned["step"]):
+        found = read_predecessor(options)
+        pinned = base_facts(options, found, config.plan(), config.schema(), config.source_options)
+    return Base(pinned, partial(_table, config, options, pinned["manifest_sha256"]))
 
-    for facts in _known(config, state):
-        # Under another declared rule it is another base; the stream will say so.
-        if facts["rule"] == options.rule() and options.step in (None, facts["step"]):
-            return Base(facts, table)
+
+def _table(config: Config, options: BaseOptions, digest: str) -> StartTable:
+    """The table behind the facts: the release has to be the one that they name."""
     found = read_predecessor(options)
-    facts = base_facts(options, found, config.plan(), config.schema(), config.source_options)
-    return Base(facts, table)
+    if found.digest != digest:
+        raise StoreDamagedError(
+            "the predecessor's last release is not the one that this stream begins with", where=options.place
+        )
+    return base_table(options, found, config.schema())
 
 
-def _known(config: Config, state: str | Path | None) -> list[dict[str, Any]]:
+def _known(config: Config, state: str | Path | None) -> dict[str, Any] | None:
     """What the started stream is pinned to, or what its releases say."""
     from dpstream.sinks import read_catalogue, read_manifest
     from dpstream.streams import read_status
@@ -59,10 +66,10 @@ def _known(config: Config, state: str | Path | None) -> list[dict[str, Any]]:
 
     folder = config.state_dir if state is None else Path(state)
     if has_store(folder, server=config.server):
-        pinned = read_status(folder, server=config.server).plan.get("base")
-        return [] if pinned is None else [pinned]
+        pinned: dict[str, Any] | None = read_status(folder, server=config.server).plan.get("base")
+        return pinned
     if not (config.output.dir / "catalogue.json").is_file():
-        return []
+        return None
     steps = [int(entry["step"]) for entry in read_catalogue(config.output.dir)["steps"]]
     told = read_manifest(config.output.dir, max(steps)).get("base") if steps else None
-    return [] if told is None else [{key: value for key, value in told.items() if key != "words"}]
+    return None if told is None else {key: value for key, value in told.items() if key != "words"}

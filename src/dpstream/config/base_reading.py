@@ -108,9 +108,8 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
         ConfigError: there is a border, and the successor does not begin at it.
     """
     cut, own = old["source"], new.pinned()
-    same = cut is not None and all(
-        _way(cut).get(key) == _way(own).get(key) for key in ("kind", "query", "time_column")
-    )
+    # A time column (or one and the same question for a period) decides about each record by itself.
+    same = cut is not None and _way(cut) == _way(own) and (cut["time_column"] or "query" in cut)
     if not same or new.grid is None:
         return None, "nothing public shows that the two streams cut the same records at one border in time"
     if old["period"] is not None and isinstance(new.start, datetime.date):

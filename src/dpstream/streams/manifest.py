@@ -89,12 +89,15 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
     return unit
 
 
-def accuracy_of(synthesis: Synthesis, names: Sequence[str], *, relation: str) -> dict[str, Any]:
+def accuracy_of(
+    synthesis: Synthesis, names: Sequence[str], *, relation: str, with_base: bool = False
+) -> dict[str, Any]:
     """What the release says about its own errors; public scales and released choices only.
 
     Args:
         names: the columns, in the domain's order.
         relation: of the unit; under ``replace`` the total is no estimate.
+        with_base: whether the stream began with another one's table.
     """
     measured = synthesis.measured
     errors = [one.standard_error for one in measured.values()]
@@ -104,7 +107,7 @@ def accuracy_of(synthesis: Synthesis, names: Sequence[str], *, relation: str) ->
             "standard_error": max(errors, default=None),
             "marginals": [[names[i] for i in clique] for clique in measured],
         },
-        "words": f"{_total_words(synthesis.total_error, relation)} {_count_words(len(measured))}",
+        "words": f"{_total_words(synthesis.total_error, relation)} {_count_words(len(measured), with_base)}",
     }
 
 
@@ -116,7 +119,11 @@ def _total_words(error: float | None, relation: str) -> str:
     return f"The number of records is noisy, with a standard error of {error:.3g}."
 
 
-def _count_words(marginals: int) -> str:
+def _count_words(marginals: int, with_base: bool) -> str:
+    if with_base:
+        return (
+            "No other count has an error bar: part of every count comes from the table that the stream began with."
+        )
     if not marginals:
         return (
             "No other count has an error bar: the plan measures no marginal at every step, so part of every count "

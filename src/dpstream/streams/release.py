@@ -27,8 +27,8 @@ MAX_CELLS = 2_000_000
 
 #: Why an answer carries no interval.
 NO_INTERVAL = (
-    "the plan does not measure these columns together at every step: part of this number is what the model "
-    "expects, and no public noise scale tells how wrong it is"
+    "the plan does not measure these columns together at every step (or the stream began with another one's "
+    "table): part of this number is what the model expects, and no public noise scale tells how wrong it is"
 )
 
 

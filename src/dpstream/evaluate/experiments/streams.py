@@ -236,6 +236,12 @@ def _config_stream(label: str, path: Path) -> Replay:
             where=f"{path} [stream] unit",
             allowed="event, event-replace",
         )
+    if config.base_options is not None:
+        raise ConfigError(
+            "methods are compared from an empty table on, and this stream began with another one's",
+            where=f"{path} [base]",
+            allowed="a copy of the configuration without [base]",
+        )
     inserts: list[Codes] = []
     deletes: list[Codes] = []
     declared = config.source_options.op_column is not None

@@ -1,0 +1,128 @@
+"""A released table in other columns: exact linear maps, and plans that begin with it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError
+from dpstream.privacy import Randomness
+from dpstream.schema.domain import Domain
+from dpstream.tables import EncodedBatch, Workload
+from dpstream.tabular import Baseline, DPStabs
+from dpstream.tabular.base import ColumnSource, MappedTable
+
+
+@st.composite
+def tables(draw):
+    """Some columns, each from old codes by shares: some certain, some split."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    generator = np.random.default_rng(seed)
+    rows, columns = draw(st.integers(0, 30)), draw(st.integers(1, 4))
+    sources, sizes = [], []
+    for _ in range(columns):
+        old, new = (int(n) for n in generator.integers(1, 5, size=2))
+        if generator.random() < 0.5:
+            shares = np.eye(new)[generator.integers(0, new, size=old)]
+        else:
+            shares = generator.dirichlet(np.ones(new), size=old)
+        sources.append(ColumnSource(generator.integers(0, old, size=rows).astype(np.int32), shares))
+        sizes.append(new)
+    total = float(generator.integers(0, 100)) if rows else 0.0
+    return MappedTable(Domain(tuple("abcd"[:columns]), tuple(sizes)), tuple(sources), total, 1.0, seed)
+
+
+def joint(table):
+    """Every record with its shares in every cell, one by one."""
+    cells = np.zeros(table.domain.sizes)
+    rows = len(table.columns[0].codes)
+    for row in range(rows):
+        laws = [column.shares[column.codes[row]] for column in table.columns]
+        for cell in itertools.product(*map(range, table.domain.sizes)):
+            cells[cell] += np.prod([law[code] for law, code in zip(laws, cell, strict=True)])
+    return cells * (table.total / rows if rows else 0.0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(table=tables())
+def test_marginals_are_those_of_every_record_with_its_shares(table):
+    names = range(len(table.domain))
+    cliques = [c for k in range(1, 4) for c in itertools.combinations(names, k)]
+    whole = joint(table)
+    for clique, values in zip(cliques, table.marginals(cliques), strict=True):
+        others = tuple(axis for axis in names if axis not in clique)
+        assert values == pytest.approx(whole.sum(axis=others).ravel(), abs=1e-9)
+
+
+def test_records_are_drawn_by_the_shares():
+    """Two values split 1 to 3: a cell of 40,000 records lies within six standard deviations (false alarm 2e-9)."""
+    rows = 40_000
+    split = ColumnSource(np.zeros(rows, np.int32), np.array([[0.25, 0.75]]))
+    kept = ColumnSource(np.arange(rows, dtype=np.int32) % 2, np.eye(2))
+    table = MappedTable(Domain(("a", "b"), (2, 2)), (split, kept), float(rows), None, 5)
+    codes = table.records()
+    assert (codes == table.records()).all()
+    assert (codes[:, 1] == kept.codes).all()
+    limit = 6 * np.sqrt(rows * 0.25 * 0.75)
+    assert abs((codes[:, 0] == 0).sum() - rows / 4) < limit
+    # The control: another share would be noticed.
+    assert abs((codes[:, 0] == 0).sum() - 0.3 * rows) > limit
+
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+EMPTY = np.empty((0, 3), np.int32)
+
+
+def start_table(rows, error=2.0):
+    codes = np.random.default_rng(rows).integers(0, (2, 3, 2), size=(rows, 3)).astype(np.int32)
+    columns = tuple(ColumnSource(codes[:, i], np.eye(size)) for i, size in enumerate(DOMAIN.sizes))
+    return MappedTable(DOMAIN, columns, float(rows), error, 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"k": 1}, {"past": "literal", "k": 2}, {"deletions": True, "k": 2}], ids=str
+)
+def test_empty_steps_leave_the_base_as_it_is(options):
+    """Next to no noise: through packing and three empty steps the table stays, up to the fit."""
+    workload, base = Workload.all_k_way(DOMAIN, 2), start_table(300)
+    plan = DPStabs(workload, **options).calibrate(epsilon="1000")
+    state = plan.start_from(base)
+    for _ in range(3):
+        state = plan.unpack_state(plan.pack_state(state))
+        batch = EncodedBatch(DOMAIN, EMPTY, EMPTY if plan.recipe.deletions else None)
+        synthesis = plan.step(state, batch, Randomness.seeded(1))
+    for got, wanted in zip(
+        synthesis.marginals(workload.cliques), base.marginals(workload.cliques), strict=True
+    ):
+        assert got == pytest.approx(wanted, abs=0.01)
+    assert (synthesis.total, synthesis.total_error) == (pytest.approx(300), pytest.approx(2.0, abs=1e-3))
+    assert not synthesis.measured
+
+
+def test_errors_of_the_number_of_records_add_up_in_variance():
+    plan = DPStabs(Workload.all_k_way(DOMAIN, 2)).calibrate(epsilon="1")
+    batch = EncodedBatch(DOMAIN, EMPTY)
+    alone = plan.step(plan.start(), batch, Randomness.seeded(1)).total_error
+    both = plan.step(plan.start_from(start_table(50, 7.0)), batch, Randomness.seeded(1)).total_error
+    assert both == pytest.approx(np.hypot(alone, 7.0))
+    assert plan.step(plan.start_from(start_table(50, None)), batch, Randomness.seeded(1)).total_error is None
+
+
+def test_the_baseline_begins_with_the_records():
+    plan = Baseline(Workload.all_k_way(DOMAIN, 2)).calibrate(epsilon="1000")
+    base = start_table(40)
+    state = plan.unpack_state(plan.pack_state(plan.start_from(base)))
+    synthesis = plan.step(state, EncodedBatch(DOMAIN, EMPTY), Randomness.seeded(1))
+    assert (synthesis.codes == base.records()).all()
+    assert synthesis.total_error == pytest.approx(2.0, abs=1e-3)
+
+
+def test_a_table_over_other_columns_is_refused():
+    other = Workload.all_k_way(Domain(("a", "b"), (2, 3)), 2)
+    for recipe in (DPStabs(other), Baseline(other)):
+        with pytest.raises(ConfigError, match="other columns"):
+            recipe.calibrate(epsilon=1).start_from(start_table(5))
