@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
-from dpstream.panel.extension import extend
+from dpstream.panel.extension import extend, split_whole
 from dpstream.panel.queries import WindowQuery
 from dpstream.panel.reports import MAX_PEOPLE, check_reports, whole
 from dpstream.privacy.budget import ZCDP, Amount, exact_amount
