@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.counters import PURE_COUNTER_NAMES, CounterBank, counter_by_name
+from dpstream.counters import PURE_COUNTER_NAMES, CounterBank, FactoredCounter, counter_by_name
 from dpstream.counters.base import MAX_INCREMENT
 from dpstream.errors import ConfigError, DataError, DpstreamError, HorizonError, LimitError, StoreDamagedError
 from dpstream.privacy import Event, PureDP
@@ -63,7 +63,10 @@ def test_a_bank_is_its_counters(name: str, steps: list[list[int]], seed: int) ->
         flat = np.concatenate([np.zeros(0, np.int64), *parts])
         noise = ByLaw()
         together = bank.step(state, flat, noise, chosen)
-        assert len(noise.sizes) == len({int(singles[i]["t"][0]) for i in chosen})  # a draw for each clock
+        if not isinstance(
+            bank.counter, FactoredCounter
+        ):  # these draw ahead: several at one tick, none at another
+            assert len(noise.sizes) == len({int(singles[i]["t"][0]) for i in chosen})  # a draw for each clock
         apart = [bank.counter.step(singles[i], p, ByLaw()) for i, p in zip(chosen, parts, strict=True)]
         np.testing.assert_array_equal(together, np.concatenate([np.zeros(0, np.int64), *apart]))
         bank.check_state(state)

@@ -42,11 +42,11 @@ def test_the_choice_has_the_smallest_error(
     choice = best(budget, unit, horizon=horizon, expected_ticks=ticks)
     truth = errors(budget, horizon, ticks, unit)
     assert {one.name for one in choice.candidates if one.deviation is not None} == set(truth)
-    # 1 % for names that come first, 1 % for sampling beyond 256 ticks.
-    assert truth[choice.name] <= 1.02 * min(truth.values())
+    # 1 % for names that come first, 2 % for sampling beyond 256 ticks.
+    assert truth[choice.name] <= 1.03 * min(truth.values())
     for one in choice.candidates:
         if one.deviation is not None:
-            assert one.deviation == pytest.approx(truth[one.name], rel=0.01 if ticks > 256 else 1e-12)
+            assert one.deviation == pytest.approx(truth[one.name], rel=0.02 if ticks > 256 else 1e-12)
     counter = choice.recipe.calibrate(budget, unit)
     assert counter.horizon is None or counter.horizon == horizon
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.counters import LinearMap
 from dpstream.privacy.noise import Noise
 
-__all__ = ["error_p_values"]
+__all__ = ["error_p_values", "two_sample_p_values"]
 
 _LEAST_EXPECTED = 50.0
 _MOST_BINS = 24
@@ -34,6 +34,29 @@ def error_p_values(predicted: LinearMap, errors: NDArray[np.int64]) -> NDArray[n
     samples = np.concatenate([errors, np.diff(errors, axis=0)])
     laws = _Laws(predicted.scales, rows)
     return np.array([_p_value(laws.pmf(row), sample) for row, sample in zip(rows, samples, strict=True)])
+
+
+def two_sample_p_values(expected: NDArray[np.int64], errors: NDArray[np.int64]) -> NDArray[np.float64]:
+    """As ``error_p_values``, for two samples (ticks, cells) of one law, by Pearson's chi-square for homogeneity."""
+    first = np.concatenate([expected, np.diff(expected, axis=0)])
+    second = np.concatenate([errors, np.diff(errors, axis=0)])
+    return np.array([_same_law(one, other) for one, other in zip(first, second, strict=True)])
+
+
+def _same_law(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+    from scipy.stats import chi2
+
+    both = np.sort(np.concatenate([one, other]))
+    most = min(_MOST_BINS, int(len(both) / (4 * _LEAST_EXPECTED)))
+    edges = np.unique(both[np.linspace(0, len(both) - 1, most + 1)[1:-1].astype(np.int64)])
+    counts = np.array(
+        [np.bincount(np.searchsorted(edges, sample), minlength=len(edges) + 1) for sample in (one, other)]
+    )
+    counts = counts[:, counts.sum(axis=0) > 0]
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
+    if counts.shape[1] < 2:
+        return 1.0  # both are the same constant
+    return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), counts.shape[1] - 1))
 
 
 class _Laws:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dpstream.counters.base import Counter
 from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
 from dpstream.counters.blt import CONSTANTS, BLTCounter
+from dpstream.counters.optimal import OptimalEpochsCounter, OptimalTreeCounter
 from dpstream.counters.simple import SimpleCounter
+from dpstream.counters.sparse import SparseCounter
+from dpstream.counters.subtract import KaryTreeCounter, SubtractBlocksCounter
 from dpstream.counters.toeplitz import ToeplitzCounter
 from dpstream.counters.tree import HybridCounter, TreeCounter
 from dpstream.errors import ConfigError
@@ -13,7 +16,18 @@ from dpstream.errors import ConfigError
 __all__ = ["COUNTER_NAMES", "PURE_COUNTER_NAMES", "counter_by_name"]
 
 #: Counters that take a pure budget (and zCDP too).
-PURE_COUNTER_NAMES = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
+PURE_COUNTER_NAMES = (
+    "simple",
+    "block",
+    "unbounded-block",
+    "unbounded-block-closed",
+    "tree",
+    "hybrid",
+    "subtract-blocks",
+    "k-ary",
+    "optimal-tree",
+    "optimal-epochs",
+)
 #: All of them; the others take zCDP budgets only.
 COUNTER_NAMES = (*PURE_COUNTER_NAMES, "toeplitz", "blt")
 
@@ -22,9 +36,9 @@ def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | 
     """The counter of that name.
 
     Args:
-        name: one of ``COUNTER_NAMES``.
-        horizon: the number of ticks; needed by "block", "tree" and "toeplitz", not used by the unbounded counters,
-            except that "blt" takes the constants for about as many ticks (10,000 without).
+        name: one of ``COUNTER_NAMES``, or "sparse", which is not linear and has no variance.
+        horizon: the number of ticks; needed by "block", "tree", "k-ary", "optimal-tree", "toeplitz" and "sparse". The
+            others do not use it, except that "blt" takes the constants for about as many ticks (10,000 without).
         block_size: for "block" only; by default the square root of the horizon, rounded up.
 
     Errors:
@@ -50,10 +64,20 @@ def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | 
             return TreeCounter(_needed(name, horizon))
         case "hybrid":
             return HybridCounter()
+        case "subtract-blocks":
+            return SubtractBlocksCounter()
+        case "k-ary":
+            return KaryTreeCounter(_needed(name, horizon))
+        case "optimal-tree":
+            return OptimalTreeCounter(_needed(name, horizon))
+        case "optimal-epochs":
+            return OptimalEpochsCounter()
         case "toeplitz":
             return ToeplitzCounter(_needed(name, horizon))
         case "blt":
             return BLTCounter() if horizon is None else BLTCounter(_constants_for(horizon))
+        case "sparse":
+            return SparseCounter(_needed(name, horizon))
     raise ConfigError(f"unknown counter {name!r}", where="counter", allowed=", ".join(COUNTER_NAMES))
 
 
@@ -63,7 +87,7 @@ def _needed(name: str, horizon: int | None) -> int:
             f"the counter {name!r} needs a horizon",
             where="horizon",
             allowed="a number of steps, or one of the counters without a horizon: "
-            "simple, unbounded-block, unbounded-block-closed, hybrid, blt",
+            "simple, unbounded-block, unbounded-block-closed, hybrid, subtract-blocks, optimal-epochs, blt",
         )
     return horizon
 

@@ -1,0 +1,260 @@
+"""Counters whose noise is drawn ahead, against dense least squares and against listings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpstream.checks import NoiseTape, certificate
+from dpstream.checks.statistics import two_sample_p_values
+from dpstream.checks.tape import run_on_tape
+from dpstream.counters import (
+    Counter,
+    KaryTreeCounter,
+    OptimalEpochsCounter,
+    OptimalTreeCounter,
+    SubtractBlocksCounter,
+)
+from dpstream.counters.base import MAX_INCREMENT, MAX_TICKS
+from dpstream.counters.designs import epochs, optimal_trees
+from dpstream.counters.forest import CalibratedForest
+from dpstream.counters.optimal import CalibratedOptimalForest
+from dpstream.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.privacy.budget import ZCDP, PureDP
+from dpstream.privacy.randomness import Randomness
+from dpstream.privacy.unit import Event
+
+PURE, RHO = PureDP.of(1), ZCDP.of("1/2")
+
+
+def recipes(horizon: int) -> list[Counter]:
+    return [
+        SubtractBlocksCounter(),
+        KaryTreeCounter(horizon),
+        KaryTreeCounter(horizon, 3),
+        OptimalTreeCounter(horizon),
+        OptimalEpochsCounter(),
+    ]
+
+
+def known_at(counter: CalibratedForest, t: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What is drawn by tick ``t``, from the description of the trees: which ticks each node covers, its variance."""
+    ends = [tree.start + tree.ticks for tree in counter.trees if tree.start < t]
+    covers, variances = [], []
+    for tree in counter.trees[: len(ends)]:
+        for level, share in enumerate(tree.shares):
+            above = math.prod(tree.branching[: level + 1])
+            span = math.prod(tree.branching[:level])
+            for number in range(-(-tree.ticks // span)):
+                begin = tree.start + number * span
+                parent = tree.start if level == len(tree.branching) else begin - (begin - tree.start) % above
+                if share and parent < t:
+                    row = np.zeros(ends[-1])
+                    row[begin : min(begin + span, tree.start + tree.ticks)] = 1
+                    covers.append(row)
+                    variances.append(counter.noise(share).variance)
+    return np.array(covers), np.array(variances)
+
+
+def least_variance(counter: CalibratedForest, t: int) -> float:
+    """Of all unbiased linear estimates of the running sum, by the normal equations of everything drawn."""
+    covers, variances = known_at(counter, t)
+    sums = np.zeros(covers.shape[1])
+    sums[:t] = 1
+    root = np.sqrt(variances)
+    weights = np.linalg.lstsq((covers / root[:, None]).T, sums, rcond=None)[0]
+    assert np.allclose((covers / root[:, None]).T @ weights, sums)
+    return float(weights @ weights)
+
+
+@pytest.mark.parametrize("budget", [PURE, RHO], ids=["pure", "zCDP"])
+def test_the_decoder_is_least_squares(budget: PureDP | ZCDP) -> None:
+    """Brute force: no unbiased linear estimate of what is drawn has a smaller variance, at any tick."""
+    for recipe in (
+        *(OptimalTreeCounter(horizon) for horizon in (1, 2, 7, 29, 40, 130)),
+        OptimalEpochsCounter(),
+    ):
+        counter = recipe.calibrate(budget, Event())
+        assert isinstance(counter, CalibratedOptimalForest)
+        for t in range(1, (counter.horizon or 90) + 1, 1 if (counter.horizon or 90) < 100 else 7):
+            assert counter.variance(t) == pytest.approx(least_variance(counter, t), rel=1e-9), (recipe, t)
+
+
+@pytest.mark.parametrize("children", [2, 3])
+def test_subtraction_takes_the_best_signs(children: int) -> None:
+    """Brute force over all signs (-1, 0, 1) of the nodes, as long as that is possible."""
+    for horizon in (1, 2, 5, 7, 8):
+        counter = KaryTreeCounter(horizon, children).calibrate(PURE, Event())
+        for t in range(1, horizon + 1):
+            covers, variances = known_at(counter, t)
+            if len(covers) > 11:
+                continue
+            signs = np.array(list(itertools.product((-1, 0, 1), repeat=len(covers))))
+            right = (signs @ covers == (np.arange(covers.shape[1]) < t)).all(axis=1)
+            assert counter.variance(t) == pytest.approx((np.abs(signs[right]) @ variances).min())
+
+
+def test_the_figures_that_were_to_be_reached() -> None:
+    """Root mean square over 1 .. T with a horizon, over the later half without; epsilon = 1."""
+
+    def rms(recipe: Counter, first: int, last: int) -> float:
+        counter = recipe.calibrate(PURE, Event())
+        return math.sqrt(sum(counter.variance(t) for t in range(first, last + 1)) / (last + 1 - first))
+
+    assert rms(SubtractBlocksCounter(), 501, 1000) == pytest.approx(17.4, abs=0.05)
+    assert rms(KaryTreeCounter(1000), 1, 1000) == pytest.approx(13.0, abs=0.05)
+    assert rms(OptimalTreeCounter(1000), 1, 1000) < 10.6
+    assert rms(OptimalTreeCounter(100), 1, 100) < 6.5
+    assert rms(OptimalEpochsCounter(), 501, 1000) < 13.9
+    assert rms(OptimalEpochsCounter(), 51, 100) < 8.7
+
+
+@pytest.mark.parametrize("unit", [Event(), Event("replace")], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("budget", [PURE, ZCDP.of("1/3")], ids=["pure", "zCDP"])
+def test_the_certificate_of_what_is_measured(budget: PureDP | ZCDP, unit: Event) -> None:
+    """The running code's loss is at most the claim, and reaches it over a whole horizon."""
+    for horizon in (1, 2, 3, 9, 20):
+        for recipe in recipes(horizon):
+            proof = certificate(recipe.calibrate(budget, unit), horizon)
+            assert proof.holds, str(proof)
+            if recipe.tick_limit is not None and isinstance(budget, PureDP):
+                assert proof.certified == pytest.approx(float(budget.amount), rel=1e-9), str(proof)
+
+
+def test_simulated_errors_are_as_predicted() -> None:
+    """Whole runs at horizons where several levels and trees are in use; false alarm below 1e-7 (eight deviations).
+
+    The negative control: noise of two thirds of the scale has four ninths of the variance.
+    """
+    cells = 4000
+    for recipe, ticks in ((OptimalTreeCounter(300), 300), (OptimalEpochsCounter(), 200)):
+        counter = recipe.calibrate(PURE, Event())
+        z = np.full((ticks, cells), MAX_INCREMENT)
+        errors = run_on_tape(counter, z, Randomness.seeded(5)) - z.cumsum(axis=0)
+        seen = (errors.astype(np.float64) ** 2).mean(axis=1)
+        said = np.array([counter.variance(t) for t in range(1, ticks + 1)])
+        # A fourth moment of at most 6 variances squared: a relative deviation of at most sqrt(5/cells).
+        band = 8 * math.sqrt(5 / cells)
+        assert ((seen - 1 / 12) / said).max() < 1 + band
+        assert ((seen - 1 / 12) / said).min() > 1 - band
+        assert (seen * 4 / 9 / said).max() < 1 - band
+
+
+def test_errors_follow_the_matrix() -> None:
+    """By the law of rounded weighted means; false alarm below 1e-8. Two thirds of the noise are rejected."""
+    cells, counter = 4000, OptimalTreeCounter(40).calibrate(PURE, Event())
+    matrix, source = counter.materialize(40), Randomness.seeded("reference")
+    noise = np.array([source.draw(law, cells) for law in matrix.scales])
+    expected = np.rint(matrix.decoder @ noise).astype(np.int64)
+    errors = run_on_tape(counter, np.zeros((40, cells), np.int64), Randomness.seeded("run"))
+    assert two_sample_p_values(expected, errors).min() > 1e-13
+    less = OptimalTreeCounter(40).calibrate(PureDP.of("1.5"), Event())
+    errors = run_on_tape(less, np.zeros((40, cells), np.int64), Randomness.seeded("run"))
+    assert two_sample_p_values(expected, errors).max() < 1e-13
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 300), st.sampled_from([PURE, RHO]))
+def test_nothing_is_lost_at_large_sums(which: int, horizon: int, budget: PureDP | ZCDP) -> None:
+    """Estimates less running sums do not depend on the increments, up to sums near 2^60."""
+    counter = recipes(horizon)[which - 1].calibrate(budget, Event())
+    ticks = min(horizon, 60)
+    rng = np.random.default_rng(horizon)
+    z = rng.integers(-MAX_INCREMENT, MAX_INCREMENT, (ticks, 2))
+    state, plain = counter.init(2), counter.init(2)
+    state["sum"] += 2**60
+    for t, row in enumerate(z):
+        large = counter.step(state, row.copy(), Randomness.seeded(t))
+        small = counter.step(plain, np.zeros(2, np.int64), Randomness.seeded(t))
+        np.testing.assert_array_equal(large - 2**60 - z[: t + 1].sum(axis=0), small)
+
+
+def test_the_decoder_needs_public_arrays_only() -> None:
+    counter = OptimalTreeCounter(50).calibrate(PURE, Event())
+    state = counter.init(3)
+    public = {name: state[name].copy() for name in counter.public_arrays | {"t"}}
+    for t in range(50):
+        measured = counter.measure(state, np.ones(3, np.int64), Randomness.seeded(t))
+        public["t"] += 1
+        mine = counter.decode(public, measured.copy())
+        rest = {name: state[name] for name in counter.public_arrays | {"t"}}
+        assert (counter.decode(rest, measured) == mine).all()
+        state.update(rest)
+
+
+def test_designs_are_pinned() -> None:
+    """A stored state belongs to its trees: a change here needs new names. Two horizons, two kinds of budget."""
+    assert [(tree.ticks, tree.branching) for tree in optimal_trees(100, True)] == [(20, (20,))] * 5
+    assert [(tree.ticks, tree.branching) for tree in optimal_trees(1000, True)] == [
+        *[(210, (15, 14))] * 4,
+        (160, (15, 14)),
+    ]
+    assert [tree.shares[-1] for tree in optimal_trees(1000, True)] == [
+        Fraction(n, 1024) for n in (377, 352, 318, 260, 0)
+    ]
+    assert [tree.branching for tree in epochs(True)[:9]] == [
+        (8,), (8, 8), (15, 15), (23, 23), (32, 32), (42, 42), (53, 53), (16, 16, 16), (18, 18, 18),
+    ]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5000), st.booleans())
+def test_shares_of_a_path_add_up_to_the_whole(horizon: int, pure: bool) -> None:
+    trees = optimal_trees(horizon, pure)
+    assert all(sum(tree.shares) == 1 and min(tree.shares) >= 0 for tree in trees)
+    assert sum(tree.ticks for tree in trees) == horizon
+    assert all(tree.start == before.start + before.ticks for before, tree in itertools.pairwise(trees))
+
+
+def test_refusals() -> None:
+    for make in (KaryTreeCounter, OptimalTreeCounter):
+        for horizon in (0, -1, 2.0, True, MAX_TICKS + 1):
+            with pytest.raises(ConfigError, match="horizon"):
+                make(horizon)  # type: ignore[arg-type]
+        counter = make(3).calibrate(PURE, Event())
+        state = counter.init(1)
+        for _ in range(3):
+            counter.step(state, np.ones(1, np.int64), NoiseTape())
+        before = {name: array.copy() for name, array in state.items()}
+        with pytest.raises(HorizonError, match=r"tick 4.*up to 3"):
+            counter.step(state, np.ones(1, np.int64), NoiseTape())
+        assert all((state[name] == before[name]).all() for name in before)
+        for ask in (counter.variance, counter.gain_variance, counter.materialize):
+            with pytest.raises(HorizonError):
+                ask(4)
+    with pytest.raises(ConfigError, match="children"):
+        KaryTreeCounter(10, 1)
+    for recipe in recipes(50):
+        for budget in (PureDP.of("1e-9"), ZCDP.of("1e-18")):
+            with pytest.raises(LimitError, match="does not fit"):
+                recipe.calibrate(budget, Event())
+        unbounded = recipe.calibrate(PURE, Event())
+        if unbounded.horizon is None:
+            assert unbounded.variance(MAX_TICKS) > 0
+            with pytest.raises(ConfigError):
+                unbounded.variance(MAX_TICKS + 1)
+
+
+def test_damaged_states_are_recognised() -> None:
+    counter = OptimalTreeCounter(50).calibrate(PURE, Event())
+    state = counter.init(3)
+    for _ in range(11):
+        counter.step(state, np.ones(3, np.int64), NoiseTape())
+        counter.check_state(state, 3)
+    for change in (
+        {"t": np.array([51])},
+        {"t": np.array([0])},
+        {"sum": np.zeros(4, np.int64)},
+        {"noise": state["noise"][:-1]},
+        {"public": state["public"].view(np.float64)},
+        {"extra": np.zeros(1, np.int64)},
+    ):
+        with pytest.raises(StoreDamagedError):
+            counter.check_state({**state, **change}, 3)
