@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ class Feed:
         self.db.execute("ALTER TABLE f REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE f, other")
         self.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
         patch.setattr(replication, "commit_day", self._day)
+        patch.setattr(replication, "_GRACE", 0.0)
 
     def drop_slot(self) -> None:
         self.db.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
@@ -66,7 +69,6 @@ class Feed:
             "every": "day",
             "start": "2026-01-05",
             "end": "today",
-            "wait": "0 minutes",
             **self.changes,
             **more,
         }
@@ -325,6 +327,30 @@ def test_changes_are_those_of_a_plain_log_kept_by_a_trigger(feed: Feed) -> None:
 def _net(entry: Any) -> Counter[tuple[str, str]]:
     signs = (("+", entry.inserts), ("-", entry.deletes))
     return Counter((sign, value) for sign, part in signs for value in part["zip"].to_pylist())
+
+
+def test_an_open_transaction_is_given_a_moment(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is just committing is waited for; one that stays open will be of a later day."""
+    with feed.server.connect() as slow:
+        slow.execute("BEGIN; INSERT INTO f (zip) VALUES ('slow')")
+        feed.add("quick")
+        feed.end_day()
+        assert feed.take() == [(["quick"], [])]
+        feed.borders.append(10**18)
+        monkeypatch.setattr(replication, "_GRACE", 60.0)
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.extend(feed.take()))
+        thread.start()
+        query = (
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = 'dpstream' AND query LIKE '%%snapshot%%'"
+        )
+        for _ in range(1000):
+            if feed.db.execute(query).fetchone():
+                break
+            time.sleep(0.01)
+        slow.execute("COMMIT")
+        thread.join()
+    assert found == [(["slow"], [])]
 
 
 def test_what_ends_the_stream(feed: Feed) -> None:

@@ -40,7 +40,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         "wait",
         '"0 minutes", "30 minutes", "6 hours"',
         "10 minutes",
-        _BOTH,
+        _TABLE,
         "How long a reading waits for transactions that were open when it began. After that the run stops, and "
         "nothing was spent.",
     ),

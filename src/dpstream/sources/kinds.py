@@ -20,12 +20,12 @@ KINDS = ("files", "duckdb", "postgres", "postgres-changes")
 _WHERE = "[source]"
 _CUT = ("every", "start", "end", "late", "lag")
 _OPERATIONS = ("op_column", "op_values", "user_column")
-_SERVER = ("url", "url_env", "table", "wait")
+_SERVER = ("url", "url_env", "table")
 #: Keys besides ``kind``; those in ``_NEEDED`` have to be there.
 KEYS: dict[str, tuple[str, ...]] = {
     "files": ("path", "time_column", "rows", "complete", "eof", *_OPERATIONS, *_CUT),
     "duckdb": ("database", "query", *_OPERATIONS, *_CUT),
-    "postgres": (*_SERVER, "time_column", "xid_column", *_OPERATIONS, *_CUT),
+    "postgres": (*_SERVER, "wait", "time_column", "xid_column", *_OPERATIONS, *_CUT),
     "postgres-changes": (*_SERVER, "slot", "publication", "user_column", *_CUT),
 }
 _NEEDED: dict[str, tuple[str, ...]] = {

@@ -54,9 +54,7 @@ _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
         "open, and one that stays open stops the stream",
     ),
     "postgres-changes": (
-        "when transactions commit, and when those that write to the server end, is declared public: a "
-        "transaction's time says to which step its changes belong, a step waits for those that were open, and "
-        "one that stays open stops the stream",
+        "when transactions commit is declared public: it says to which step their changes belong",
         "a truncation, a change of a column, and a change without the old row stop the stream, and that it "
         "stopped is visible",
     ),
@@ -95,7 +93,7 @@ class SourceOptions:
         table: the table there (or view), with its schema where that is not ``public``.
         xid_column: column with the number of the transaction that added a row; None: the server's own.
         slot, publication: of logical replication.
-        wait: how long open transactions are waited for.
+        wait: how long open transactions are waited for (a table that grows).
 
     Errors:
         ConfigError: names the key, and what is allowed.

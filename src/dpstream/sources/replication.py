@@ -28,6 +28,9 @@ from dpstream.sources.table import wanted_columns
 
 __all__ = ["ChangeSource"]
 
+#: A commit takes its time a moment before it is in the log. An open transaction takes a later time, and is not
+#: waited for longer than this (seconds).
+_GRACE = 5.0
 _SYSTEM, _READ, _DONE = "system", "read", "done"
 _ROWS = 2**14
 #: Enough of a message for ``head``, but for a truncation ("T"), which names all its tables.
@@ -119,7 +122,7 @@ class ChangeSource(Source):
             if place.seen is not None:
                 session.require_system(place.seen.get(_SYSTEM, -1))
                 self._advance(session, place.seen[_DONE])
-            session.settle()
+            session.settle(_GRACE)
             survey = self._survey(session, place, last)
             if place.seen is not None and survey.read < place.seen[_READ]:
                 raise StepError(
@@ -167,7 +170,7 @@ class ChangeSource(Source):
                 ) from None
             if isinstance(message, Begin):
                 # A late transaction of other tables must not stop the stream: no place to raise.
-                chosen = message.commit < survey.read and place.step(message, None) == step
+                chosen = place.step(message, None) == step
             elif isinstance(message, Described):
                 rows.describe(message)
             elif chosen and isinstance(message, Change | Truncate):

@@ -145,11 +145,15 @@ class Session:
                 ).fetchone()
                 yield Snapshot(low, high)
 
-    def settle(self) -> None:
+    def settle(self, grace: float | None = None) -> None:
         """Wait until every transaction that has a number by now is over, so that none can add to what is due.
 
         A transaction gets its number at its first write; the wait is for all databases of the server, and
-        for prepared transactions too. Said once through ``logging``; an interrupt ends it.
+        for prepared transactions too. An interrupt ends it.
+
+        Args:
+            grace: seconds after which the reading goes on all the same. None: ``[source] wait``, said once through
+                ``logging``, and then an error.
 
         Errors:
             UnreadableError: one is still open at the end of ``[source] wait``.
@@ -157,10 +161,13 @@ class Session:
         Cost: takes one transaction number itself: a snapshot does not tell which numbers are given out.
         """
         border = int(self.one("SELECT pg_current_xact_id()::text::bigint"))
-        end, told = time.monotonic() + self._patience.total_seconds(), False
+        limit = self._patience.total_seconds() if grace is None else grace
+        end, told = time.monotonic() + limit, grace is not None
         oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
         while int(self.one(oldest)) <= border:
             if time.monotonic() >= end:
+                if grace is not None:
+                    return
                 raise UnreadableError(
                     "a transaction that began before the reading is still open, and its records may belong "
                     "to the step",
@@ -170,7 +177,7 @@ class Session:
             if not told:
                 _log.warning("waiting for open transactions of the server, at most %s", self._patience)
                 told = True
-            time.sleep(0.2)
+            time.sleep(0.1)
 
     def system(self) -> int:
         """The number that tells this server's data from every other's."""
