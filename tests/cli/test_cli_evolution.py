@@ -332,6 +332,14 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     old.write_text(held, encoding="utf-8")
     dpstream("run", old)
     assert "no release" in dpstream("plan", new, code=2).stderr
+    dpstream("approve", old, "--step", 1)
+    # The next one may still be approved: public files do not show it, the old state does.
+    early = new.read_text(encoding="utf-8").replace("start = 3", "start = 2")
+    new.write_text(early.replace("[base]\n", '[base]\nconfig = "old.toml"\n'), encoding="utf-8")
+    dpstream("plan", new)
+    for verb in (("run", new), ("init", "--after", old, "--out", tmp_path / "next.toml")):
+        assert "step 2 of 'old' is not published yet" in dpstream(*verb, code=2).stderr
+    new.write_text(early.replace("start = 2", "start = 3"), encoding="utf-8")
     dpstream("approve", old, "--all")
     dpstream("withdraw", old, "--step", 2, "--reason", "wrong")
     text = new.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpstream.config.config import Config
     from dpstream.mechanism import StartTable
 
-__all__ = ["find_base"]
+__all__ = ["find_base", "require_all_published"]
 
 
 def find_base(config: Config, options: BaseOptions, state: str | Path | None = None) -> Base:
@@ -50,12 +50,36 @@ def find_base(config: Config, options: BaseOptions, state: str | Path | None = N
 
 def _table(config: Config, options: BaseOptions, digest: str) -> StartTable:
     """The table behind the facts: the release has to be the one that they name."""
+    if options.config is not None:
+        require_all_published(type(config).load(options.config))
     found = read_predecessor(options)
     if found.digest != digest:
         raise StoreDamagedError(
             "the predecessor's last release is not the one that this stream begins with", where=options.place
         )
     return base_table(options, found, config.schema())
+
+
+def require_all_published(old: Config) -> None:
+    """Refuse a predecessor that has steps which are not among its releases: published later, their records would be
+    in both streams.
+
+    Errors:
+        ConfigError: a step is held, or its publication was interrupted.
+    """
+    from dpstream.streams import read_status
+    from dpstream.streams.place import has_store
+
+    if not has_store(old.state_dir, server=old.server):
+        return
+    stored = read_status(old.state_dir, server=old.server)
+    waiting = sorted({*stored.held, *stored.unpublished})
+    if waiting:
+        raise ConfigError(
+            f"step {waiting[0]} of {old.name!r} is not published yet",
+            where=str(old.path),
+            allowed="approving it, or finishing the run",
+        )
 
 
 def _known(config: Config, state: str | Path | None) -> dict[str, Any] | None:

@@ -68,6 +68,7 @@ BASE_KEYS: tuple[Key, ...] = (
         "the earlier stream's configuration file, relative to this one",
         "not set",
         "only an evaluation against the private truth needs it",
-        "Tells `dpstream evaluate` where the private records of the earlier period are.",
+        "Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is started, it "
+        "is refused while steps of the earlier one wait to be published.",
     ),
 )

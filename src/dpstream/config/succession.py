@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpstream.config.base import require_all_published
 from dpstream.config.base_options import BaseOptions
 from dpstream.config.base_reading import Predecessor, read_predecessor
 from dpstream.config.base_rules import NULL, readable
@@ -28,8 +29,7 @@ _HEAD = """\
 def draft_successor(path: str | Path, target: Path) -> str:
     """The text of a configuration that begins where ``path`` ends.
 
-    Everything is taken over but the names, the places, the border, and a first budget that the owner has to confirm by
-    reading it. Comments of the old file are not.
+    Everything is taken over but names, places and the border; comments are not.
 
     Args:
         target: where the text will be; paths are made relative to it.
@@ -38,7 +38,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
         ConfigError: no releases yet, steps that are held or unpublished, or no border in time.
     """
     old = Config.load(path)
-    _require_all_published(old)
+    require_all_published(old)
     found = read_predecessor(_options(old))
     document = load_toml(old.path)
     name, base = f"{old.name}-next", target.parent
@@ -68,23 +68,6 @@ def draft_successor(path: str | Path, target: Path) -> str:
     if nulls:
         document["base"]["map"] = nulls
     return _HEAD.format(name=name, old=old.name) + _toml(document)
-
-
-def _require_all_published(old: Config) -> None:
-    """Steps that are in the state and not among the releases may still be published: their records would be twice."""
-    from dpstream.streams import read_status
-    from dpstream.streams.place import has_store
-
-    if not has_store(old.state_dir, server=old.server):
-        return
-    stored = read_status(old.state_dir, server=old.server)
-    waiting = sorted({*stored.held, *stored.unpublished})
-    if waiting:
-        raise ConfigError(
-            f"step {waiting[0]} of {old.name!r} is not published yet",
-            where=str(old.path),
-            allowed="approving it, or finishing the run",
-        )
 
 
 def _options(old: Config) -> BaseOptions:
