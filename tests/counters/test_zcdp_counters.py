@@ -102,7 +102,7 @@ def test_bins_and_their_norms_are_what_they_should_be(
 def test_bins_are_few() -> None:
     for recipe, most in (
         (ToeplitzCounter(1000), 85),
-        (ToeplitzCounter(10**6), 220),
+        (ToeplitzCounter(10**6), 600),
         (BLTCounter(10_000), 200),
     ):
         design = design_of(recipe)
@@ -208,7 +208,7 @@ def test_the_errors_are_what_was_promised() -> None:
 
 @pytest.mark.parametrize("recipe", [ToeplitzCounter(4000), BLTCounter(1000)], ids=repr)
 def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the exact part cut at 500 ticks and the formula at 2,048: within 5 % of the exact recursion."""
+    """With the exact part cut at 1,024 ticks and the formula at 2,048: within 3 % of the exact recursion."""
     design = design_of(recipe)
 
     def table() -> NoiseTable:
@@ -219,13 +219,13 @@ def test_far_variances_are_close(recipe: Counter, monkeypatch: pytest.MonkeyPatc
     exact = {
         t: (table_exact.variance(t), table_exact.gain(t))
         for table_exact in [table()]
-        for t in (501, 1500, 4000)
+        for t in (1025, 1500, 3333, 4000)
     }
-    monkeypatch.setattr(propagation, "_EXACT_TICKS", 500)
-    monkeypatch.setattr(propagation, "_LONGEST", 4000 if recipe.tick_limit else 2048)
+    monkeypatch.setattr(propagation, "_EXACT_TICKS", 1024)
+    monkeypatch.setattr(propagation, "_LONGEST", 2048)
     far = table()
     for t, (variance, gain) in exact.items():
-        assert far.variance(t) == pytest.approx(variance, rel=0.05 if t < 4000 else 0.12)
+        assert far.variance(t) == pytest.approx(variance, rel=0.03)
         assert far.gain(t) == pytest.approx(gain, rel=0.03)
 
 

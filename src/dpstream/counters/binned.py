@@ -50,7 +50,7 @@ from dpstream.privacy.unit import Event
 if TYPE_CHECKING:
     from dpstream.privacy.randomness import Randomness
 
-__all__ = ["BinnedCounter", "CalibratedBinnedCounter", "Weights", "check_tolerance"]
+__all__ = ["BinnedCounter", "CalibratedBinnedCounter", "Weights", "usable_tolerance"]
 
 #: ``m_0``: the multiplier of the first increment. Others are at least this, and rounded down by at most one part in it.
 _BASE = 1024
@@ -74,17 +74,27 @@ class Weights(NamedTuple):
         return cls(rounded[:length], exact[:length])
 
 
-def check_tolerance(tolerance: float) -> None:
-    """ConfigError unless this is a share below one half."""
+def usable_tolerance(tolerance: float | None, ticks: int) -> float:
+    """``tolerance``, or by default 4 %, less where more than 30,000 ticks let the bins' share of the error grow.
+
+    Errors:
+        ConfigError: not a share up to one half.
+    """
+    if tolerance is None:
+        return round(0.04 * min(1.0, math.cbrt(30_000 / ticks)), 4)
     number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
     if not number or not 0.0 <= tolerance <= 0.5:
         raise ConfigError(f"tolerance = {tolerance!r}", where="counter", allowed="from 0 to 0.5")
+    return float(tolerance)
 
 
 class BinnedCounter(Counter):
     """A recipe given by a decreasing sequence of weights."""
 
-    tolerance: float
+    @property
+    @abstractmethod
+    def share(self) -> float:
+        """By how much the weights of increments that are kept together may differ (see ``LagBins``)."""
 
     @abstractmethod
     def weights(self) -> Weights:
@@ -161,7 +171,7 @@ class Design:
 @lru_cache(maxsize=16)
 def design_of(recipe: BinnedCounter) -> Design:
     """The design of a recipe, remembered."""
-    return Design(recipe.weights(), recipe.tolerance, recipe.tick_limit)
+    return Design(recipe.weights(), recipe.share, recipe.tick_limit)
 
 
 @lru_cache(maxsize=16)
@@ -261,7 +271,7 @@ class CalibratedBinnedCounter(FactoredCounter):
         return result
 
     def variance(self, t: int) -> float:
-        """See ``CalibratedCounter.variance``; exact up to tick 32,768, beyond see ``NoiseTable``.
+        """See ``CalibratedCounter.variance``; exact up to tick 16,384, beyond see ``NoiseTable``.
 
         Cost: the first call for a recipe some 30 us for each tick up to ``t``; then nothing.
         """

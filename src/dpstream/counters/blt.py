@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpstream.counters.binned import BinnedCounter, Weights, check_tolerance
+from dpstream.counters.binned import BinnedCounter, Weights, usable_tolerance
 from dpstream.errors import ConfigError
 
 __all__ = ["CONSTANTS", "BLTCounter"]
@@ -45,11 +45,12 @@ class BLTCounter(BinnedCounter):
 
     Args:
         ticks: for how many ticks the constants are best: one of ``CONSTANTS``.
-        tolerance: see ``LagBins``; fewer and wider bins for a larger error. 0 keeps all increments.
+        tolerance: see ``LagBins``; more means fewer bins and a larger error, 0 keeps all increments. By default 4 %,
+            less beyond 30,000 ticks.
     """
 
     ticks: int = 10_000
-    tolerance: float = 0.04
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.ticks, bool) or self.ticks not in CONSTANTS:
@@ -58,12 +59,17 @@ class BLTCounter(BinnedCounter):
                 where="counter blt",
                 allowed=", ".join(str(ticks) for ticks in CONSTANTS),
             )
-        check_tolerance(self.tolerance)
+        usable_tolerance(self.tolerance, self.ticks)
 
     @property
     def name(self) -> str:
         """Name in configuration files."""
         return "blt"
+
+    @property
+    def share(self) -> float:
+        """The tolerance in use."""
+        return usable_tolerance(self.tolerance, self.ticks)
 
     def describe(self) -> str:
         """The rule in one sentence."""

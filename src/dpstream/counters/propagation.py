@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
@@ -13,17 +14,17 @@ from dpstream.counters.lagbins import LagBins
 __all__ = ["NoiseTable"]
 
 #: Beyond, the exact recursion is left.
-_EXACT_TICKS = 2**15
+_EXACT_TICKS = 2**14
 _LONGEST = 2**22
 
 
 class NoiseTable:
     """Variances of the estimates of a binned counter whose measurements have noise of variance 1.
 
-    Up to tick 32,768 exactly: the covariances of all bins and of the estimate are carried from tick to tick,
-    as the decoder carries their values. Beyond, the variance of the counter without bins and without
-    rounded weights, times the ratio of the two at tick 32,768 (3 % too small at most in what was compared);
-    beyond ``2^22`` ticks, on the straight line.
+    Up to tick 16,384 exactly: the covariances of all bins and of the estimate are carried from tick to tick,
+    as the decoder carries their values. Beyond, the variance of the counter without bins and without rounded weights,
+    at some ticks and between them by interpolation, plus what the bins add: that grows along a straight line,
+    which is fitted before tick 16,384. (In what was compared, up to 100,000 ticks, 2 % too small at most.)
 
     Args:
         bins: the bins.
@@ -42,7 +43,8 @@ class NoiseTable:
         horizon: int | None,
     ) -> None:
         self._bins, self._multiplier, self._grid, self._exact = bins, multiplier, grid, exact
-        self._norms = None if horizon is None else np.cumsum(exact**2)[::-1]
+        self._horizon = horizon
+        self._unit = 1.0 / (grid * multiplier(0))
         self._covariance = np.zeros((1, 1))  # of the estimate (last), and of the rows before it
         self._variances = [0.0]
         self._gains = [0.0]
@@ -54,25 +56,42 @@ class NoiseTable:
         """Of the estimate after ``t`` ticks."""
         if t <= _EXACT_TICKS:
             return self._until(t)[0]
-        at, beyond = min(t, _LONGEST), t - min(t, _LONGEST)
-        ratio = self._until(_EXACT_TICKS)[0] / self._without_bins(_EXACT_TICKS)
-        slope = 0.0
-        if beyond:
-            slope = (self._without_bins(_LONGEST) - self._without_bins(_LONGEST // 2)) / (_LONGEST // 2)
-        return ratio * (self._without_bins(at) + slope * beyond)
+        # What the bins add, as a mean around two ticks: it varies from tick to tick.
+        around = _EXACT_TICKS // 32
+        first, second = _EXACT_TICKS // 2, _EXACT_TICKS - around
+        self._until(_EXACT_TICKS)
+        added = [
+            float(np.mean(self._variances[at - around : at + around])) - self._without_bins(at)
+            for at in (first, second)
+        ]
+        slope = (added[1] - added[0]) / (second - first)
+        return self._interpolated(t) + added[1] + slope * (t - second)
 
     def gain(self, t: int) -> float:
-        """Of the estimate after ``t`` ticks less the one before."""
+        """Of the estimate after ``t`` ticks less the one before; beyond tick 16,384 but for its multiplier as there."""
         if t <= _EXACT_TICKS:
             return self._until(t)[1]
-        parts = self._parts(min(t, _LONGEST))
-        return self._until(_EXACT_TICKS)[1] * float(parts[-1] / parts[_EXACT_TICKS - 1]) ** 2
+        grown = self._multiplier(_EXACT_TICKS - 1) / self._multiplier(t - 1)
+        return self._until(_EXACT_TICKS)[1] * grown**2
 
     def _until(self, t: int) -> tuple[float, float]:
         with self._lock:
             for tick in range(len(self._variances) - 1, t):
                 self._tick(tick)
             return self._variances[t], self._gains[t]
+
+    def _interpolated(self, t: int) -> float:
+        """``_without_bins`` at powers of two, and ever closer to a horizon; straight on in between and beyond."""
+        last = self._horizon or _LONGEST
+        powers = [_EXACT_TICKS << k for k in range(last.bit_length()) if _EXACT_TICKS << k < last]
+        near = [last - (last >> k) for k in range(2, 9)] if self._horizon else []
+        known = sorted({*powers, *(at for at in near if at > _EXACT_TICKS), last})
+        place = min(bisect_left(known, t), len(known) - 1)
+        high, low = known[place], known[max(place - 1, 0)]
+        if high in (low, t):
+            return self._without_bins(high)
+        share = (t - low) / (high - low)
+        return (1 - share) * self._without_bins(low) + share * self._without_bins(high)
 
     def _tick(self, tick: int) -> None:
         needed = self._bins.rows_at(tick) + 1
@@ -108,12 +127,17 @@ class NoiseTable:
             if len(self._inverse) < t:
                 self._inverse = _inverse_series(self._exact, t)
             row = _convolve(self._inverse[:t], self._parts(t)[::-1])[:t]
-            self._plain[t] = float((row**2).sum())
+            self._plain[t] = float((row**2).sum()) * self._unit**2
         return self._plain[t]
 
     def _parts(self, t: int) -> NDArray[np.float64]:
-        """``1 / m_s`` of the first ``t`` increments, up to a factor, without bins and rounding."""
-        return np.ones(t) if self._norms is None else np.sqrt(self._norms[:t])
+        """``m_0 / m_s`` of the first ``t`` increments, but for what the bins do to it."""
+        if self._horizon is None:
+            return np.ones(t)
+        norms = np.cumsum(self._exact**2)
+        norms = np.concatenate([norms, np.full(self._horizon - len(norms), norms[-1])])
+        parts: NDArray[np.float64] = np.sqrt(norms[::-1][:t] / norms[-1])
+        return parts
 
 
 def _inverse_series(series: NDArray[np.float64], length: int) -> NDArray[np.float64]:

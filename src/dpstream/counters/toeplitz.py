@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpstream.counters.base import check_count
-from dpstream.counters.binned import BinnedCounter, Weights, check_tolerance
+from dpstream.counters.binned import BinnedCounter, Weights, usable_tolerance
 
 __all__ = ["MAX_HORIZON", "ToeplitzCounter"]
 
@@ -31,15 +31,16 @@ class ToeplitzCounter(BinnedCounter):
 
     Args:
         horizon: number of ticks ``T``, up to ``MAX_HORIZON``.
-        tolerance: see ``LagBins``; fewer and wider bins for a larger error. 0 keeps all increments.
+        tolerance: see ``LagBins``; more means fewer bins and a larger error, 0 keeps all increments. By default 4 %,
+            less beyond 30,000 ticks.
     """
 
     horizon: int
-    tolerance: float = 0.04
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         check_count(self.horizon, what="the horizon", least=1, most=MAX_HORIZON)
-        check_tolerance(self.tolerance)
+        usable_tolerance(self.tolerance, self.horizon)
 
     @property
     def tick_limit(self) -> int:
@@ -50,6 +51,11 @@ class ToeplitzCounter(BinnedCounter):
     def name(self) -> str:
         """Name in configuration files."""
         return "toeplitz"
+
+    @property
+    def share(self) -> float:
+        """The tolerance in use."""
+        return usable_tolerance(self.tolerance, self.horizon)
 
     def describe(self) -> str:
         """The rule in one sentence."""
