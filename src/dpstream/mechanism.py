@@ -296,10 +296,14 @@ class StreamPlan(ABC):
         publish_to: Sink | None = None,
         keep: Literal["all"] | int = "all",
         max_rows: int = 10_000_000,
+        source: Mapping[str, Any] | None = None,
+        declared_public: Sequence[str] = (),
+        account: str | Path | None = None,
     ) -> Stream:
         """The durable stream whose secret state lives in ``path``: started there, or continued.
 
-        ``dpstream.streams.open_stream`` with this plan; see there for guarantee, arguments and errors.
+        ``dpstream.streams.open_stream`` with this plan; see there for guarantee, arguments and errors, and for what
+        only it takes (a database server, persistent records, a key).
         """
         # The one import that goes upwards: plans open their streams, and streams know plans.
         from dpstream.streams import open_stream
@@ -313,4 +317,7 @@ class StreamPlan(ABC):
             publish_to=publish_to,
             keep=keep,
             max_rows=max_rows,
+            source=source,
+            declared_public=declared_public,
+            account=account,
         )

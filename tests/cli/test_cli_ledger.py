@@ -64,9 +64,14 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
     dpstream("run", first, code=2)  # there is no account yet
     dpstream("ledger", "account", "create", account, "--limit", "epsilon=3/2")
     dpstream("ledger", "account", "create", account, "--limit", "epsilon=9", code=2)
+    assert "nothing was spent" in dpstream("run", first, "--dry-run").stdout
     dpstream("run", first)
+    dpstream("run", first, "--dry-run")
+    before = account.read_bytes()
     refused = dpstream("run", second, code=3)
     assert "epsilon = 1.75" in refused.stderr
+    assert dpstream("run", second, "--dry-run", code=3).stderr == refused.stderr
+    assert account.read_bytes() == before
     assert not (tmp_path / "two/state/stream.sqlite").exists()
     dpstream("ledger", "account", "raise", account, "--limit", "epsilon=1", code=2)
     dpstream("ledger", "account", "raise", account, "--limit", "epsilon=7/4")
@@ -96,6 +101,7 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
     second.write_text(more, encoding="utf-8")
     (tmp_path / "two/data/003.csv").write_text("step,zip,paid,kind\n3,a,true,x\n", encoding="utf-8")
     assert "closed in its account" in dpstream("run", second, code=3).stderr
+    assert "closed in its account" in dpstream("run", second, "--dry-run", code=3).stderr
 
     account.write_bytes(b"")
     for args in (["run", first], ["ledger", "account", "show", account], ["ledger", "show", first]):

@@ -210,7 +210,15 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
             BudgetError,
             ("[budget] epsilon", "a positive number up to 1000"),
         )
-        for text in ("0", "-1", "nan", "inf", "1e9", '"0"', '"-0.5"', '"NaN"', '"one"', '""', '"1e9"')
+        for text in ("0", "-1", "nan", "inf", "1e9", '"0"', '"-0.5"', '"1e9"')
+    },
+    **{
+        f"epsilon {text}": (
+            {"budget": f"epsilon = {text}"},
+            ConfigError,
+            ("[budget] epsilon", "is not a number", "up to 1000"),
+        )
+        for text in ('"NaN"', '"one"', '""', '"1/0"')
     },
     "rho": ({"budget": "rho = 0"}, BudgetError, ("[budget] rho", "positive")),
     "delta of 0": ({"budget": 'epsilon = "1"\ndelta = "0"'}, BudgetError, ("[budget] delta", "positive")),

@@ -129,7 +129,24 @@ def test_wrong_places(config, tmp_path):
     error = dpstream("audit", everything, "--only", "selection", code=2).stderr
     assert "there is nothing of this kind to audit" in error
     broken = rewrite(config, ('epsilon = "1"', 'epsilon = "one"'))
-    assert "dpstream.toml" in dpstream("audit", broken, code=3).stderr
+    assert "'one' is not a number" in dpstream("audit", broken, code=2).stderr
+
+
+def test_what_a_user_plan_is_said_to_cost_is_a_users(config):
+    own = (
+        ('name = "test"', 'name = "test"\nunit = "user"\nmax_events = 3'),
+        ("[source]", '[source]\nuser_column = "who"'),
+    )
+    loaded = Config.load(rewrite(config, *own))
+    (whole,) = [
+        one
+        for one in configured_audits(loaded)["exact"]("short", Randomness.seeded(1), silent)
+        if "sum of parts" in one.subject
+    ]
+    assert "all 3 events of one user (group privacy) over the whole stream" in whole.subject
+    assert whole.claimed == pytest.approx(float(loaded.plan().budget.amount))
+    assert whole.passed
+    assert whole.found > 0.6 * whole.claimed
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,23 @@ def test_nothing_of_the_stream_changes(copied, synthetic):
     assert sorted(path.name for path in folder.iterdir()) == ["data", "dpstream.toml", "releases", "state"]
 
 
+def test_steps_that_were_taken_back_are_left_out_and_told(copied):
+    before = evaluate_run(copied, synthetic="models", steps=[13, 14])
+    assert not any("taken back" in note for note in before.notes)
+    with copied.open_stream() as stream:
+        stream.withdraw(3, "sent twice")
+        stream.withdraw(13, "sent twice")
+    for synthetic in ("models", "tables"):
+        found = evaluate_run(copied, synthetic=synthetic)
+        assert "Left out, because the steps were taken back: 3, 13." in found.notes
+        assert 13 not in [one.step for one in found.steps]
+        assert found.last.churn is None, "the step before is not there"
+    again = evaluate_run(copied, synthetic="models", steps=[14])
+    np.testing.assert_array_equal(again.last.errors.we, before.last.errors.we)
+    with pytest.raises(ConfigError, match="no released data of step 13"):
+        evaluate_run(copied, synthetic="models", steps=[13])
+
+
 def test_tables_need_no_state_and_models_no_releases(copied):
     full = {kind: evaluate_run(copied, synthetic=kind).mean() for kind in ("tables", "models")}
     shutil.rmtree(copied.state_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -100,7 +101,7 @@ def command(
             allowed="another [output] sink",
         )
     if dry_run:
-        return _dry_run(loaded, until)
+        return _dry_run(loaded, until, state)
     from dpstream.privacy import Randomness
 
     if test_seed is not None:
@@ -181,13 +182,28 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool) -> N
         bar.step(pending.step, pending.batch_id, released=pending.released)
 
 
-def _dry_run(config: Config, until: int | None) -> int:
-    """Everything that can be found out without state and budget."""
+def _dry_run(config: Config, until: int | None, state: str | None) -> int:
+    """Everything that can be found out without spending or writing."""
     from dpstream.errors import DataError
 
+    if config.account is not None:
+        _ask_account(config, config.state_dir if state is None else Path(state))
     steps, problems = find_problems(config, reveal=False, until=until)
     config.schema().require_confirmed(str(config.path))
     if problems:
         raise DataError("; ".join(problems), where=str(config.path))
     click.echo(f"dry run: {steps} steps can be read and fit the schema; nothing was spent or written")
     return 0
+
+
+def _ask_account(config: Config, folder: Path) -> None:
+    """Whether the account would allow the stream, or its next step: the refusal that a run would give."""
+    from dpstream.streams.identity import plan_hash
+    from dpstream.streams.ledger import read_identity
+    from dpstream.streams.membership import Membership
+
+    assert config.account is not None
+    facts = config.facts()
+    found = read_identity(folder, server=config.server, key=config.state_key())
+    member = Membership(config.account, folder, facts, plan_hash(facts))
+    member.preview(*((None, 1) if found is None else (found[0], found[1] + 1)))

@@ -179,7 +179,8 @@ class Section:
         from dpstream.errors import DpstreamError
 
         value = self.table[key]
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if not _is_number(value):
+            # What no guarantee allows (0, or a million) is for ``read`` to refuse: another exit code.
             raise self.wrong(key, f"{shown(value)} is not a number")
         try:
             result = read(value)
@@ -188,6 +189,18 @@ class Section:
             raise type(error)(error.what, where=self.place(key), allowed=allowed) from None
         self.note(key, str(value), default=False)
         return result
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    try:
+        Fraction(value)
+    except ZeroDivisionError:
+        return False
+    except (ValueError, OverflowError):
+        return isinstance(value, float)  # nan and inf
+    return True
 
 
 def exact_number(value: Any) -> Fraction | None:

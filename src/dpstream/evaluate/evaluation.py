@@ -183,6 +183,7 @@ def evaluate_run(
             )
         utility = _utility(config, releases, true, target)
         manifest = releases.take(wanted[-1]).manifest
+        left_out = releases.left_out
     option = chosen.as_option()
     return Evaluation(
         stream=config.name,
@@ -194,7 +195,7 @@ def evaluate_run(
         steps=tuple(run.found),
         released=releases.steps[-1],
         utility=utility,
-        notes=_notes(config, true.table, run.found, manifest),
+        notes=_notes(config, true.table, run.found, manifest, left_out),
     )
 
 
@@ -278,15 +279,24 @@ def _utility(config: Config, releases: Published, true: TrueStep, target: str | 
 
 
 def _notes(
-    config: Config, table: TrueTable, found: Sequence[StepEvaluation], manifest: dict[str, Any]
+    config: Config,
+    table: TrueTable,
+    found: Sequence[StepEvaluation],
+    manifest: dict[str, Any],
+    left_out: Sequence[int],
 ) -> tuple[str, ...]:
     notes = []
     if manifest["made_with_test_seed"]:
         notes.append("NO GUARANTEE: the releases were made with a test seed.")
     if config.base_options is not None:
-        notes.append("The truth begins with the earlier stream's records, under the declared rule for its columns.")
+        notes.append(
+            "The truth begins with the earlier stream's records, under the declared rule for its columns."
+        )
     if config.source_options.late in _LATE:
         notes.append(_LATE[config.source_options.late])
+    if left_out:
+        which = ", ".join(map(str, left_out))
+        notes.append(f"Left out, because the steps were taken back: {which}.")
     empty = sum(entry.records < 1 for entry in found)
     if empty:
         notes.append(f"At {empty} evaluated steps the true table is empty: errors as shares of it are blank.")

@@ -63,6 +63,11 @@ class Published(Protocol):
         """Steps whose synthetic data are still there, in order."""
         ...
 
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """Steps that were taken back, in order."""
+        ...
+
     def take(self, step: int) -> Released:
         """The synthetic data of a step."""
         ...
@@ -109,6 +114,7 @@ class ReleasedTables:
         self.steps = tuple(
             sorted(int(e["step"]) for e in catalogue["steps"] if e["state"] == "full" and e["kept"])
         )
+        self.left_out = tuple(sorted(int(e["step"]) for e in catalogue["steps"] if e["state"] == "withdrawn"))
         if not self.steps:
             raise ConfigError(
                 "there is no released table", where=str(self._directory), allowed="one step, or more"
@@ -162,7 +168,8 @@ class ReleasedTables:
 
 
 class ReleasedModels:
-    """The models of the released steps, from the secret state: no sampling error.
+    """The models of the released steps, from the secret state: no sampling error. Steps that were withdrawn or
+    rejected are left out.
 
     The state stays locked while this is open, as with ``dpstream sample``: a run has to wait.
 
@@ -186,7 +193,9 @@ class ReleasedModels:
         self._stream = config.open_stream(state=state, out=out, publish=False)
         try:
             released = range(1, self._stream.last_step + 1)
-            self.steps = tuple(step for step in released if _has_model(self._stream.release(step)))
+            self.left_out = tuple(step for step in released if not self._stream.is_given(step))
+            given = (step for step in released if step not in self.left_out)
+            self.steps = tuple(step for step in given if _has_model(self._stream.release(step)))
             if not self.steps:
                 raise ConfigError(
                     "there is no released model", where=str(folder), allowed="one step, or more"

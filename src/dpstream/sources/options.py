@@ -42,6 +42,8 @@ _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
     "stdin": (
         "when the first record of a later step (or a line that ends a step) arrives on standard input is "
         "declared public: it is what closes a step",
+        "a time of a period that has not begun, or far behind all others, stops the stream on standard input; that it "
+        "stopped is visible, so whether there is such a record is not protected (check the times before they are sent)",
     ),
     "duckdb": (
         "the query decides which records are in a step, and is trusted to decide about each protected record "

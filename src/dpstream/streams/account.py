@@ -173,8 +173,7 @@ class Account:
                 if again and known.plan_hash == plan_hash:
                     return state.pin(known)
                 raise ConfigError(f"stream {stream_id} is charged already", where=str(self.path))
-            charged = in_unit(budget, str(facts["unit"]), state.unit)
-            self._admit(state, charged)
+            charged = self.require_room(state, facts)
             content = {
                 "kind": "charge",
                 "stream_id": stream_id,
@@ -187,6 +186,15 @@ class Account:
             entry = self._append(db, state, content)
         self._write_head(entry)
         return Pin(state.account_id, entry.number, entry.seal.hex())
+
+    def require_room(self, state: AccountState, facts: dict[str, Any]) -> Budget:
+        """What a stream that is pinned to ``facts`` would be charged, where the limit allows it; writes nothing.
+
+        Errors: those of ``charge``.
+        """
+        charged = in_unit(budget_from_dict(facts["budget"]), str(facts["unit"]), state.unit)
+        self._admit(state, charged)
+        return charged
 
     def raise_limit(self, limit: Limit) -> None:
         """Raise the limit: an act of the owner's that stays on record. From then on only the raised limit is

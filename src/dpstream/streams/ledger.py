@@ -31,10 +31,10 @@ from dpstream.streams.history import (
 )
 from dpstream.streams.identity import canonical_json, plan_hash
 from dpstream.streams.limit import budget_from_dict
-from dpstream.streams.place import backend_for
+from dpstream.streams.place import backend_for, has_store
 from dpstream.streams.postgres import PostgresServer
 
-__all__ = ["Ledger", "Spend", "read_ledger", "verify_ledger", "verify_releases"]
+__all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "verify_releases"]
 
 #: The first format that knows when a step was committed.
 _TIMED = 4
@@ -109,6 +109,17 @@ def read_ledger(
         meta = read_meta(db)
         read_history(db, meta, db.where)
         return _ledger(db, version, meta)
+
+
+def read_identity(
+    path: str | Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> tuple[dict[str, bytes], int] | None:
+    """What a store remembers of its plan and its account (secret), and its last step; None where there is none."""
+    if not has_store(Path(path), server=server):
+        return None
+    with _view(path, server, key) as (db, _):
+        meta = read_meta(db)
+        return meta, read_history(db, meta, db.where).last_step
 
 
 def verify_ledger(

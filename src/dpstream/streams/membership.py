@@ -99,6 +99,19 @@ class Membership:
                 where=f"step {step}",
             )
 
+    def preview(self, meta: dict[str, bytes] | None, step: int) -> None:
+        """Refuse what ``begin`` (without a store: no ``meta``) or ``allow_step`` would; writes nothing.
+
+        Errors: those of ``begin`` and of ``allow_step``.
+        """
+        if meta is not None:
+            self.allow_step(meta, step)
+            return
+        state = self._account.read()
+        noted = self._notes().get(self._plan_hash)
+        if noted is None or state.find(noted) is None:
+            self._account.require_room(state, self._facts)
+
     def _charge(self, state: AccountState, meta: dict[str, bytes]) -> Charge:
         where = str(self._account.path)
         charge = state.find(meta["stream_id"].hex())

@@ -159,7 +159,10 @@ class Release:
 
         Args:
             rows: how many; the released number by default.
-            seed: repeats a draw. With neither argument: exactly the released table.
+            seed: repeats a draw. With neither argument: exactly the released table where tables are drawn anew.
+                Where records persist (``records = "persistent"``) the released table was carried over from the
+                one before; this draws another table of the same model, with as many rows (``dpstream.sinks.read``
+                gives the released one).
 
         Errors:
             ConfigError: negative rows or seed, or a step whose model was dropped.

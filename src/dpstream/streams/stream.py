@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerEntry", "Stream", "open_stream"]
 
+_TAKEN_BACK = ("withdrawing", "withdrawn", "rejected")
 _log = logging.getLogger("dpstream.streams")
 
 
@@ -222,10 +223,15 @@ class Stream:
         found = self._store.find(step=wanted)
         if found is None:
             raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
-        if found.publication in ("withdrawing", "withdrawn", "rejected"):
+        if found.publication in _TAKEN_BACK:
             done = "rejected" if found.publication == "rejected" else "withdrawn"
             raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")
         return self._release(found)
+
+    def is_given(self, step: int) -> bool:
+        """Whether ``release`` gives this step: it is committed, and was not withdrawn or rejected."""
+        found = self._store.find(step=step)
+        return found is not None and found.publication not in _TAKEN_BACK
 
     def held(self) -> list[int]:
         """Committed steps that wait for approval, in order."""

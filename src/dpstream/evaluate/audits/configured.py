@@ -15,7 +15,7 @@ from dpstream.evaluate.audits.counters import audit_counter
 from dpstream.evaluate.audits.exact import exact_counter, exact_selector
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
 from dpstream.evaluate.audits.selection import audit_selector
-from dpstream.privacy import Event, Randomness
+from dpstream.privacy import Event, Randomness, Unit, User
 from dpstream.tabular import BaselinePlan, Cells, DPStabsPlan, Score
 from dpstream.tabular.offline import MWEMPGMPlan
 from dpstream.tabular.selection import Selector
@@ -73,7 +73,7 @@ def configured_audits(config: Config) -> dict[str, Audit]:
             loss += parts.select.times * chosen.found
             words += f" + {parts.select.times} x {chosen.found:.6g} selected"
         yield Finding(
-            subject=f"configured {plan.name}, one event over the whole stream (sum of parts)",
+            subject=f"configured {plan.name}, {_who(plan.unit)} over the whole stream (sum of parts)",
             kind="exact",
             claimed=float(plan.budget.amount),
             found=loss,
@@ -123,6 +123,13 @@ def _controls(parts: _Parts, ticks: int) -> Iterator[Finding]:
             sensitivity=parts.sensitivity,
             control=True,
         )
+
+
+def _who(unit: Unit) -> str:
+    """Whose loss the sum of a plan's parts is."""
+    if isinstance(unit, User):
+        return f"all {unit.max_events} events of one user (group privacy)"
+    return "one event"
 
 
 def _ticks(counter: CalibratedCounter, most: int) -> int:
