@@ -40,9 +40,9 @@ lint: $(DEV) ## style, types, import layering, strict build of the docs
 audit: $(DEV) ## short privacy audits of the running code with their negative controls (LONG=1: the long ones)
 	$(BIN)/dpstream audit $(if $(LONG),--long) $(if $(OUT),--out $(OUT))
 
-torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20)
+torture: $(DEV) ## thousands of random faults in random small streams (POINTS=3000 SEED=1 MINUTES=20 POSTGRES=0.1: share on a server)
 	$(BIN)/python tests/streams/torture.py --points $(or $(POINTS),3000) --seed $(or $(SEED),1) --jobs $(JOBS) \
-	  $(if $(MINUTES),--minutes $(MINUTES))
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
 
 browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

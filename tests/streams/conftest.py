@@ -68,11 +68,4 @@ def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
         patch.setattr(store, "backend_for", backend)
         patch.setattr(status, "backend_for", backend)
         patch.setattr(fault_harness, "open_database", reader)
-        patch.setattr(fault_harness, "disk_error", _postgres_full)
         yield postgres
-
-
-def _postgres_full() -> Exception:
-    import psycopg
-
-    return psycopg.errors.DiskFull("could not extend file: No space left on device")

@@ -27,6 +27,7 @@ from dpstream.errors import StoreError
 from dpstream.privacy import Randomness
 from dpstream.sinks import Publisher, read
 from dpstream.streams import StateKey, Stream, open_stream
+from dpstream.streams.postgres import PostgresDatabase
 from dpstream.streams.store import Prepared
 
 STEPS = 3
@@ -46,7 +47,7 @@ def kill(name: str, call: Callable[..., None], arguments: tuple[object, ...]) ->
 def full_disk(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
     """The call fails and has no effect."""
     if name == "commit":
-        raise disk_error()
+        raise disk_error(arguments[0])
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -56,8 +57,12 @@ def lying_commit(name: str, call: Callable[..., None], arguments: tuple[object, 
     full_disk(name, call, arguments)
 
 
-def disk_error() -> Exception:
-    """What the database says when its disk is full (PostgreSQL's tests put their own in its place)."""
+def disk_error(connection: object) -> Exception:
+    """What the database says when its disk is full."""
+    if isinstance(connection, PostgresDatabase):
+        import psycopg
+
+        return psycopg.errors.DiskFull("could not extend file: No space left on device")
     error = sqlite3.OperationalError("database or disk is full")
     error.sqlite_errorname = "SQLITE_FULL"
     return error

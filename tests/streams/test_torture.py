@@ -1,13 +1,18 @@
-"""Fifty random lives under random faults, and the control that the same judge finds a wrong order."""
+"""Random lives under random faults, in files and on a server, and the control that the judge finds a wrong order."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
-from torture import KINDS, torture
+import torture_life
+from torture import KINDS, SERVER_KINDS, torture
 
-POINTS = 50
+if TYPE_CHECKING:
+    from postgres_server import Cluster
+
+POINTS, ON_A_SERVER = 50, 8
 
 
 @pytest.mark.slow
@@ -20,11 +25,19 @@ def test_fifty_lives_keep_every_promise() -> None:
     assert interruptions.total() > POINTS
 
 
+@pytest.mark.slow
+def test_lives_on_a_server_keep_every_promise(postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are cut at random statements, besides all that happens to files."""
+    monkeypatch.setenv(torture_life.URL, postgres.url)
+    interruptions: Counter[str] = Counter()
+    for point in torture(2, range(1, ON_A_SERVER + 1), share=1):
+        assert point.violations == [], (point.number, point.settings)
+        interruptions += point.interruptions
+    assert set(interruptions) <= set(SERVER_KINDS)
+    assert interruptions["cut"] > 0
+
+
 def test_publishing_before_the_commit_is_found() -> None:
-    found = [
-        point
-        for point in torture(1, range(1, 11), kinds=("kill", "kill_after"), wrong_order=True)
-        if point.violations
-    ]
-    assert found
-    assert all("published" in " ".join(point.violations) for point in found)
+    lives = torture(1, range(1, 101), kinds=("kill", "kill_after"), wrong_order=True)
+    found = next((point.violations for point in lives if point.violations), [])
+    assert any("published and not committed" in text for text in found)

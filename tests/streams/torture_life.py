@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,14 +26,18 @@ from dpstream.errors import ConfigError, DpstreamError, HorizonError, StoreDamag
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Event, PureDP, Randomness, User
 from dpstream.sinks import Publisher, read, read_catalogue, read_changes
-from dpstream.streams import Batch, Publishing, Stream, history, open_stream
+from dpstream.streams import Batch, PostgresServer, Publishing, StateKey, Stream, history, open_stream
 from dpstream.streams.account import Account
 from dpstream.streams.limit import Limit
+from dpstream.streams.postgres import PostgresDatabase
 from dpstream.tables import Workload
 from dpstream.tabular import DPStabs
 
-#: Exit codes of a child: a typed error, and a stream that somebody else has open.
-REFUSED, LOCKED = 3, 4
+#: Exit codes of a child: any other error, a typed error, and a stream that somebody else has open.
+FAILED, REFUSED, LOCKED = 1, 3, 4
+#: The server of the streams whose store is on one.
+URL = "DPSTREAM_TORTURE_URL"
+KEY = StateKey(b"k" * 32)
 #: Seconds after which a life counts as hanging (SIGALRM; an exit that no fault explains).
 PATIENCE = 90
 ROWS = 30
@@ -51,11 +56,15 @@ class Settings:
     account: bool
     users: bool
     reopen: bool
+    hold: bool
+    withdraw: bool
+    encrypted: bool
+    postgres: bool
     wrong_order: bool
 
 
-def draw_settings(rng: random.Random, wrong_order: bool) -> Settings:
-    """Random settings; few enough different ones that undisturbed lives are shared."""
+def draw_settings(rng: random.Random, wrong_order: bool, postgres: bool) -> Settings:
+    """Random settings."""
     mechanism = "dpstabs" if rng.random() < 0.1 else "toy"
     publish = rng.choice(["full", "full", "changes", "both"])
     return Settings(
@@ -68,6 +77,10 @@ def draw_settings(rng: random.Random, wrong_order: bool) -> Settings:
         account=rng.random() < 0.4,
         users=mechanism == "toy" and rng.random() < 0.3,
         reopen=rng.random() < 0.5,
+        hold=rng.random() < 0.25 and not wrong_order,
+        withdraw=rng.random() < 0.25 and not wrong_order,
+        encrypted=rng.random() < 0.3,
+        postgres=postgres,
         wrong_order=wrong_order,
     )
 
@@ -105,9 +118,43 @@ def prepare(home: Path, settings: Settings) -> None:
         )
 
 
+def key_of(settings: Settings) -> StateKey | None:
+    """The key of an encrypted store."""
+    return KEY if settings.encrypted else None
+
+
+def server_of(home: Path, settings: Settings) -> PostgresServer | None:
+    """Each life has a schema of its own."""
+    if not settings.postgres:
+        return None
+    return PostgresServer(os.environ[URL], f"t_{hashlib.sha256(str(home).encode()).hexdigest()[:20]}")
+
+
+def has_store(home: Path, settings: Settings) -> bool:
+    """Whether the stream was begun."""
+    server = server_of(home, settings)
+    if server is None:
+        return (home / "state" / "stream.sqlite").exists()
+    import psycopg
+
+    with psycopg.connect(server.url) as connection:
+        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{server.schema}.meta",)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def policy_of(settings: Settings) -> Publishing:
+    """What is published, and when."""
+    return Publishing(
+        keep=None if settings.keep == "all" else int(settings.keep),
+        records=settings.records,  # type: ignore[arg-type]
+        publish=settings.publish,  # type: ignore[arg-type]
+        full_every=3,
+        approve=settings.hold,
+    )
+
+
 def opened(home: Path, settings: Settings, entropy: int) -> Stream:
     """The stream with noise of its own."""
-    policy = Publishing(records=settings.records, publish=settings.publish, full_every=3)  # type: ignore[arg-type]
     stream = open_stream(
         plan_of(settings),
         SCHEMA,
@@ -115,8 +162,10 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
         randomness=Randomness.seeded(entropy),
         publish_to=Publisher(home / "releases", format=settings.format),  # type: ignore[arg-type]
         keep=settings.keep,  # type: ignore[arg-type]
-        publishing=policy,
+        publishing=policy_of(settings),
         account=home / "account.sqlite" if settings.account else None,
+        server=server_of(home, settings),
+        key=key_of(settings),
     )
     if settings.wrong_order:
         stream.__class__ = PublishFirst
@@ -125,7 +174,7 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
 
 def live(home: Path, settings: Settings, *, life: int = 0, retry: bool = False) -> None:
     """All steps, those that are committed already too. Noise depends on ``life`` and on the step."""
-    _guarded(lambda: _live(home, settings, life, retry))
+    guarded(lambda: _live(home, settings, life, retry))
 
 
 def _live(home: Path, settings: Settings, life: int, retry: bool) -> None:
@@ -136,6 +185,12 @@ def _live(home: Path, settings: Settings, life: int, retry: bool) -> None:
                 stream.close()
                 stream = opened(home, settings, 1000 * life)
             _step(stream, settings, step, life, retry)
+            if settings.hold and step % 2 == 0:
+                stream.approve()
+            if settings.withdraw and step == 2:
+                stream.withdraw(2, "a test")
+        if settings.hold:
+            stream.approve()
     finally:
         stream.close()
 
@@ -162,10 +217,10 @@ def beyond(home: Path, settings: Settings) -> None:
             except HorizonError:
                 os._exit(REFUSED)
 
-    _guarded(work)
+    guarded(work)
 
 
-def _guarded(work: Callable[[], None]) -> None:
+def guarded(work: Callable[[], None]) -> None:
     """Typed errors as exit codes in a forked child (in the process that draws, they pass)."""
     if os.getpid() == MAIN:
         work()
@@ -180,7 +235,7 @@ def _guarded(work: Callable[[], None]) -> None:
         code = REFUSED
     except BaseException:  # noqa: BLE001  (a child must never return into its parent's code)
         traceback.print_exc()
-        code = 1
+        code = FAILED
     sys.stderr.flush()
     os._exit(code)
 
@@ -200,7 +255,7 @@ def kill_after(name: str, call: Callable[..., None], arguments: tuple[object, ..
 def io_error(name: str, call: Callable[..., None], arguments: tuple[object, ...]) -> None:
     """The device fails."""
     if name == "commit":
-        raise disk_error()
+        raise disk_error(arguments[0])
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -227,9 +282,41 @@ def fault(kind: str, errors: str) -> Fault:
         "fail": full_disk if errors == "ENOSPC" else io_error,
         "short_write": short_write,
         "lying": lying_commit,
+        "cut": nothing,
         "clock": kill if errors == "EIO" else nothing,
     }
     return table[kind]
+
+
+@contextlib.contextmanager
+def cut(at: int | None, *, after: bool) -> Iterator[list[str]]:
+    """The server ends the connection before or after its ``at``-th statement (from 1); the statements so far."""
+    real, seen = PostgresDatabase.execute, []
+
+    def execute(self: PostgresDatabase, statement: str, parameters: Any = ()) -> Any:
+        seen.append(statement)
+        now = len(seen) == at
+        if now and not after:
+            _terminate(self)
+        found = real(self, statement, parameters)
+        if now and after:
+            _terminate(self)
+        return found
+
+    PostgresDatabase.execute = execute  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        PostgresDatabase.execute = real  # type: ignore[method-assign]
+
+
+def _terminate(session: PostgresDatabase) -> None:
+    import psycopg
+
+    pid = session._connection.info.backend_pid
+    with psycopg.connect(os.environ[URL], autocommit=True) as other:
+        # The second argument waits until it is gone (milliseconds).
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
 def move_clock(seconds: int) -> None:

@@ -1,0 +1,181 @@
+"""What owners do to a tortured stream besides running it: each is stopped somewhere, repeated, and judged."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import torture_life as lives
+from fault_harness import Fault, faulty, in_child, kill
+from torture_life import Settings
+from toy_stream import SCHEMA, ToyPlan, batch
+
+from dpstream.errors import ConfigError
+from dpstream.sinks import Publisher
+from dpstream.sources.diff import write_diff
+from dpstream.streams import StateKey, database, open_stream
+from dpstream.streams.archive import export_store, import_store
+from dpstream.streams.identity import plan_facts
+from dpstream.streams.produce import steps_to_keep
+from dpstream.streams.rekey import rekey_store, stored_key
+from dpstream.streams.store import Store
+from dpstream.streams.upkeep import check_store, migrate_store
+
+#: What is done to a life's own store, and what has a place of its own.
+OWN = ("move", "compact", "rekey")
+APART = ("migrate", "diff")
+OTHER_KEY = StateKey(b"o" * 32)
+STORED = sorted((Path(__file__).parent / "data").glob("format-*.tar.xz"))
+
+
+def move(home: Path, settings: Settings) -> None:
+    """Away into an archive and back; a repetition goes on where one stopped."""
+    archive, state, key = home / "moving", home / "state", lives.key_of(settings)
+    server = lives.server_of(home, settings)
+    if not archive.exists():
+        export_store(state, archive, server=server, move=True, key=key)
+    try:
+        import_store(archive, state, facts(settings), server=server, key=key)
+    except ConfigError as error:
+        # The import was through when it was stopped.
+        if "there is a stream already" not in str(error):
+            raise
+    archive.unlink()
+
+
+def compact(home: Path, settings: Settings) -> None:
+    """As ``dpstream store compact`` does."""
+    server, key = lives.server_of(home, settings), lives.key_of(settings)
+    with Store(home / "state", facts(settings), server=server, key=key) as store:
+        store.apply_keep(steps_to_keep(lives.policy_of(settings), store))
+    lives.opened(home, settings, 0).close()
+    with Store(home / "state", facts(settings), server=server, key=key) as store:
+        store.compact()
+
+
+def rekey(home: Path, settings: Settings) -> None:
+    """To another key and back to the first one (or to none)."""
+    state, server, own = home / "state", lives.server_of(home, settings), lives.key_of(settings)
+    if stored_key(state, server=server) != OTHER_KEY.name:
+        rekey_store(state, old=own, new=OTHER_KEY, server=server)
+    rekey_store(state, old=OTHER_KEY, new=own, server=server)
+
+
+def facts(settings: Settings) -> dict[str, object]:
+    """What the streams of a life are pinned to."""
+    return dict(plan_facts(lives.plan_of(settings), SCHEMA, "stream"))
+
+
+def stopped(work: Callable[[], None], rng: random.Random, most: int) -> tuple[bool, int]:
+    """Do ``work`` in a child with a fault in its first ``most`` durability calls; whether it hit, and the exit code."""
+    fault: Fault = rng.choice([kill, lives.kill_after, lives.io_error, lives.short_write, lives.lying_commit])
+    at = rng.randrange(1, most)
+
+    def disturbed() -> None:
+        with faulty(at, fault):
+            lives.guarded(work)
+
+    code = in_child(disturbed)
+    return code != 0, code
+
+
+def tend(kind: str, home: Path, settings: Settings, rng: random.Random) -> tuple[bool, list[str]]:
+    """One verb on the life's own store, stopped once and then finished."""
+    verb, calls = {"move": (move, 12), "compact": (compact, 5), "rekey": (rekey, 5)}[kind]
+    if not lives.has_store(home, settings):
+        return False, []
+    hit, code = stopped(lambda: verb(home, settings), rng, calls)
+    found = [] if code in (0, lives.REFUSED, -9) else [f"{kind}: exit {code}"]
+    code = in_child(lambda: lives.guarded(lambda: verb(home, settings)))
+    return hit, found if code == 0 else [*found, f"{kind} cannot be finished: exit {code}"]
+
+
+def stored_format(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
+    """A store of an older format is migrated (by the verb, or by opening it), stopped, and goes on."""
+    stored = rng.choice(STORED)
+    with tarfile.open(stored) as archive:
+        archive.extractall(home, filter="data")
+    (home / "state").chmod(0o700)
+    for file in (home / "state").iterdir():
+        file.chmod(0o600)
+
+    def go_on() -> None:
+        sink = Publisher(home / "releases", format="csv")
+        with open_stream(ToyPlan(), SCHEMA, home / "state", name="stored", publish_to=sink, keep=2) as stream:
+            stream.step(batch(3), "b3")
+            stream.step(batch(4), "b4")
+
+    def work() -> None:
+        if by_verb:
+            migrate_store(home / "state")
+        else:
+            go_on()
+
+    by_verb = rng.random() < 0.5
+    version = int(re.findall(r"\d+", stored.name)[0])
+    hit, code = stopped(work, rng, 12 if by_verb else 30)
+    found = [] if code in (0, lives.REFUSED, -9) else [f"migrate: exit {code}"]
+    checked = check_store(home / "state", None)
+    if checked.problems or checked.format not in (version, database.FORMAT):
+        found.append(f"migrate: format {version} became {checked.format}: {checked.problems}")
+    code = in_child(lambda: lives.guarded(go_on))
+    checked = check_store(home / "state", home / "releases")
+    if code or checked.problems or (checked.format, checked.steps) != (database.FORMAT, 4):
+        found.append(f"migrate: exit {code}, {checked}")
+    return hit, found
+
+
+def feed(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
+    """Two snapshots are differenced, which is stopped; the changes are not there, or whole, and add up."""
+    kind, bags = rng.choice(["csv", "parquet"]), []
+    for name in ("old", "new"):
+        rows = [(rng.choice("abc"), rng.randrange(3)) for _ in range(rng.randrange(1, 40))]
+        bags.append(Counter(rows))
+        write_table(home / f"{name}.{kind}", rows)
+    old, new, out = (home / f"{name}.{kind}" for name in ("old", "new", "changes"))
+
+    def work() -> None:
+        try:
+            write_diff(old, new, out)
+        except OSError:  # one line for the command
+            os._exit(lives.REFUSED)
+
+    hit, code = stopped(work, rng, 5)
+    found = [] if code in (0, lives.REFUSED, -9) else [f"diff: exit {code}"]
+    if not out.exists():
+        write_diff(old, new, out)
+    changed = Counter[tuple[str, int]]()
+    for zip_code, number, op in read_table(out):
+        changed[zip_code, int(number)] += 1 if op == "insert" else -1
+    total = bags[0].copy()
+    total.update(changed)
+    if +total != bags[1] or min(total.values(), default=0) < 0:
+        found.append("the changes do not add up to the new snapshot")
+    return hit, found
+
+
+def write_table(path: Path, rows: list[tuple[str, int]]) -> None:
+    """A snapshot."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    table = pa.table({"zip": [row[0] for row in rows], "n": [row[1] for row in rows]})
+    (csv.write_csv if path.suffix == ".csv" else pq.write_table)(table, path)
+
+
+def read_table(path: Path) -> list[tuple[str, int, str]]:
+    """A file of changes."""
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    table = (csv.read_csv if path.suffix == ".csv" else pq.read_table)(path)
+    return [(row["zip"], row["n"], row["op"]) for row in table.to_pylist()]
+
+
+__all__ = ["APART", "OWN", "feed", "stored_format", "tend"]
