@@ -225,6 +225,24 @@ def test_once_started_nothing_depends_on_the_old_folder(ran: Ran, tmp_path: Path
         dpstream("run", folder / "new.toml")
         assert status(folder / "new.toml")["steps"] == 2
         assert status(folder / "new.toml")["same_plan"]
+    # Elsewhere than the file says, and without any release: the state is enough.
+    (tmp_path / "new-state").rename(tmp_path / "elsewhere")
+    (tmp_path / "new-releases").rename(tmp_path / "out")
+    facts = json.loads(
+        dpstream("status", tmp_path / "new.toml", "--state", tmp_path / "elsewhere", "--json").stdout
+    )
+    assert facts["same_plan"]
+    dpstream(
+        "store",
+        "compact",
+        tmp_path / "new.toml",
+        "--state",
+        tmp_path / "elsewhere",
+        "--out",
+        tmp_path / "out",
+    )
+    (tmp_path / "elsewhere").rename(tmp_path / "new-state")
+    for folder in (tmp_path, moved):
         dpstream("plan", folder / "new.toml")
 
 

@@ -112,15 +112,15 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
             "unpublished": list(stored.unpublished),
             "held": list(stored.held),
             "made_with_test_seed": stored.made_with_test_seed,
-            "same_plan": _same_plan(config, stored.plan),
+            "same_plan": _same_plan(config.facts(folder), stored.plan),
         }
     return facts
 
 
-def _same_plan(config: Config, pinned: dict[str, Any]) -> bool:
+def _same_plan(facts: dict[str, Any], pinned: dict[str, Any]) -> bool:
     from dpstream.streams.identity import canonical_json
 
-    return canonical_json(config.facts()) == canonical_json(pinned)
+    return canonical_json(facts) == canonical_json(pinned)
 
 
 def _last_period(releases: Path) -> str | None:

@@ -227,11 +227,11 @@ def compact(config: str, state: str | None, out: str | None) -> None:
 
     loaded = _load(config)
     folder, key = _place(loaded, state), loaded.state_key()
-    with Store(folder, loaded.facts(), server=loaded.server, key=key) as store:
+    with Store(folder, loaded.facts(folder), server=loaded.server, key=key) as store:
         store.apply_keep(steps_to_keep(replace(loaded.output.publishing, keep=loaded.output.keep), store))
     with loaded.open_stream(state=state, out=out):
         pass  # removes the tables that have just expired
-    with Store(folder, loaded.facts(), server=loaded.server, key=key) as store:
+    with Store(folder, loaded.facts(folder), server=loaded.server, key=key) as store:
         store.compact()
     click.echo("the store is compact")
 

@@ -143,11 +143,11 @@ class Config:
                 )
             return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
 
-    def facts(self) -> dict[str, Any]:
-        """The public facts that the stream is pinned to."""
+    def facts(self, state: str | Path | None = None) -> dict[str, Any]:
+        """The public facts that the stream is pinned to; ``state``: another place of it than the file's."""
         from dpstream.streams.identity import plan_facts
 
-        options, base = self.source_options, self.base()
+        options, base = self.source_options, self.base(state)
         return plan_facts(
             self.plan(),
             self._schema,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpstream.streams.account import Account
+from dpstream.streams.base import Base
 from dpstream.streams.batch import Batch
 from dpstream.streams.encryption import StateKey
 from dpstream.streams.ledger import Ledger, read_ledger, verify_ledger
@@ -19,6 +20,7 @@ __all__ = [
     "MAX_CELLS",
     "Account",
     "Answer",
+    "Base",
     "Batch",
     "Ledger",
     "LedgerEntry",
