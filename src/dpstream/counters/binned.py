@@ -14,8 +14,8 @@ tick ``s`` moves it by column ``s``, whose sum of squares is at most that of the
 ``multipliers``). With ``sigma^2 = cells * that / (2 rho)`` all of ``y`` together, chosen adaptively, costs ``rho``. The
 rest is computed from ``y`` and the clock alone. Proof: docs/theory/counters-zcdp.md.
 
-Arithmetic. Everything is integers modulo 2^64. The decoder works with multiples of a small unit; its rounding moves no
-estimate by more than a hundredth before the final rounding to an integer, however large the sums.
+Arithmetic. Everything is integers modulo 2^64. The decoder works with multiples of a small unit; however large the
+sums, its rounding moves an estimate by at most two hundredths in ``10^6`` ticks before the final rounding to an integer.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ class BLTCounter(BinnedCounter):
     beyond ``ticks`` it grows with ``sqrt t``.
     Memory: ``2 rows + 2`` arrays.
 
-    Source: McMahan, Pillutla and Steinke 2024 ("A Hassle-free Algorithm for Private Learning in Practice"), after
-    Dvijotham et al. 2024; bins in place of its buffers (rounded buffers would have no bounded sensitivity): see
-    ``lagbins``.
+    Source: Dvijotham, McMahan, Pillutla, Steinke and Thakurta 2024 ("Efficient and Near-Optimal Noise Generation for
+    Streaming Differential Privacy"); bins in place of its buffers (rounded buffers would have no bounded
+    sensitivity): see ``lagbins``.
 
     Args:
         ticks: for how many ticks the constants are best: one of ``CONSTANTS``.

@@ -24,10 +24,10 @@ class ToeplitzCounter(BinnedCounter):
     weights and would waste budget.
     Error: at ``rho = 1/2`` and 1,000 ticks a standard deviation of 3.0 (root mean square); no linear counter
     is below 2.90.
-    Memory: ``2 rows + 2`` arrays, 71 rows for 1,000 ticks.
+    Memory: ``2 rows + 2`` arrays, 82 rows for 1,000 ticks.
 
     Source: the square root is Fichtenberger, Henzinger and Upadhyay 2023 ("Constant Matters"), and Henzinger,
-    Upadhyay and Upadhyay 2023; columns of one norm: Kalinin, Lampert et al. 2024 f.; bins: see ``lagbins``.
+    Upadhyay and Upadhyay 2023; columns of one norm: Henzinger, Kalinin and Upadhyay 2025; bins: see ``lagbins``.
 
     Args:
         horizon: number of ticks ``T``, up to ``MAX_HORIZON``.
