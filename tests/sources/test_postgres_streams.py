@@ -6,9 +6,11 @@ import csv
 import datetime
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ import psycopg
 import pytest
 from cli_stream import dpstream, make, released, status
 
-from dpstream.sources import SourceOptions, replication
+from dpstream.sources import SourceOptions, open_source, replication
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -258,6 +260,32 @@ def test_no_password_and_no_value_is_written_anywhere(
         wrong = make(tmp_path / "wrong", 0, **{**CHANGES, "url": f'"{url}"'})
         assert "url" in dpstream("plan", wrong, code=2).stderr
     db.execute("DROP OWNED BY dpreader; DROP ROLE dpreader")
+
+
+def test_the_guides_statements_are_enough(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run as they stand; the role they make can read both kinds, and nothing else was granted."""
+    page = (Path(__file__).resolve().parents[2] / "docs/guide/postgres.md").read_text(encoding="utf-8")
+    column, replicate, drop = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    tables = re.findall(r"```toml\n\[source\]\n(.*?)```", page, re.DOTALL)
+    begin = (FIRST - datetime.date(1970, 1, 1)).days
+    monkeypatch.setattr(replication, "commit_day", lambda _: begin)
+    with server.connect() as db:
+        db.execute("CREATE TABLE notices (file_date DATE NOT NULL, op TEXT, zip TEXT)")
+        db.execute("INSERT INTO notices VALUES ('2026-01-05', 'insert', 'old')")
+        for statement in (column + replicate).split(";\n")[:-1]:
+            db.execute(statement.encode())
+        db.execute("INSERT INTO notices VALUES ('2026-01-06', 'insert', 'new')")
+        found = []
+        for text in tables:
+            given = {**tomllib.loads(text), "url": f"postgresql://dpreader@/postgres?host={server.home}"}
+            more = {"late": "next-step", "xid_column": "tx"} if given["kind"] == "postgres" else {}
+            source = open_source(SourceOptions.parse({**given, **more}), columns=["zip"])
+            first = next(iter(source.steps()))
+            found.append(first.inserts["zip"].to_pylist())
+            source.committed(source.position)
+        assert found == [["old", "new"], ["new"]]
+        db.execute(drop.encode())
+        db.execute("DROP PUBLICATION dpstream; DROP TABLE notices; DROP ROLE dpreader")
 
 
 def test_a_stop_while_waiting_leaves_a_clean_state(
