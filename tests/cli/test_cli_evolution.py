@@ -261,6 +261,7 @@ def test_a_changed_rule_or_table_is_refused(ran: Ran, tmp_path: Path) -> None:
     table = tmp_path / "releases" / "step-000002" / "table.parquet"
     table.write_bytes(table.read_bytes()[:-1] + b"x")
     assert "differs from its published hash" in dpstream("run", new, code=4).stderr
+    assert "differs from its published hash" in dpstream("run", new, "--dry-run", code=4).stderr
 
 
 def run(config: Path, randomness: Randomness | None = None) -> None:
@@ -349,7 +350,7 @@ def test_held_and_withdrawn_releases_are_no_base(tmp_path: Path) -> None:
     held = old.read_text(encoding="utf-8") + "[output]\napprove = true\n"
     old.write_text(held, encoding="utf-8")
     dpstream("run", old)
-    assert "no release" in dpstream("plan", new, code=2).stderr
+    assert "there are no releases in" in dpstream("plan", new, code=2).stderr
     dpstream("approve", old, "--step", 1)
     # The next one may still be approved: public files do not show it, the old state does.
     early = new.read_text(encoding="utf-8").replace("start = 3", "start = 2")

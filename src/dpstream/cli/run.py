@@ -188,6 +188,9 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
     if config.account is not None:
         _ask_account(config, config.state_dir if state is None else Path(state))
+    base = config.base(state)
+    if base is not None and not base.known:
+        base.table()
     steps, problems = find_problems(config, reveal=False, until=until)
     config.schema().require_confirmed(str(config.path))
     if problems:
@@ -203,7 +206,7 @@ def _ask_account(config: Config, folder: Path) -> None:
     from dpstream.streams.membership import Membership
 
     assert config.account is not None
-    facts = config.facts()
+    facts = config.facts(folder)
     found = read_identity(folder, server=config.server, key=config.state_key())
     member = Membership(config.account, folder, facts, plan_hash(facts))
     member.preview(*((None, 1) if found is None else (found[0], found[1] + 1)))

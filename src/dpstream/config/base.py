@@ -40,12 +40,13 @@ def find_base(config: Config, options: BaseOptions, state: str | Path | None = N
             allowed="another [output] dir, or the folder of an earlier stream",
         )
 
-    pinned = _known(config, state)
+    facts = _known(config, state)
     # Under another declared rule it is another base; the stream will say so.
-    if pinned is None or pinned["rule"] != options.rule() or options.step not in (None, pinned["step"]):
+    known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
+    if facts is None or not known:
         found = read_predecessor(options)
-        pinned = base_facts(options, found, config.plan(), config.schema(), config.source_options)
-    return Base(pinned, partial(_table, config, options, pinned["manifest_sha256"]))
+        facts = base_facts(options, found, config.plan(), config.schema(), config.source_options)
+    return Base(facts, partial(_table, config, options, facts["manifest_sha256"]), known)
 
 
 def _table(config: Config, options: BaseOptions, digest: str) -> StartTable:

@@ -57,6 +57,12 @@ def read_predecessor(options: BaseOptions) -> Predecessor:
     from dpstream.sinks import read_catalogue, read_manifest, released_schema
 
     folder = options.releases
+    if not (folder / "catalogue.json").is_file():
+        raise ConfigError(
+            f"there are no releases in {str(folder)!r}",
+            where=f"{options.place} releases",
+            allowed="the folder of a stream that has published",
+        )
     entries = {int(entry["step"]): entry for entry in read_catalogue(folder)["steps"]}
     if not entries:
         raise ConfigError("the predecessor has no release", where=options.place, allowed="one or more")

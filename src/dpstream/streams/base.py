@@ -29,10 +29,12 @@ class Base:
     Attributes:
         facts: the public facts about it that the stream is pinned to, JSON-able.
         table: reads the table, once, when the stream is started; its state holds all that is needed afterwards.
+        known: whether the facts are those of a stream that was started.
     """
 
     facts: dict[str, Any]
     table: Callable[[], StartTable]
+    known: bool = False
 
     @property
     def seeded(self) -> bool:
