@@ -15,7 +15,7 @@ tick ``s`` moves it by column ``s``, whose sum of squares is at most that of the
 rest is computed from ``y`` and the clock alone. Proof: docs/theory/counters-zcdp.md.
 
 Arithmetic. Everything is integers modulo 2^64. The decoder works with multiples of a small unit; however large the
-sums, its rounding moves an estimate by at most two hundredths in ``10^6`` ticks before the final rounding to an integer.
+sums, its rounding moves an estimate by at most two hundredths in ``10^6`` ticks, before it is rounded to an integer.
 """
 
 from __future__ import annotations
