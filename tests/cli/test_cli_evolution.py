@@ -22,6 +22,7 @@ from dpstream import durable
 from dpstream.config import Config, pending_steps
 from dpstream.privacy import Randomness
 from dpstream.sinks import read, read_manifest
+from dpstream.streams import Account
 
 OLD = """\
 format = 1
@@ -383,6 +384,22 @@ def test_where_no_border_is_shown_the_budgets_add_up(ran: Ran, tmp_path: Path) -
         new.write_text(text.replace(*change), encoding="utf-8")
         facts = json.loads(dpstream("plan", new, "--json").stdout)["base"]["composition"]
         assert (facts["rule"], facts["together"]["epsilon"]) == ("sum", "2")
+
+
+def test_an_account_adds_both_up_and_remembers_which_came_first(tmp_path: Path) -> None:
+    old, new = make(tmp_path, epsilon="1")
+    account = tmp_path / "account"
+    dpstream("ledger", "account", "create", account, "--limit", "epsilon=2")
+    for path in (old, new):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace('epsilon = "1"', 'epsilon = "1"\naccount = "account"'), encoding="utf-8")
+        dpstream("run", path)
+    state = Account(account).read()
+    assert state.total.epsilon == 2
+    first, second = state.charges
+    assert "begins_with" not in state.entries[first.entry - 1].content
+    assert state.entries[second.entry - 1].content["begins_with"] == first.stream_id
+    assert "is sound" in dpstream("ledger", "verify", new).stdout
 
 
 def test_a_third_period_counts_all_three(ran: Ran, tmp_path: Path) -> None:

@@ -183,6 +183,9 @@ class Account:
                 "budget": budget.as_dict(),
                 "charged": charged.as_dict(),
             }
+            if "base" in facts:
+                # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
+                content["begins_with"] = facts["base"]["stream_id"]
             entry = self._append(db, state, content)
         self._write_head(entry)
         return Pin(state.account_id, entry.number, entry.seal.hex())

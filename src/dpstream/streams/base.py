@@ -63,7 +63,9 @@ def together(budgets: Sequence[Budget], rule: Together) -> Budget:
 def base_words(facts: Mapping[str, Any]) -> str:
     """The facts about a base in sentences, for manifests, plans and statements."""
     composition = facts["composition"]
-    names = ", ".join(repr(one["stream"]) for one in composition["periods"])
+    names = ", ".join(
+        f"{one['stream']!r} ({budget_from_dict(one['budget'])})" for one in composition["periods"]
+    )
     period = "" if facts["period"] is None else f" ({facts['period'].replace('/', ' to ')})"
     both = budget_from_dict(composition["together"])
     gone = facts["withdrawn_since"]
