@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters.base import (
-    MAX_INCREMENT,
-    MAX_TICKS,
     CalibratedCounter,
     CounterState,
     check_count,
     check_increment,
+    check_size,
+    check_tick,
 )
-from dpstream.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.errors import ConfigError, StoreDamagedError
 
 if TYPE_CHECKING:
     from dpstream.privacy.randomness import Randomness
@@ -106,8 +106,9 @@ class CounterBank:
         check_increment(increments, sum(self.widths[i] for i in picked))
         if not picked:
             return increments.copy()
-        self._check_sizes(increments)
-        self._check_clocks(state["t"][picked])
+        check_size(increments, self.counter.name)
+        # All clocks before the first draw: a bank never ticks in part.
+        check_tick(int(state["t"][picked].max()) + 1, self.counter.horizon, self.counter.name)
         if picked == list(everyone) and (state["t"] == state["t"][0]).all():
             return self._step_all(state, increments, randomness)
         result = np.empty_like(increments)
@@ -149,30 +150,6 @@ class CounterBank:
         if len(set(picked)) < len(picked):
             raise ConfigError("a counter is chosen twice for one tick", where="counter bank", allowed="once")
         return picked
-
-    def _check_sizes(self, increments: NDArray[np.int64]) -> None:
-        if increments.max() > MAX_INCREMENT or increments.min() < -MAX_INCREMENT:
-            raise LimitError(
-                "a cell of an increment is beyond the declared bound",
-                where=f"counter {self.counter.name}",
-                allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
-            )
-
-    def _check_clocks(self, clocks: NDArray[np.int64]) -> None:
-        """All of them before the first draw: a bank never ticks in part."""
-        last, horizon = int(clocks.max()) + 1, self.counter.horizon
-        if horizon is not None and last > horizon:
-            raise HorizonError(
-                f"tick {last} lies beyond the horizon",
-                where=f"counter {self.counter.name}",
-                allowed=f"up to {horizon} ticks",
-            )
-        if last > MAX_TICKS:
-            raise LimitError(
-                f"tick {last} is more than 64-bit sums are sure to hold",
-                where=f"counter {self.counter.name}",
-                allowed=f"up to {MAX_TICKS} ticks",
-            )
 
     @staticmethod
     def _with_rows(state: BankState) -> list[str]:

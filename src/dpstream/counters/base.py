@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError, DataError, UnitError
+from dpstream.errors import ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.noise import DiscreteLaplace, Noise
 from dpstream.privacy.unit import Event
@@ -237,4 +237,39 @@ def check_increment(increment: object, width: int) -> None:
     if increment.shape != (width,):
         raise DataError(
             f"the increment has shape {increment.shape}", where="counter", allowed=f"shape ({width},)"
+        )
+
+
+def check_size(increment: NDArray[np.int64], name: str) -> None:
+    """LimitError if a cell is beyond ``MAX_INCREMENT``."""
+    if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
+        raise LimitError(
+            "a cell of the increment is beyond the declared bound",
+            where=f"counter {name}",
+            allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
+        )
+
+
+def check_tick(t: int, horizon: int | None, name: str) -> None:
+    """HorizonError or LimitError unless there is a tick ``t``."""
+    if horizon is not None and t > horizon:
+        raise HorizonError(
+            f"tick {t} lies beyond the horizon", where=f"counter {name}", allowed=f"up to {horizon} ticks"
+        )
+    if t > MAX_TICKS:
+        raise LimitError(
+            f"tick {t} is more than 64-bit sums are sure to hold",
+            where=f"counter {name}",
+            allowed=f"up to {MAX_TICKS} ticks",
+        )
+
+
+def check_noise(noise: Noise, budget: Budget, name: str) -> None:
+    """LimitError unless sums of this noise fit 64 bits."""
+    squared = noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
+    if squared > Fraction(MAX_NOISE_SCALE) ** 2:
+        raise LimitError(
+            f"the noise of a budget of {budget} does not fit 64-bit sums",
+            where=f"counter {name}",
+            allowed=f"a budget that needs noise of a scale up to {MAX_NOISE_SCALE}",
         )

@@ -10,29 +10,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters.base import (
-    MAX_INCREMENT,
-    MAX_NOISE_SCALE,
     MAX_TICKS,
     CalibratedCounter,
     CounterState,
     check_count,
     check_increment,
+    check_size,
+    check_tick,
 )
-from dpstream.errors import HorizonError, LimitError, StoreDamagedError
-from dpstream.privacy.budget import Budget
-from dpstream.privacy.noise import DiscreteLaplace, Noise
+from dpstream.errors import LimitError, StoreDamagedError
 
 if TYPE_CHECKING:
     from dpstream.privacy.randomness import Randomness
 
-__all__ = ["FactoredCounter", "as_floats", "as_integers", "check_noise"]
+__all__ = ["FactoredCounter", "as_floats", "as_integers"]
 
 _MAX_WIDTH = 2**31
 _MAX_MATRIX = 4096
@@ -85,30 +82,14 @@ class FactoredCounter(CalibratedCounter):
     def begin_tick(self, state: CounterState, increment: NDArray[np.int64]) -> int:
         """All checks of a tick; its number. Nothing is changed."""
         check_increment(increment, self._width(state))
-        if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
-            raise LimitError(
-                "a cell of the increment is beyond the declared bound",
-                where=f"counter {self.name}",
-                allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
-            )
+        check_size(increment, self.name)
         t = int(state["t"][0]) + 1
         self.check_tick(t)
         return t
 
     def check_tick(self, t: int) -> None:
         """HorizonError or LimitError unless the counter has a tick ``t``."""
-        if self.horizon is not None and t > self.horizon:
-            raise HorizonError(
-                f"tick {t} lies beyond the horizon",
-                where=f"counter {self.name}",
-                allowed=f"up to {self.horizon} ticks",
-            )
-        if t > MAX_TICKS:
-            raise LimitError(
-                f"tick {t} is more than 64-bit sums are sure to hold",
-                where=f"counter {self.name}",
-                allowed=f"up to {MAX_TICKS} ticks",
-            )
+        check_tick(t, self.horizon, self.name)
 
     def check_matrix(self, n: int) -> int:
         """``n`` as a number of ticks that ``materialize`` can give."""
@@ -154,17 +135,6 @@ class FactoredCounter(CalibratedCounter):
     @staticmethod
     def _width(state: CounterState) -> int:
         return int(next(array.shape[-1] for name, array in state.items() if name != "t"))
-
-
-def check_noise(noise: Noise, budget: Budget, name: str) -> None:
-    """LimitError unless sums of this noise fit 64 bits."""
-    squared = noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
-    if squared > Fraction(MAX_NOISE_SCALE) ** 2:
-        raise LimitError(
-            f"the noise of a budget of {budget} does not fit 64-bit sums",
-            where=f"counter {name}",
-            allowed=f"a budget that needs noise of a scale up to {MAX_NOISE_SCALE}",
-        )
 
 
 def as_floats(array: NDArray[np.int64]) -> NDArray[np.float64]:

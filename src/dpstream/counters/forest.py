@@ -26,8 +26,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters.base import MAX_TICKS, Counter, CounterState, LinearMap, check_count, check_event
-from dpstream.counters.factored import FactoredCounter, check_noise
+from dpstream.counters.base import (
+    MAX_TICKS,
+    Counter,
+    CounterState,
+    LinearMap,
+    check_count,
+    check_event,
+    check_noise,
+)
+from dpstream.counters.factored import FactoredCounter
 from dpstream.privacy.budget import Budget, PureDP
 from dpstream.privacy.noise import Noise, noise_for
 from dpstream.privacy.randomness import Randomness

@@ -30,8 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters.base import (
-    MAX_INCREMENT,
-    MAX_NOISE_SCALE,
     MAX_TICKS,
     CalibratedCounter,
     Counter,
@@ -40,10 +38,13 @@ from dpstream.counters.base import (
     check_count,
     check_event,
     check_increment,
+    check_noise,
+    check_size,
+    check_tick,
 )
-from dpstream.errors import HorizonError, LimitError, StoreDamagedError
+from dpstream.errors import LimitError, StoreDamagedError
 from dpstream.privacy.budget import Budget
-from dpstream.privacy.noise import DiscreteLaplace, Noise, noise_for
+from dpstream.privacy.noise import Noise, noise_for
 from dpstream.privacy.unit import Event
 
 if TYPE_CHECKING:
@@ -86,13 +87,7 @@ class IntervalCounter(Counter):
     def calibrate(self, budget: Budget, unit: Event) -> CalibratedIntervalCounter:
         """See ``Counter.calibrate``."""
         calibrated = CalibratedIntervalCounter(self, budget, check_event(unit))
-        widest = calibrated.noise(self.smallest_share)
-        if _scale_squared(widest) > MAX_NOISE_SCALE**2:
-            raise LimitError(
-                f"the noise of a budget of {budget} does not fit 64-bit sums",
-                where=f"counter {self.name}",
-                allowed=f"a budget that needs noise of a scale up to {MAX_NOISE_SCALE}",
-            )
+        check_noise(calibrated.noise(self.smallest_share), budget, self.name)
         return calibrated
 
 
@@ -151,7 +146,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
         settled = state["settled"]
         width = settled.shape[0]
         check_increment(increment, width)
-        self._check_size(increment)
+        check_size(increment, self.name)
         t = int(state["t"][0]) + 1
         self._check_tick(t)
         level, share = self.recipe.interval(t)
@@ -252,29 +247,5 @@ class CalibratedIntervalCounter(CalibratedCounter):
             state["noise"] = noise = grown
         return noise
 
-    def _check_size(self, increment: NDArray[np.int64]) -> None:
-        if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
-            raise LimitError(
-                "a cell of the increment is beyond the declared bound",
-                where=f"counter {self.name}",
-                allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
-            )
-
     def _check_tick(self, t: int) -> None:
-        horizon = self.recipe.tick_limit
-        if horizon is not None and t > horizon:
-            raise HorizonError(
-                f"tick {t} lies beyond the horizon",
-                where=f"counter {self.name}",
-                allowed=f"up to {horizon} ticks",
-            )
-        if t > MAX_TICKS:
-            raise LimitError(
-                f"tick {t} is more than 64-bit sums are sure to hold",
-                where=f"counter {self.name}",
-                allowed=f"up to {MAX_TICKS} ticks",
-            )
-
-
-def _scale_squared(noise: Noise) -> Fraction:
-    return noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
+        check_tick(t, self.horizon, self.name)
