@@ -378,6 +378,12 @@ def test_what_ends_the_stream(feed: Feed) -> None:
     feed.end_day()
     with pytest.raises(DataError, match="the table was truncated"):
         feed.take()
+    feed.db.execute(
+        "ALTER TABLE f RENAME TO old; CREATE TABLE f (LIKE old); ALTER TABLE f REPLICA IDENTITY FULL"
+    )
+    feed.db.execute("ALTER PUBLICATION p ADD TABLE f; DROP TABLE old")
+    with pytest.raises(DataError, match="the table was replaced by another one of its name"):
+        feed.take()
 
 
 def test_old_rows_that_were_not_logged(feed: Feed) -> None:

@@ -6,7 +6,7 @@ Source: PostgreSQL documentation, "Logical Replication Message Formats".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["UNCHANGED", "Begin", "Change", "Described", "Truncate", "Tuple", "head", "parse"]
 
@@ -93,9 +93,12 @@ class _Bytes:
                 raise ValueError("an unknown kind of cell")
 
 
-def head(data: bytes) -> Begin | Truncate | int | None:
-    """What the first bytes tell: a transaction's begin, a truncation, or the table that a change is about."""
+def head(data: bytes) -> Begin | Described | Truncate | int | None:
+    """What the first bytes tell: a transaction's begin, a table without its columns, a truncation, or the table that
+    a change is about."""
     kind, rest = data[:1], _Bytes(data[1:])
+    if kind == b"R":
+        return _named(rest)
     if kind == b"B":
         return Begin(rest.number(8), rest.number(8))
     if kind in (b"I", b"U", b"D"):
@@ -125,8 +128,13 @@ def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
     raise ValueError("an unknown message")
 
 
+def _named(rest: _Bytes) -> Described:
+    # The schema pg_catalog is sent as an empty name.
+    return Described(rest.number(4), rest.text() or "pg_catalog", rest.text(), ())
+
+
 def _described(rest: _Bytes) -> Described:
-    oid, schema, name = rest.number(4), rest.text(), rest.text()
+    table = _named(rest)
     rest.take(1)  # the replica identity: the changes themselves show whether the old row was logged
     columns = []
     for _ in range(rest.number(2)):
@@ -134,8 +142,7 @@ def _described(rest: _Bytes) -> Described:
         column, kind = rest.text(), rest.number(4)
         rest.take(4)
         columns.append((column, kind))
-    # The schema pg_catalog is sent as an empty name.
-    return Described(oid, schema or "pg_catalog", name, tuple(columns))
+    return replace(table, columns=tuple(columns))
 
 
 def _change(kind: bytes, rest: _Bytes) -> Change:

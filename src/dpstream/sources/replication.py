@@ -21,7 +21,7 @@ from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pgoutput import UNCHANGED, Begin, Change, Described, Truncate, Tuple, head, parse
 from dpstream.sources.pieces import Pieces
-from dpstream.sources.server import Relation, Session
+from dpstream.sources.server import Relation, Session, quoted
 from dpstream.sources.source import Source, check_start
 from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.table import wanted_columns
@@ -33,8 +33,8 @@ __all__ = ["ChangeSource"]
 _GRACE = 5.0
 _SYSTEM, _READ, _DONE = "system", "read", "done"
 _ROWS = 2**14
-#: Enough of a message for ``head``, but for a truncation ("T"), which names all its tables.
-_HEAD = 32
+#: Enough of a message for ``head`` (names have up to 63 bytes), but for a truncation ("T"), which names all tables.
+_HEAD = 160
 _PEEK = (
     "SELECT CASE WHEN get_byte(data, 0) = 84 THEN data ELSE substr(data, 1, %s) END "
     "FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL, "
@@ -142,16 +142,26 @@ class ChangeSource(Source):
             yield StepInput(step, place.grid.batch_id(step), place.grid.period(step), *parts)
 
     def _survey(self, session: Session, place: _Place, last: int) -> _Survey:
-        survey, oid = _Survey(_written(session)), session.relation(str(self.options.table)).oid
-        begin, counted = Begin(0, 0), False
+        survey, relation = _Survey(_written(session)), session.relation(str(self.options.table))
+        ours, begin, counted = {relation.oid}, Begin(0, 0), False
         for data in self._peek(session, survey.read, _HEAD):
             message = head(data)
             if isinstance(message, Begin):
                 begin, counted = message, False
-            elif message == oid or (isinstance(message, Truncate) and oid in message.oids):
+            elif isinstance(message, Described):
+                if f"{quoted(message.schema)}.{quoted(message.name)}" == relation.name:
+                    ours.add(message.oid)
+            elif message in ours or (isinstance(message, Truncate) and not ours.isdisjoint(message.oids)):
                 step = 0 if counted or begin.commit >= survey.read else place.step(begin, session.where)
                 counted = True
                 if step > 0:
+                    if isinstance(message, int) and message != relation.oid:
+                        raise DataError(
+                            "the table was replaced by another one of its name, and changes of the old one are "
+                            "not released yet",
+                            where=session.where,
+                            allowed="the old table under its name until its changes are released",
+                        )
                     # Steps that are not due yet: only where the first of them begins.
                     survey.add(min(step, last + 1), begin.commit)
         return survey

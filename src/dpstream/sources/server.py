@@ -18,7 +18,7 @@ from dpstream.sources.formats import UnreadableError
 from dpstream.sources.kinds import duration
 from dpstream.sources.options import SourceOptions
 
-__all__ = ["Relation", "Session", "Snapshot"]
+__all__ = ["Relation", "Session", "Snapshot", "quoted"]
 
 _log = logging.getLogger("dpstream.sources")
 
