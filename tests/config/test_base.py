@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,15 @@ def test_other_bins_are_mapped_by_their_labels(tmp_path: Path) -> None:
 
 def test_the_draft_names_the_border_and_asks_about_nulls(tmp_path: Path) -> None:
     old = old_stream(tmp_path)
+    text = old.read_text(encoding="utf-8")
+    old.write_text(text.replace('dir = "old-state"', 'dir = "old-state"\nkey_file = "k"'), encoding="utf-8")
+    inside = tomllib.loads(draft_successor(old, tmp_path / "inside" / "next.toml"))
+    assert (inside["source"]["path"], inside["state"]["key_file"]) == ("../data/*.csv", "../k")
+    assert (inside["base"]["releases"], inside["base"]["config"]) == ("../old", "../old.toml")
+    assert (inside["mechanism"], inside["schema"]) == tuple(
+        tomllib.loads(text)[k] for k in ("mechanism", "schema")
+    )
+    old.write_text(text, encoding="utf-8")
     draft = tmp_path / "next.toml"
     draft.write_text(draft_successor(old, draft), encoding="utf-8")
     config = Config.load(draft)

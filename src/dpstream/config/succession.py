@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
     found = read_predecessor(_options(old))
     document = load_toml(old.path)
     name, base = f"{old.name}-next", target.parent
-    folder = f"{name}-"
+    folder = re.sub(r"[^\w.-]+", "-", name) + "-"
     document["stream"]["name"] = name
     document["source"] = _source(old, found, base)
     if "file" in document["schema"]:
@@ -55,6 +56,8 @@ def draft_successor(path: str | Path, target: Path) -> str:
     elif "table" in document["output"] or old.output.sink == "postgresql":
         document["output"]["table"] = f"{old.output.table}_next"
     document["state"] = {**document.get("state", {}), "dir": f"{folder}state"}
+    if "key_file" in document["state"]:
+        document["state"]["key_file"] = _moved(old, document["state"]["key_file"], base)
     document["base"] = {
         "releases": os.path.relpath(old.output.dir, base),
         "config": os.path.relpath(old.path, base),
