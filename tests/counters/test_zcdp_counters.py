@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from dpstream.checks import NoiseTape, certificate, read_cell
+from dpstream.checks import NoiseTape, certificate, check_counter, read_cell
 from dpstream.counters import BLTCounter, Counter, CounterBank, ToeplitzCounter, counter_by_name, propagation
 from dpstream.counters.binned import CalibratedBinnedCounter, Design, Weights, design_of
 from dpstream.counters.lagbins import LagBins
@@ -347,3 +347,16 @@ def test_refusals() -> None:
     for damage in ({"part": np.array([-1])}, {"sums": np.zeros((1, 1), np.int64)}, {"t": np.array([3])}):
         with pytest.raises(StoreDamagedError):
             counter.check_state({**state, **damage}, 1)
+
+
+# --- the suite for all counters --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("recipe", [ToeplitzCounter(30), BLTCounter(1000)], ids=repr)
+def test_conformance(recipe: Counter, unit: Event) -> None:
+    bins = calibrated(recipe).design.bins
+    report = check_counter(
+        recipe, budget=ZCDP.of("1/3"), unit=unit, ticks=30, arrays=lambda t: 2 * bins.rows_at(t - 1) + 3
+    )
+    assert report.passed, str(report)
