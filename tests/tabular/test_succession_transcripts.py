@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.evaluate.audits.transcripts import transcript_loss
+from dpstream.evaluate.audits.transcripts import _Taped, transcript_loss
 from dpstream.privacy import Randomness
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload
@@ -44,8 +44,8 @@ def base_of(codes, total):
 
 
 def released(plan, batches, seed):
-    """What a reader of the first stream has in the end: its table."""
-    state, random = plan.start(), Randomness.seeded(seed)
+    """What a reader of the first stream has in the end: the table of the transcript that is judged."""
+    state, random = plan.start(), _Taped(Randomness.seeded(seed))
     for batch in batches:
         synthesis = plan.step(state, batch, random)
     rows = max(0, round(synthesis.total))
