@@ -214,12 +214,16 @@ def _errors(subject: _Subject, matrix: LinearMap) -> CheckResult:
         # The law of a weighted mean is not at hand: compared with draws from the matrix.
         source = subject.noise_at(-1)
         noise = np.array([source.draw(law, subject.cells) for law in matrix.scales])
-        values = two_sample_p_values(np.rint(matrix.decoder @ noise).astype(np.int64), errors)
-    threshold = FALSE_ALARM / (_TAIL * len(values))
+        exact = matrix.decoder @ noise
+        # Which way a counter rounds halves is its own affair: ticks at which they are frequent are left out.
+        halves = np.abs(exact - np.floor(exact) - 0.5) < 1e-6
+        clear = halves.mean(axis=1) < 1e-3
+        values = two_sample_p_values(np.rint(exact[clear]).astype(np.int64), errors[clear])
+    threshold = FALSE_ALARM / (_TAIL * max(len(values), 1))
     return CheckResult(
         "errors",
-        bool((values > threshold).all()),
-        f"smallest p-value {values.min():.3g} of {len(values)}, rejected below {threshold:.3g}",
+        bool(len(values)) and bool((values > threshold).all()),
+        f"smallest p-value {values.min(initial=1.0):.3g} of {len(values)}, rejected below {threshold:.3g}",
     )
 
 

@@ -28,7 +28,7 @@ class SubtractBlocksCounter(ForestCounter):
 
     Guarantee: an increment is in one noise of its own and in its block's, a half each.
     Error: at epsilon 1 a standard deviation of 17.4 over ticks 501 to 1,000 (root mean square); ``O(t^(1/4))``.
-    Memory: one array for each tick of the open block, ``sqrt(2 t)``; 92 at 1,000 ticks. No horizon.
+    Memory: one array for each tick of the open block, ``sqrt(8 t)``; 90 at 1,000 ticks. No horizon.
 
     Source: blocks: Chan, Shi and Song 2010; subtraction: Andersson, Pagh and Torkamani 2024; together: ours.
     """
