@@ -185,14 +185,20 @@ def _live(home: Path, settings: Settings, life: int, retry: bool) -> None:
                 stream.close()
                 stream = opened(home, settings, 1000 * life)
             _step(stream, settings, step, life, retry)
-            if settings.hold and step % 2 == 0:
-                stream.approve()
+            if step % 2 == 0:
+                _approve(stream, step)
             if settings.withdraw and step == 2:
                 stream.withdraw(2, "a test")
-        if settings.hold:
-            stream.approve()
+        _approve(stream, settings.steps)
     finally:
         stream.close()
+
+
+def _approve(stream: Stream, last: int) -> None:
+    """What is held up to this step: a life that begins anew holds later ones too, as the one before it did."""
+    for step in stream.held():
+        if step <= last:
+            stream.approve(step)
 
 
 def _step(stream: Stream, settings: Settings, step: int, life: int, retry: bool) -> None:
