@@ -135,7 +135,9 @@ def run_point(
             return point
         now = look(home, settings)
         point.violations += judge(before, now, settings, settings.steps)
-        point.violations += judge_end(home, settings, now, compare=not fresh)
+        # A step that was held while newer ones came outlives ``keep`` until the next step, or until compacting.
+        sooner = "compact" in plan and settings.hold and settings.keep != "all"
+        point.violations += judge_end(home, settings, now, compare=not fresh and not sooner)
     return point
 
 
