@@ -134,9 +134,7 @@ def judge_end(home: Path, settings: Settings, now: Seen, compare: bool) -> list[
     found += lives.unreadable(home)
     if compare and lives.outcome(home) != undisturbed(settings)[0]:
         found.append("the releases differ from those of an undisturbed life with the same entropy")
-    # The account's own head is replaced at its next entry, and so is what a stop in that replacement left.
     strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]
-    strays = [name for name in strays if name != ".account.sqlite.head.tmp"]
     found += [f"{name} was left behind" for name in strays]
     # The plan pays for no further step.
     code = in_child(lambda: lives.beyond(home, settings))
