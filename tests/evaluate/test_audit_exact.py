@@ -18,9 +18,6 @@ from hypothesis import strategies as st
 from dpstream.counters import (
     COUNTER_NAMES,
     CalibratedCounter,
-    HybridCounter,
-    SimpleCounter,
-    TreeCounter,
     counter_by_name,
 )
 from dpstream.errors import ConfigError
@@ -67,18 +64,20 @@ def test_counters_and_their_controls(budget, unit):
     assert proof.passed
     assert proof.found == pytest.approx(claim)  # and nothing is wasted
     assert proof.unit == ("epsilon" if budget is ONE else "rho")
-    for recipe in (SimpleCounter(), TreeCounter(8), HybridCounter()):
-        quiet = controls.broken_quiet_counter(recipe.calibrate(budget, unit))
-        caught = exact_counter([(quiet, 8)], "quiet", control=True)
-        assert caught.found == pytest.approx(claim * (1.5 if budget is ONE else 2.25))
+    for counter in filter(None, honest):
+        proof = exact_counter([(counter, 8)], "honest")
+        caught = exact_counter([(controls.broken_quiet_counter(counter), 8)], "quiet", control=True)
+        assert caught.found == pytest.approx(proof.found * (1.5 if budget is ONE else 2.25))
         assert caught.claimed == claim
+        if counter.name == "blt":
+            continue  # reaches its claim in the limit: 8 ticks are too few to pass it
         assert caught.passed
     short = exact_counter([(controls.BrokenShortTree(8).calibrate(budget, unit), 8)], "short", control=True)
     assert short.found == pytest.approx(claim * 4 / 3)
     assert short.passed
 
 
-def test_only_interval_counters_have_noise_to_take_away():
+def test_a_counter_of_somebody_elses_has_no_noise_to_take_away():
     class Other(CalibratedCounter):
         horizon = None
         name = "other"
