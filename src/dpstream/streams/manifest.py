@@ -121,9 +121,7 @@ def _total_words(error: float | None, relation: str) -> str:
 
 def _count_words(marginals: int, with_base: bool) -> str:
     if with_base:
-        return (
-            "No other count has an error bar: part of every count comes from the table that the stream began with."
-        )
+        return "No other count has an error bar: part of every count comes from the table that the stream began with."
     if not marginals:
         return (
             "No other count has an error bar: the plan measures no marginal at every step, so part of every count "
