@@ -46,7 +46,7 @@ def test_the_choice_has_the_smallest_error(
     assert truth[choice.name] <= 1.03 * min(truth.values())
     for one in choice.candidates:
         if one.deviation is not None:
-            assert one.deviation == pytest.approx(truth[one.name], rel=0.02 if ticks > 256 else 1e-12)
+            assert one.deviation == pytest.approx(truth[one.name], rel=1e-12)
     counter = choice.recipe.calibrate(budget, unit)
     assert counter.horizon is None or counter.horizon == horizon
 

@@ -24,7 +24,7 @@ EXPECTED_TICKS = 250
 MAX_BYTES = 2**30
 
 #: Up to so many ticks the mean is over all of them, beyond over so many.
-_SAMPLES = 256
+_SAMPLES = 1024
 _GOLDEN = (math.sqrt(5) - 1) / 2
 #: What errors are compared: of the running sums, or of what a running sum gains at one tick.
 Judged = Literal["sums", "gains"]
@@ -196,7 +196,7 @@ def _candidate(name: str, asked: _Question) -> Candidate:
 def rms_deviation(counter: CalibratedCounter, ticks: int, judged: Judged = "sums") -> float:
     """Root mean square of the standard deviation of a cell's running sum (or gain) over the ticks ``1 .. ticks``.
 
-    Over all of them up to 256; beyond, over 256 ticks that are spread evenly, but off any power of two.
+    Over all of them up to 1,024; beyond, over 1,024 ticks that are spread evenly, but off any power of two.
     """
     chosen, variance = _spread(ticks), _law(counter, judged)
     return math.sqrt(math.fsum(variance(t) for t in chosen) / len(chosen))
@@ -207,10 +207,10 @@ def _law(counter: CalibratedCounter, judged: Judged) -> Callable[[int], float]:
 
 
 def _spread(ticks: int) -> list[int]:
-    """One tick in each of 256 equal parts, at a place that runs through the part evenly.
+    """One tick in each of 1,024 equal parts, at a place that runs through the part evenly.
 
-    >>> _spread(3), len(set(_spread(10**6))), max(_spread(257)) <= 257
-    ([1, 2, 3], 256, True)
+    >>> _spread(3), len(set(_spread(10**6))), max(_spread(1025)) <= 1025
+    ([1, 2, 3], 1024, True)
     """
     if ticks <= _SAMPLES:
         return list(range(1, ticks + 1))
