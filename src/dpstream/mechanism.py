@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ __all__ = [
     "Measured",
     "Packed",
     "Part",
+    "PeopleEstimate",
+    "PeopleSynthesis",
     "PredictedError",
     "PrivateBatch",
     "StartTable",
@@ -185,6 +187,64 @@ class Synthesis(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PeopleEstimate:
+    """How many people of a panel something holds for; public.
+
+    Attributes:
+        count: estimated number of people, without padding.
+        count_error: its standard error, from public noise scales.
+        share, share_error: the same as a share of all people.
+        bound: all such counts of all periods are within their bounds (people) with probability ``1 - failure``.
+            None, like the errors, where the question goes beyond what the releases are right about.
+        raw_share: share among the released synthetic people as they are, padding included.
+        words: the question, and what the errors mean.
+    """
+
+    count: float
+    count_error: float | None
+    share: float
+    share_error: float | None
+    bound: float | None
+    raw_share: float
+    words: str
+
+
+@runtime_checkable
+class PeopleSynthesis(Protocol):
+    """A ``Synthesis`` of persistent synthetic people: the released table is part of it, no sample of it.
+
+    What was released of a person is never changed. ``table`` has all periods so far, ``additions`` the new ones.
+    """
+
+    def table(self, schema: Schema) -> Any:
+        """One row a synthetic person, one column a period and variable, as a pyarrow Table."""
+        ...
+
+    def additions(self, schema: Schema) -> Any:
+        """What this step adds to the table, one row a person and period; without rows where it adds nothing."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """About people and periods, for the manifest; JSON-able."""
+        ...
+
+    def accuracy(self) -> dict[str, Any]:
+        """Errors, padding and clipping, for the manifest; JSON-able."""
+        ...
+
+    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+        """Answer a question, as an object of ``dpstream.panel`` or in words.
+
+        Args:
+            codes_of: reads a condition on the columns: the codes of the reports that satisfy it.
+
+        Errors:
+            ConfigError: a question that cannot be read, or that these releases cannot answer.
+        """
+        ...
+
+
 class StartTable(Protocol):
     """A public table that a stream may begin with: the last release of another one, in this one's columns."""
 
@@ -239,6 +299,14 @@ class StreamPlan(ABC):
     @abstractmethod
     def options(self) -> dict[str, Any]:
         """All options, JSON-able and exact: they enter the plan's hash and the manifest."""
+
+    def released_schema(self, schema: Schema) -> Schema:
+        """The columns of released tables, from those of the private records; the same as a rule."""
+        return schema
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the mechanism itself leaves open to whoever watches the stream, in sentences for manifests."""
+        return ()
 
     def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
         """Standard errors at some steps (1, 2, ...), before any data is read; None where nothing can be said.

@@ -2,6 +2,7 @@
 
 from dpstream.panel.cumulative import Cumulative, CumulativeAnswer, CumulativePlan, CumulativeRelease
 from dpstream.panel.queries import AtLeast, Consecutive, Pattern, Weighted, WindowQuery
+from dpstream.panel.streams import CumulativeStream, CumulativeStreamPlan, WindowStream, WindowStreamPlan
 from dpstream.panel.window import FixedWindow, FixedWindowPlan, WindowAnswer, WindowRelease
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "CumulativeAnswer",
     "CumulativePlan",
     "CumulativeRelease",
+    "CumulativeStream",
+    "CumulativeStreamPlan",
     "FixedWindow",
     "FixedWindowPlan",
     "Pattern",
@@ -18,4 +21,6 @@ __all__ = [
     "WindowAnswer",
     "WindowQuery",
     "WindowRelease",
+    "WindowStream",
+    "WindowStreamPlan",
 ]

@@ -12,6 +12,7 @@ from dpstream.schema import Schema
 from dpstream.sinks.publisher import CATALOGUE, CODEBOOK, MANIFEST, step_name
 from dpstream.sinks.tables import FORMATS, Format, from_bytes
 from dpstream.tables.changes import ID, OP, apply_changes, content_sha256
+from dpstream.tables.people import add_periods
 
 __all__ = ["Frame", "read", "read_catalogue", "read_changes", "read_manifest", "released_schema"]
 
@@ -28,7 +29,7 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
         directory: the releases.
         step: which one; the last one that can be read by default.
         frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
-        ids: keep the column ``record_id`` of persistent records.
+        ids: keep the column ``record_id`` of persistent records. The column ``person`` of a panel is always there.
 
     Errors:
         ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
@@ -42,7 +43,8 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
     for number in chain[1:]:
         manifest, changes = _part(root, number, "changes")
         try:
-            table = apply_changes(table, changes)
+            follows = add_periods if _is_panel(manifest) else apply_changes
+            table = follows(table, changes)
         except DataError as error:
             raise StoreDamagedError(error.what, where=str(root / step_name(number))) from None
     digest = manifest.get("records", {}).get("content_sha256")
@@ -50,13 +52,15 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
         raise StoreDamagedError(
             "the table differs from its published hash", where=str(root / step_name(chain[-1]))
         )
-    if digest is not None and not ids:
+    if digest is not None and not ids and not _is_panel(manifest):
         table = table.drop_columns([ID])
     return _as_frame(table, frame)
 
 
 def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
     """What changed from the step before to this one: ``op``, ``record_id`` and the columns.
+
+    Of a panel: its new periods, as ``person``, ``period`` and the columns.
 
     Errors:
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
@@ -121,6 +125,12 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
         StoreDamagedError: it cannot be read, or belongs to another schema than the release.
     """
     path = Path(directory) / CODEBOOK
+    if _is_panel(manifest):
+        raise ConfigError(
+            "the releases are a panel of synthetic people, and not a table of records",
+            where=str(directory),
+            allowed="the releases of dpstabs or baseline",
+        )
     try:
         book = json.loads(path.read_bytes())
         fields = book["resources"][0]["schema"]["fields"]
@@ -211,10 +221,16 @@ def _json(data: bytes, path: Path) -> dict[str, Any]:
 def _fields(root: Path) -> list[dict[str, Any]]:
     path = root / CODEBOOK
     try:
-        fields: list[dict[str, Any]] = json.loads(path.read_bytes())["resources"][0]["schema"]["fields"]
-    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError):
+        book = json.loads(path.read_bytes())
+        fields: list[dict[str, Any]] = book["resources"][0]["schema"]["fields"]
+        more: list[dict[str, Any]] = book["dpstream"].get("panel", {}).get("fields", [])
+    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
-    return fields
+    return [*fields, *more]
+
+
+def _is_panel(manifest: dict[str, Any]) -> bool:
+    return bool(manifest.get("records", {}).get("kind") == "panel")
 
 
 def _as_frame(table: Any, frame: Frame) -> Any:

@@ -90,7 +90,7 @@ class Admission:
         return EncodedBatch(batch.domain, inserts[self.inserts], declared)
 
 
-def separate(batch: Batch, schema: Schema, where: str) -> tuple[Batch, Columns]:
+def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tuple[Batch, Columns]:
     """The batch without its user ids, and these as Arrow columns, of the inserts and of the deletes.
 
     Errors:
@@ -100,7 +100,7 @@ def separate(batch: Batch, schema: Schema, where: str) -> tuple[Batch, Columns]:
     users = batch.users
     if users is None:
         raise DataError(
-            "the unit is 'user', and the batch does not say whose records they are",
+            f"the unit is {unit!r}, and the batch does not say whose records they are",
             where=where,
             allowed="Batch(..., users=...)",
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpstream.mechanism import StreamPlan
+from dpstream.privacy.unit import Individual
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema
@@ -23,8 +24,11 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
     the releases sees that none comes, and learns that there is such a record.
     """
     facts = list(given)
-    if plan.unit.relation == "replace":
+    if isinstance(plan.unit, Individual):
+        facts += ["the number of people is declared public"] if plan.unit.relation == "replace" else []
+    elif plan.unit.relation == "replace":
         facts.append("the number of inserts and of deletes at every step is declared public")
+    facts += plan.declared_public()
     for key, what, advice in (
         ("other", "a value that its declaration does not hold", "other"),
         ("missing", "a null", "missing"),

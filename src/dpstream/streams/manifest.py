@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dpstream
-from dpstream.mechanism import StreamPlan, Synthesis
+from dpstream.mechanism import PeopleSynthesis, StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
 from dpstream.streams.base import base_words
@@ -99,6 +99,8 @@ def accuracy_of(
         relation: of the unit; under ``replace`` the total is no estimate.
         with_base: whether the stream began with another one's table.
     """
+    if isinstance(synthesis, PeopleSynthesis):
+        return synthesis.accuracy()
     measured = synthesis.measured
     errors = [one.standard_error for one in measured.values()]
     return {
@@ -152,7 +154,7 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
             "step"
         )
     else:
-        composition = "the whole-stream budget, charged in full at the first step"
+        composition = "the budget of a person's whole history, charged in full at the first step"
     return {"step": amount, "total": amount, "planned": amount, "composition": composition}
 
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Set
+from collections.abc import Callable, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpstream.errors import ConfigError, StepError, StoreDamagedError
-from dpstream.schema.codebook import codebook
 from dpstream.streams.arguments import check_text
 from dpstream.streams.database import file_errors
 from dpstream.streams.manifest import catalogue_bytes, pretty_json
 from dpstream.streams.sink import Sink
 from dpstream.streams.step_rows import Step
 from dpstream.streams.store import Store
-from dpstream.tables.changes import ID
-
-if TYPE_CHECKING:
-    from dpstream.schema import Schema
 
 __all__ = ["MANIFEST", "NOTICE", "Outlet"]
 
@@ -44,18 +39,16 @@ class Outlet:
         self,
         store: Store,
         sink: Sink,
-        schema: Schema,
         facts: dict[str, Any],
         plan_hash: str,
-        *,
-        with_ids: bool,
+        describe: Callable[[str], dict[str, Any]],
     ) -> None:
         self._store = store
         self._sink = sink
-        self._schema = schema
         self._facts = facts
         self._plan_hash = plan_hash
-        self._with_ids = with_ids
+        #: The codebook, for the name of a table's file.
+        self._describe = describe
         self._stream_id = store.meta["stream_id"].hex()
 
     def publish(self) -> None:
@@ -205,8 +198,5 @@ class Outlet:
         self._sink.write_public("catalogue.json", catalogue)
 
     def _write_codebook(self) -> None:
-        descriptor = codebook(self._schema, self._facts["stream"], self._sink.table_name)
-        if self._with_ids:
-            fields = descriptor["resources"][0]["schema"]["fields"]
-            fields.insert(0, {"name": ID, "type": "integer", "constraints": {"required": True}})
+        descriptor = self._describe(self._sink.table_name)
         self._sink.write_public("codebook.json", pretty_json(descriptor))

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.mechanism import Synthesis
+from dpstream.mechanism import PeopleSynthesis, Synthesis
 from dpstream.streams.changes import Records, carry
 from dpstream.streams.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.streams.release import draw_table
 from dpstream.streams.sink import Sink
 from dpstream.streams.store import Store
+from dpstream.tables.changes import content_sha256
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema
 
-__all__ = ["Carried", "Made", "make_files"]
+__all__ = ["Carried", "Made", "make_files", "table_rows"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ def steps_to_keep(policy: Publishing, store: Store) -> int | None:
     return keep_for_changes(store.last_step, policy.keep, names)
 
 
+def table_rows(synthesis: Synthesis, policy: Publishing) -> int:
+    """Rows of the released table: the rounded noisy number of records, cut by a public rule; or the synthetic people,
+    who are never cut."""
+    if isinstance(synthesis, PeopleSynthesis):
+        return int(synthesis.facts()["people"])
+    return min(max(0, round(synthesis.total)), policy.max_rows)
+
+
 def make_files(
     policy: Publishing,
     store: Store,
@@ -65,6 +74,8 @@ def make_files(
 ) -> Made:
     """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
     carried, synthesis_of = before
+    if isinstance(synthesis, PeopleSynthesis):
+        return _people_files(policy, store, sink, schema, synthesis, step)
     if policy.records == "fresh":
         files = {} if sink is None else sink.render(draw_table(synthesis, schema, rows, seed))
         return Made(files, Carried(None, carried.next_id), None, policy.keep)
@@ -82,3 +93,23 @@ def make_files(
         if keep is not None and policy.publish == "changes":
             keep = keep_for_changes(step, keep, {**names, step: set(files)})
     return Made(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
+
+
+def _people_files(
+    policy: Publishing, store: Store, sink: Sink | None, schema: Schema, synthesis: PeopleSynthesis, step: int
+) -> Made:
+    """The files of a panel: the table is part of the synthesis, and what changes are its new periods."""
+    table = synthesis.table(schema)
+    facts = {**synthesis.facts(), "content_sha256": content_sha256(table)}
+    files: dict[str, bytes] = {}
+    keep = policy.keep
+    if sink is not None:
+        names = store.file_names_from(max(1, step - (keep or 0) - policy.full_every))
+        withdrawn = set(store.in_publication("withdrawing", "withdrawn", "rejected"))
+        if policy.full_table(step, names, withdrawn):
+            files |= sink.render(table)
+        if policy.publish != "full":
+            files |= sink.render_changes(synthesis.additions(schema))
+        if keep is not None and policy.publish == "changes":
+            keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    return Made(files, Carried(), facts, keep)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, LimitError
-from dpstream.mechanism import Measured, Synthesis
+from dpstream.mechanism import Measured, PeopleEstimate, PeopleSynthesis, Synthesis
 from dpstream.privacy.law import check_confidence
 from dpstream.schema.domain import Clique, Domain
 from dpstream.streams.predicate import parse_predicate
@@ -93,6 +93,7 @@ class Answer:
         note: what the standard error means, or why there is none.
         measured_value: the answer of the smallest measured marginal that has the question's columns: unbiased.
         measured_error: its standard error, exactly: noise in different cells is independent.
+        people: of a panel: the same with shares and a bound.
     """
 
     value: float
@@ -102,6 +103,7 @@ class Answer:
     measured_error: float | None = None
     _measured: Measured | None = field(default=None, repr=False, compare=False)
     _cells: int = field(default=0, repr=False, compare=False)
+    people: PeopleEstimate | None = None
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
         """The true number lies between these with the stated probability or more; None where nothing was measured.
@@ -196,8 +198,11 @@ class Release:
         measured = None if known is None else known.values.transpose([clique.index(i) for i in asked])
         return Marginal(names, labels, values, estimate.standard_error, measured, known)
 
-    def answer(self, question: str) -> Answer:
+    def answer(self, question: Any) -> Answer:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
+
+        Of a panel: for how many people something holds over periods, as an object of ``dpstream.panel`` (``AtLeast``,
+        ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"`` (``panel/questions.py``).
 
         Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
         marginals with these columns were measured at every step, the one with the fewest cells to add up (a public
@@ -207,6 +212,11 @@ class Release:
             ConfigError, SchemaError: the question cannot be read or cuts through a bin.
             LimitError: its columns have more than ``MAX_CELLS`` cells together.
         """
+        if isinstance(self._model, PeopleSynthesis):
+            found_people = self._model.answer(question, self._codes_of)
+            return Answer(
+                found_people.count, found_people.count_error, found_people.words, people=found_people
+            )
         predicate = parse_predicate(question, self._schema)
         self._check_cells(predicate.columns, "answer")
         estimate = self._model.marginal(predicate.columns)
@@ -225,6 +235,14 @@ class Release:
         error = measured.error_of_sum(cells)
         note = _note(cells, self._schema.domain.label(clique))
         return Answer(value, error, note, float(counts[mask].sum()), error, measured, cells)
+
+    def _codes_of(self, condition: str) -> tuple[int, ...]:
+        """Whole records, as one number each, that satisfy a condition."""
+        predicate = parse_predicate(condition, self._schema)
+        domain, mask = self._schema.domain, predicate.mask()
+        self._check_cells(tuple(range(len(domain))), "answer")
+        cells = np.indices(domain.sizes).reshape(len(domain), -1)
+        return tuple(np.flatnonzero(mask[tuple(cells[i] for i in predicate.columns)]).tolist())
 
     def _check_cells(self, clique: tuple[int, ...], where: str) -> None:
         domain = self._schema.domain
@@ -248,10 +266,23 @@ class Release:
 
 def draw_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int) -> Any:
     """Records of a synthesis as a typed table; equal for equal arguments and program versions."""
+    if isinstance(synthesis, PeopleSynthesis):
+        return _draw_people(synthesis.table(schema), rows, seed)
     codes = synthesis.sample(rows, seed)
     # Another seed inside the bins: equal generators would tie a record to its place in the bin.
     inner = int.from_bytes(hashlib.sha256(b"decode:%d" % seed).digest()[:8], "little") >> 1
     return schema.decode(codes, inner)
+
+
+def _draw_people(table: Any, rows: int, seed: int) -> Any:
+    """Some of the synthetic people: all, in their order, where as many are wanted as there are."""
+    people = int(table.num_rows)
+    if rows == people:
+        return table
+    if people == 0:
+        raise ConfigError("there are no synthetic people", where="rows", allowed="a later period")
+    chosen = np.random.default_rng(seed).choice(people, rows, replace=rows > people)
+    return table.take(np.sort(chosen))
 
 
 def _smallest(

@@ -19,13 +19,14 @@ from dpstream.streams.arguments import check_options, check_places, check_text, 
 from dpstream.streams.base import Base
 from dpstream.streams.batch import Batch
 from dpstream.streams.changes import join_packed, split_packed
+from dpstream.streams.described import describe_tables
 from dpstream.streams.encryption import StateKey
 from dpstream.streams.identity import canonical_json, plan_facts, plan_hash, spent_per_step
 from dpstream.streams.manifest import Facts, accuracy_of, build_manifest
 from dpstream.streams.membership import Membership, check_account
 from dpstream.streams.outlet import Outlet
 from dpstream.streams.postgres import PostgresServer
-from dpstream.streams.produce import Carried, make_files
+from dpstream.streams.produce import Carried, make_files, table_rows
 from dpstream.streams.publishing import Publishing
 from dpstream.streams.refusals import other_batch, undecided
 from dpstream.streams.release import Release
@@ -128,6 +129,8 @@ class Stream:
     ) -> None:
         self._plan = plan
         self._schema = schema
+        #: The columns of released tables.
+        self._released = plan.released_schema(schema)
         self._randomness = randomness
         self._sink = sink
         self._policy = policy
@@ -150,10 +153,9 @@ class Stream:
             if pin is not None:
                 self._store.remember_account(pin)
             self._stream_id = self._store.meta["stream_id"].hex()
-            persistent = policy.records == "persistent"
             self._outlet: Outlet | None = None
             if sink is not None:
-                self._outlet = Outlet(self._store, sink, schema, facts, self._plan_hash, with_ids=persistent)
+                self._outlet = Outlet(self._store, sink, facts, self._plan_hash, self._describe_tables)
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
@@ -397,12 +399,12 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
-        rows = min(max(0, round(synthesis.total)), self._policy.max_rows)
+        rows = table_rows(synthesis, self._policy)
         made = make_files(
             self._policy,
             self._store,
             self._sink,
-            self._schema,
+            self._released,
             (self._carried, self._synthesis),
             synthesis,
             step=reservation.step,
@@ -444,6 +446,10 @@ class Stream:
         if self._outlet is not None:
             self._outlet.publish()
 
+    def _describe_tables(self, path: str) -> dict[str, Any]:
+        persistent = self._policy.records == "persistent"
+        return describe_tables(self._plan, self._released, self._facts["stream"], path, with_ids=persistent)
+
     def _require_outlet(self, verb: str) -> Outlet:
         if self._outlet is None:
             raise StepError("the stream was opened without a place for releases", where=verb)
@@ -479,7 +485,7 @@ class Stream:
 
     def _release(self, found: Step) -> Release:
         manifest = json.loads(found.manifest)
-        return Release(found.step, found.batch_id, manifest, self._synthesis(found.step), self._schema)
+        return Release(found.step, found.batch_id, manifest, self._synthesis(found.step), self._released)
 
     def _synthesis(self, step: int) -> Synthesis | None:
         packed = self._store.synthesis(step) if step else None

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError
-from dpstream.privacy.unit import User
+from dpstream.privacy.unit import Individual, User
 from dpstream.streams.batch import Batch, Codes, canonical_bytes, encode_batch
 from dpstream.streams.contribution import ID_BYTES, Owners, admit, checksum, read_owners, separate
 from dpstream.streams.database import Database
-from dpstream.tables import EncodedBatch
+from dpstream.tables import EncodedBatch, EncodedReports
 
 if TYPE_CHECKING:
     from dpstream.mechanism import StreamPlan
@@ -81,6 +81,8 @@ def read_batch(
         DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
     """
     unit = plan.unit
+    if isinstance(unit, Individual) and isinstance(batch, Batch):
+        return (*read_reports(batch, unit, schema, store, where), None)
     if isinstance(unit, User) and isinstance(batch, Batch):
         batch, columns = separate(batch, schema, where)
         encoded, inserts, deletes = encode_batch(batch, schema, where=where)
@@ -100,6 +102,30 @@ def read_batch(
             allowed="a plan with the unit user, or a batch without users",
         )
     return encoded, store.fingerprint(canonical_bytes(schema.domain, inserts, deletes)), None
+
+
+def read_reports(
+    batch: Batch, unit: Individual, schema: Schema, store: Store, where: str
+) -> tuple[EncodedReports, bytes]:
+    """One period of a panel: the reports with keyed marks of their people, and the keyed hash of all of it.
+
+    Errors:
+        DataError, SchemaError: reports or people that do not fit, two reports of one person, or records that leave.
+    """
+    if batch.deletes is not None:
+        raise DataError(
+            "the batch comes with deletes", where=where, allowed="reports of people, one a person"
+        )
+    batch, columns = separate(batch, schema, where, unit.name)
+    _, codes, none = encode_batch(batch, schema, where=where)
+    owners = read_owners(columns, (len(codes), 0), key=store.derived_key(b"user ids"), where=where)
+    if len(owners.ids) != len(codes):
+        raise DataError("somebody has two reports", where=where, allowed="one report a person and period")
+    ordered = np.empty_like(codes)
+    ordered[owners.inserts] = codes
+    marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
+    content = store.fingerprint(canonical_bytes(schema.domain, codes, none, owners.words()))
+    return EncodedReports(schema.domain, ordered, marks), content
 
 
 def read_events(db: Database, ids: list[bytes]) -> Counts:

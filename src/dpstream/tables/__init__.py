@@ -2,6 +2,7 @@
 
 from dpstream.tables.batch import EncodedBatch
 from dpstream.tables.counting import MAX_CELLS, Backend, count_marginals
+from dpstream.tables.people import EncodedReports
 from dpstream.tables.workload import Workload
 
-__all__ = ["MAX_CELLS", "Backend", "EncodedBatch", "Workload", "count_marginals"]
+__all__ = ["MAX_CELLS", "Backend", "EncodedBatch", "EncodedReports", "Workload", "count_marginals"]
