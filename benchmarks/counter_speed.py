@@ -162,7 +162,9 @@ def main() -> None:
     quick = "--quick" in sys.argv
     print(f"python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}; one process")
     print(f"calibration: Python loop of 10^6 additions, CPU {microseconds(python_loop, 2) / 1000:.0f} ms")
-    print(f"\nA tick with exact noise, horizon {HORIZON}: CPU microseconds / bytes of state a cell at the end")
+    print(
+        f"\nA tick with exact noise, horizon {HORIZON}: CPU microseconds / bytes of state a cell at the end"
+    )
     print(row("", [f"{width} cells" for width in WIDTHS]))
     most = 100 if quick else HORIZON
     for line in by_width(lambda width: min(most, 64 if width > 10_000 else most)):

@@ -35,7 +35,9 @@ FALSE_ALARM = 1e-6
 OF_INTERVALS = [
     name
     for name in PURE_COUNTER_NAMES
-    if isinstance(counter_by_name(name, horizon=9).calibrate(PureDP.of(1), Event()), CalibratedIntervalCounter)
+    if isinstance(
+        counter_by_name(name, horizon=9).calibrate(PureDP.of(1), Event()), CalibratedIntervalCounter
+    )
 ]
 
 
@@ -352,7 +354,9 @@ def test_a_counter_of_somebody_else():
     assert [one.total for one in selected.predicted_errors([1, 7])] == [None, None]
 
 
-@pytest.mark.parametrize(("counter", "budget"), [("optimal-tree", {"epsilon": "2"}), ("toeplitz", {"rho": "1/2"})])
+@pytest.mark.parametrize(
+    ("counter", "budget"), [("optimal-tree", {"epsilon": "2"}), ("toeplitz", {"rho": "1/2"})]
+)
 def test_intervals_of_a_counter_that_decodes(counter, budget):
     """A law of at least the same variance: no fewer hits than promised, and not many more."""
     plan = DPStabs(PAIRS, k=EVERY, iterations=1, counter=counter).calibrate(**budget, horizon=6)
