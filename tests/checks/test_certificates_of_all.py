@@ -41,8 +41,6 @@ def calibrated(name: str, horizon: int, budget: Budget, unit: Event) -> Calibrat
 
 #: Noise drawn ahead: the outputs do not tell every noise, which needs elimination and programs: few and short horizons.
 AHEAD = ("subtract-blocks", "k-ary", "optimal-tree", "optimal-epochs")
-#: Where the real relaxation is below the integer shift, which costs the claim (Gaussian noise only).
-LOOSE = {"subtract-blocks": (3,), "optimal-epochs": range(1, 8)}
 
 
 def horizons_for(name: str) -> tuple[int, ...]:
@@ -72,7 +70,7 @@ def test_the_claim_is_certified_at_every_horizon(name: str, budget: Budget) -> N
             continue  # the same counter: its first ticks are those of the longer run
         proof = certificate(counter, horizon)
         assert proof.holds, proof
-        assert proof.exact or (budget == RHO and horizon in LOOSE.get(name, ())), proof
+        assert proof.exact, proof
         reached = reached_after(counter, horizon)
         assert proof.certified == pytest.approx(float(reached * budget.amount), rel=1e-6), proof
 

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from dpstream.checks import NoiseTape, certificate, check_counter
 from dpstream.checks.tape import run_on_tape
 from dpstream.counters import (
+    COUNTER_NAMES,
     PURE_COUNTER_NAMES,
+    ZCDP_COUNTER_NAMES,
     BlockCounter,
     Counter,
     HybridCounter,
@@ -58,6 +60,8 @@ PROMISES: dict[str, Callable[[int], int]] = {
 }
 #: One noise a tick, for an interval that ends with it. The others are in test_forest.
 INTERVAL_NAMES = tuple(PROMISES)[:6]
+#: Names in ``PROMISES`` with each kind of budget that they take.
+TAKEN = [(name, BUDGETS[0]) for name in PURE_COUNTER_NAMES] + [(name, BUDGETS[1]) for name in INTERVAL_NAMES]
 HORIZONS = [1, 2, 3, 7, 8, 9, 30, 32]
 
 
@@ -67,8 +71,7 @@ def every_recipe(horizon: int) -> list[Counter]:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda u: u.name)
-@pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: b.as_dict()["definition"])
-@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
+@pytest.mark.parametrize(("name", "budget"), TAKEN, ids=str)
 def test_conformance(name: str, budget: Budget, unit: Event) -> None:
     recipe = counter_by_name(name, horizon=30)
     report = check_counter(recipe, budget=budget, unit=unit, ticks=30, arrays=PROMISES[name])
@@ -124,15 +127,14 @@ def test_noise_scales_are_exact_for_each_budget_and_relation() -> None:
     assert [n.scale for n in hybrid.materialize(7).scales] == [1, 2, 2, 4, 4, 2, 2]
 
 
-@pytest.mark.parametrize("name", PURE_COUNTER_NAMES)
-def test_variance_and_losses_over_a_long_run(name: str) -> None:
+@pytest.mark.parametrize(("name", "budget"), TAKEN, ids=str)
+def test_variance_and_losses_over_a_long_run(name: str, budget: Budget) -> None:
     """The closed form of the variance against the matrix, and no column above the claim, at 600 ticks."""
-    for budget in BUDGETS:
-        counter = counter_by_name(name, horizon=600).calibrate(budget, Event("replace"))
-        matrix = counter.materialize(600)
-        said = [counter.variance(t) for t in range(1, 601)]
-        np.testing.assert_allclose(said, matrix.variances(), rtol=1e-12)
-        assert max(matrix.losses(Event("replace"))) == budget.amount
+    counter = counter_by_name(name, horizon=600).calibrate(budget, Event("replace"))
+    matrix = counter.materialize(600)
+    said = [counter.variance(t) for t in range(1, 601)]
+    np.testing.assert_allclose(said, matrix.variances(), rtol=1e-12)
+    assert max(matrix.losses(Event("replace"))) == budget.amount
 
 
 # --- the listings of the literature, one noise per tick from the same tape ---------------------------
@@ -256,10 +258,15 @@ def test_partitions_are_4_9_16(t: int) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(PURE_COUNTER_NAMES), st.integers(1, 400))
+@given(st.sampled_from(COUNTER_NAMES), st.integers(1, 400))
 def test_no_increment_pays_more_than_the_budget(name: str, horizon: int) -> None:
-    counter = counter_by_name(name, horizon=horizon).calibrate(ZCDP.of("1/7"), Event())
-    assert counter.materialize(horizon).loss(Event()) <= Fraction(1, 7)
+    for kind, names in ((PureDP, PURE_COUNTER_NAMES), (ZCDP, ZCDP_COUNTER_NAMES)):
+        recipe, budget = counter_by_name(name, horizon=horizon), kind.of("1/7")
+        if name in names:
+            assert recipe.calibrate(budget, Event()).materialize(horizon).loss(Event()) <= Fraction(1, 7)
+        else:
+            with pytest.raises(BudgetError, match=f"counter '{name}'"):
+                recipe.calibrate(budget, Event())
 
 
 def test_a_state_saved_to_a_file_continues_exactly() -> None:

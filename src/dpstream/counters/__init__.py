@@ -6,7 +6,7 @@ from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
 from dpstream.counters.blt import BLTCounter
 from dpstream.counters.choose import Candidate, Choice, best
 from dpstream.counters.factored import FactoredCounter
-from dpstream.counters.names import COUNTER_NAMES, PURE_COUNTER_NAMES, counter_by_name
+from dpstream.counters.names import COUNTER_NAMES, PURE_COUNTER_NAMES, ZCDP_COUNTER_NAMES, counter_by_name
 from dpstream.counters.optimal import OptimalEpochsCounter, OptimalTreeCounter
 from dpstream.counters.simple import SimpleCounter
 from dpstream.counters.sparse import SparseCounter
@@ -17,6 +17,7 @@ from dpstream.counters.tree import HybridCounter, TreeCounter
 __all__ = [
     "COUNTER_NAMES",
     "PURE_COUNTER_NAMES",
+    "ZCDP_COUNTER_NAMES",
     "BLTCounter",
     "BankState",
     "BlockCounter",

@@ -2,7 +2,7 @@
 
 A design must come out the same on every machine, since a stored state belongs to it. So it uses integers, and of
 floating point only sums, products and quotients in a fixed order, which are the same everywhere. Predictions use
-the variance ``1/share^2`` (pure) or ``1/share`` (zCDP): the choice does not depend on the budget.
+the variance ``1/share^2``: the choice does not depend on the budget.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from math import inf, isqrt, prod
+from math import inf, prod
 
 from dpstream.counters.base import MAX_TICKS
 from dpstream.counters.forest import Tree
@@ -23,14 +23,14 @@ _MOST_LEVELS = 6
 
 
 @lru_cache(maxsize=64)
-def optimal_trees(horizon: int, pure: bool) -> tuple[Tree, ...]:
+def optimal_trees(horizon: int) -> tuple[Tree, ...]:
     """The trees of least predicted root mean square over ``1 .. horizon`` among those of ``_candidates``."""
     ticks = sorted({(2 * i + 1) * horizon // (2 * _SAMPLES) for i in range(_SAMPLES)})
     best = inf
     chosen: tuple[Tree, ...] = ()
     for branching in _candidates(horizon):
-        trees = _row(horizon, branching, pure)
-        error = _mean_variance(trees, ticks, best * len(ticks), pure)
+        trees = _row(horizon, branching)
+        error = _mean_variance(trees, ticks, best * len(ticks))
         if error < best:
             best, chosen = error, trees
     return chosen
@@ -54,42 +54,39 @@ def _candidates(horizon: int) -> Iterator[tuple[int, ...]]:
                     yield branching
 
 
-def _row(horizon: int, branching: tuple[int, ...], pure: bool) -> tuple[Tree, ...]:
+def _row(horizon: int, branching: tuple[int, ...]) -> tuple[Tree, ...]:
     """Equal trees one after the other; the more ticks come after a tree, the more its root gets."""
     size, levels = prod(branching), len(branching)
     trees = []
     for start in range(0, horizon, size):
-        root = _root_share(max(0, horizon - start - size), size, levels, pure)
+        root = _root_share(max(0, horizon - start - size), size, levels)
         below = ((1 - root) / levels,) * levels if levels else ()
         trees.append(Tree(start, min(size, horizon - start), branching, (*below, root)))
     return tuple(trees)
 
 
-def _root_share(later: int, size: int, levels: int, pure: bool) -> Fraction:
+def _root_share(later: int, size: int, levels: int) -> Fraction:
     """Share of a root that ``later`` ticks rest on, in a tree of ``size`` ticks, in 1024ths of the whole.
 
     The variance is about ``A later / root^2 + B size / rest^2``, least at ``root : rest`` as the cube root of
-    ``later / size`` (zCDP: without squares, the square root). The factors were fitted at 1,000 ticks. In a tree of
-    leaves and a root the root also serves the tree's own later half.
+    ``later / size``. The factors were fitted at 1,000 ticks. In a tree of leaves and a root the root also serves the
+    tree's own later half.
     """
     if not levels:
         return Fraction(1)
     if levels == 1:
         later += size * 3 // 20
-    if pure:
-        factor = {1: 660, 2: 375}.get(levels, 350)
-        ratio = root_of(later * factor**3 // size, 3)
-    else:
-        ratio = isqrt(later * 500**2 // size)
+    factor = {1: 660, 2: 375}.get(levels, 350)
+    ratio = root_of(later * factor**3 // size, 3)
     return Fraction(1024 * ratio // (1000 + ratio), 1024)
 
 
-def _mean_variance(trees: tuple[Tree, ...], ticks: list[int], most: float, pure: bool) -> float:
+def _mean_variance(trees: tuple[Tree, ...], ticks: list[int], most: float) -> float:
     """Mean of the predicted variance after the ticks (counted from 0); infinite once the sum passes ``most``."""
     total, settled, following = 0.0, 0.0, iter(ticks)
     tick = next(following, None)
     for tree in trees:
-        own = [_variance(share, pure) for share in tree.shares]
+        own = [_variance(share) for share in tree.shares]
         done = [own[0]]
         for branching, variance in zip(tree.branching, own[1:], strict=True):
             children = branching * done[-1]
@@ -120,14 +117,12 @@ def _least_squares(tree: Tree, own: list[float], done: list[float], position: in
     return prefix
 
 
-def _variance(share: Fraction, pure: bool) -> float:
-    if not share:
-        return inf
-    return float((1 / share) ** 2 if pure else 1 / share)
+def _variance(share: Fraction) -> float:
+    return float((1 / share) ** 2) if share else inf
 
 
-@lru_cache(maxsize=2)
-def epochs(pure: bool) -> tuple[Tree, ...]:
+@lru_cache(maxsize=1)
+def epochs() -> tuple[Tree, ...]:
     """Trees of about ``8, 64, 216, ..., 8 e^3`` ticks up to ``MAX_TICKS``; a third of the budget to each root."""
     trees: list[Tree] = []
     start, number = 0, 1
@@ -160,7 +155,7 @@ def root_of(value: int, degree: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def kary_tree(horizon: int, children: int | None, pure: bool) -> Tree:
+def kary_tree(horizon: int, children: int | None) -> Tree:
     """One tree with ``children`` at each node (None: as many as predicted best), its root without noise."""
     if children is not None:
         return _even_tree(horizon, children)
@@ -169,7 +164,7 @@ def kary_tree(horizon: int, children: int | None, pure: bool) -> Tree:
         min(most, horizon + 1) for levels in range(1, 30) for most in _around(root_of(horizon, levels))
     }
     trees = [_even_tree(horizon, each) for each in sorted(choices)]
-    return min(trees, key=lambda tree: sum(_fewest(tree, position, pure) for position in ticks))
+    return min(trees, key=lambda tree: sum(_fewest(tree, position) for position in ticks))
 
 
 def _around(even: int) -> range:
@@ -185,7 +180,7 @@ def _even_tree(horizon: int, children: int) -> Tree:
     return Tree(0, horizon, branching, (*(Fraction(1, levels),) * levels, Fraction(0)))
 
 
-def _fewest(tree: Tree, position: int, pure: bool) -> float:
+def _fewest(tree: Tree, position: int) -> float:
     """Variance by the fewest noisy sums, all shares but the root's being equal."""
     prefix, suffix = 1, 0
     for level, branching in enumerate(tree.branching):
@@ -193,7 +188,7 @@ def _fewest(tree: Tree, position: int, pure: bool) -> float:
         prefix, suffix = digit + prefix, branching - 1 - digit + suffix
         if level + 1 < tree.levels:
             prefix, suffix = min(prefix, 1 + suffix), min(suffix, 1 + prefix)
-    return prefix * _variance(tree.shares[0], pure)
+    return prefix * _variance(tree.shares[0])
 
 
 @lru_cache(maxsize=1)

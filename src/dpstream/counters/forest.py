@@ -9,7 +9,9 @@ which is the same number.
 
 Privacy. All outputs are functions of integers ``A z + L n`` with ``A = L R``, where row ``i`` of ``R`` says which
 increments node ``i`` covers. Changing an increment by 1 is hidden by shifting the noise of the nodes above it by 1,
-at a cost of their shares of the budget, which add up to at most 1 (``docs/theory/counters.md``).
+at a cost of their shares of the budget, which add up to at most 1 (``docs/theory/counters.md``). Pure budgets only:
+noise that is in use before its increments are there is a discrete Gaussian on a coset of a lattice, given the past,
+and there zCDP would not hold for somebody who picks the change while watching.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from dpstream.counters.base import (
     check_noise,
 )
 from dpstream.counters.factored import FactoredCounter
+from dpstream.errors import BudgetError
 from dpstream.privacy.budget import Budget, PureDP
 from dpstream.privacy.noise import Noise, noise_for
 from dpstream.privacy.randomness import Randomness
@@ -115,16 +118,27 @@ class ForestCounter(Counter):
     """A recipe given by its trees, in the order of time."""
 
     @abstractmethod
-    def trees(self, pure: bool) -> Sequence[Tree]:
-        """Trees that cover every tick the counter may reach, for pure DP or zCDP."""
+    def trees(self) -> Sequence[Tree]:
+        """Trees that cover every tick the counter may reach."""
 
     @abstractmethod
-    def calibrated(self, budget: Budget, unit: Event) -> CalibratedForest:
+    def calibrated(self, budget: PureDP, unit: Event) -> CalibratedForest:
         """The counter with its noise fixed, unchecked."""
 
     def calibrate(self, budget: Budget, unit: Event) -> CalibratedForest:
-        """See ``Counter.calibrate``."""
-        calibrated = self.calibrated(budget, check_event(unit))
+        """See ``Counter.calibrate``.
+
+        Errors:
+            BudgetError: a budget that is not pure.
+        """
+        unit = check_event(unit)
+        if not isinstance(budget, PureDP):
+            raise BudgetError(
+                f"the counter {self.name!r} draws noise ahead and keeps pure budgets only",
+                where="budget",
+                allowed="epsilon; for rho the counters toeplitz (with a horizon) and blt (without) are better",
+            )
+        calibrated = self.calibrated(budget, unit)
         smallest = min(share for tree in calibrated.trees for share in tree.shares if share)
         check_noise(calibrated.noise(smallest), budget, self.name)
         return calibrated
@@ -139,7 +153,7 @@ class CalibratedForest(FactoredCounter):
     """
 
     recipe: ForestCounter
-    budget: Budget
+    budget: PureDP
     unit: Event
 
     @property
@@ -160,7 +174,7 @@ class CalibratedForest(FactoredCounter):
     @cached_property
     def trees(self) -> tuple[Tree, ...]:
         """All trees, in the order of time."""
-        return tuple(self.recipe.trees(isinstance(self.budget, PureDP)))
+        return tuple(self.recipe.trees())
 
     @cached_property
     def _noises(self) -> dict[Fraction, Noise]:

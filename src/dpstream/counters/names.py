@@ -13,23 +13,15 @@ from dpstream.counters.toeplitz import ToeplitzCounter
 from dpstream.counters.tree import HybridCounter, TreeCounter
 from dpstream.errors import ConfigError
 
-__all__ = ["COUNTER_NAMES", "PURE_COUNTER_NAMES", "counter_by_name"]
+__all__ = ["COUNTER_NAMES", "PURE_COUNTER_NAMES", "ZCDP_COUNTER_NAMES", "counter_by_name"]
 
-#: Counters that take a pure budget (and zCDP too).
-PURE_COUNTER_NAMES = (
-    "simple",
-    "block",
-    "unbounded-block",
-    "unbounded-block-closed",
-    "tree",
-    "hybrid",
-    "subtract-blocks",
-    "k-ary",
-    "optimal-tree",
-    "optimal-epochs",
-)
-#: All of them; the others take zCDP budgets only.
-COUNTER_NAMES = (*PURE_COUNTER_NAMES, "toeplitz", "blt")
+_INTERVALS = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
+#: Counters that take a pure budget; noise drawn ahead is for these only.
+PURE_COUNTER_NAMES = (*_INTERVALS, "subtract-blocks", "k-ary", "optimal-tree", "optimal-epochs")
+#: Counters that take a zCDP budget.
+ZCDP_COUNTER_NAMES = (*_INTERVALS, "toeplitz", "blt")
+#: All of them.
+COUNTER_NAMES = tuple(dict.fromkeys(PURE_COUNTER_NAMES + ZCDP_COUNTER_NAMES))
 
 
 def counter_by_name(name: str, *, horizon: int | None = None, block_size: int | None = None) -> Counter:

@@ -14,7 +14,7 @@ from dpstream.counters.base import MAX_TICKS, CounterState, check_count
 from dpstream.counters.designs import epochs, optimal_trees
 from dpstream.counters.factored import as_floats, as_integers
 from dpstream.counters.forest import CalibratedForest, ForestCounter, Place, Tree
-from dpstream.privacy.budget import Budget
+from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class OptimalTreeCounter(ForestCounter):
         """The rule in one sentence."""
         return f"trees of noisy sums decoded by least squares, horizon {self.horizon}"
 
-    def trees(self, pure: bool) -> Sequence[Tree]:
+    def trees(self) -> Sequence[Tree]:
         """Of least predicted error."""
-        return optimal_trees(self.horizon, pure)
+        return optimal_trees(self.horizon)
 
-    def calibrated(self, budget: Budget, unit: Event) -> CalibratedOptimalForest:
+    def calibrated(self, budget: PureDP, unit: Event) -> CalibratedOptimalForest:
         """See ``ForestCounter``."""
         return CalibratedOptimalForest(self, budget, unit)
 
@@ -90,11 +90,11 @@ class OptimalEpochsCounter(ForestCounter):
         """The rule in one sentence."""
         return "growing trees of noisy sums decoded by least squares"
 
-    def trees(self, pure: bool) -> Sequence[Tree]:
+    def trees(self) -> Sequence[Tree]:
         """As many as ``MAX_TICKS`` can reach."""
-        return epochs(pure)
+        return epochs()
 
-    def calibrated(self, budget: Budget, unit: Event) -> CalibratedOptimalForest:
+    def calibrated(self, budget: PureDP, unit: Event) -> CalibratedOptimalForest:
         """See ``ForestCounter``."""
         return CalibratedOptimalForest(self, budget, unit)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.counters.base import MAX_TICKS, CounterState, check_count
 from dpstream.counters.designs import growing_blocks, kary_tree
 from dpstream.counters.forest import CalibratedForest, ForestCounter, Place, Tree
-from dpstream.privacy.budget import Budget
+from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class SubtractBlocksCounter(ForestCounter):
         """The rule in one sentence."""
         return "blocks of 4, 8, 12, ... ticks, sums also reached by subtraction"
 
-    def trees(self, pure: bool) -> Sequence[Tree]:
-        """A tree of one level for each block; the same for zCDP."""
+    def trees(self) -> Sequence[Tree]:
+        """A tree of one level for each block."""
         return growing_blocks()
 
-    def calibrated(self, budget: Budget, unit: Event) -> CalibratedSubtraction:
+    def calibrated(self, budget: PureDP, unit: Event) -> CalibratedSubtraction:
         """See ``ForestCounter``."""
         return CalibratedSubtraction(self, budget, unit)
 
@@ -89,11 +89,11 @@ class KaryTreeCounter(ForestCounter):
         most = "as many children as predicted best" if self.children is None else f"{self.children} children"
         return f"tree of noisy sums with {most}, sums also reached by subtraction, horizon {self.horizon}"
 
-    def trees(self, pure: bool) -> Sequence[Tree]:
+    def trees(self) -> Sequence[Tree]:
         """One."""
-        return (kary_tree(self.horizon, self.children, pure),)
+        return (kary_tree(self.horizon, self.children),)
 
-    def calibrated(self, budget: Budget, unit: Event) -> CalibratedSubtraction:
+    def calibrated(self, budget: PureDP, unit: Event) -> CalibratedSubtraction:
         """See ``ForestCounter``."""
         return CalibratedSubtraction(self, budget, unit)
 
