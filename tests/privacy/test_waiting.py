@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import chi2
 
 from dpstream.errors import ConfigError
-from dpstream.privacy import DiscreteLaplace, Randomness
-from dpstream.privacy.waiting import _no, _power, waiting_time
+from dpstream.privacy import DiscreteLaplace, Randomness, waiting
+from dpstream.privacy.waiting import _no, _power, reaches, waiting_time, waiting_times
 
 
 def probability(noise: DiscreteLaplace, gap: int) -> float:
@@ -69,3 +69,63 @@ def test_far_ends() -> None:
     for limit in (0, -1, 2.5, True):
         with pytest.raises(ConfigError, match="limit"):
             waiting_time(noise, 1, limit, source)  # type: ignore[arg-type]
+
+
+def test_many_at_once_follow_the_same_law_and_ends_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chi-square at 1e-9 for each gap; then with a margin so wide that integers decide nearly everything."""
+    noise, limit, runs = DiscreteLaplace(Fraction(5, 2)), 30, 20000
+
+    def fits(gap: int, yes: float, source: Randomness, runs: int) -> bool:
+        seen = waiting_times(noise, np.full(runs, gap), limit, source)
+        counts = np.bincount(np.where(seen == 0, limit + 1, seen), minlength=limit + 2)[1:]
+        law = runs * np.append(yes * (1 - yes) ** np.arange(limit), (1 - yes) ** limit)
+        last = max(int(np.argmax(law.cumsum() > runs - 30)), 1)
+        folded = np.append(law[:last], law[last:].sum()), np.append(counts[:last], counts[last:].sum())
+        return bool(((folded[1] - folded[0]) ** 2 / folded[0]).sum() < chi2.isf(1e-9, last))
+
+    for gap in (-2, 0, 1, 5, 12):
+        assert fits(gap, probability(noise, gap), Randomness.seeded(gap), runs)
+        assert not fits(gap, probability(noise, gap + 1), Randomness.seeded(gap), runs)
+    monkeypatch.setattr(waiting, "_MARGIN", 0.5)
+    assert fits(5, probability(noise, 5), Randomness.seeded(9), 3000)
+
+    words = np.array([0, 1, 2**64 - 1, 2**64 - 2, 2**63, 2**40], np.uint64)
+    source = Randomness(lambda n: words.tobytes() if n == 48 else bytes(n))
+    monkeypatch.setattr(source, "words", lambda n: words if n == 6 else np.zeros(n, np.uint64))
+    far = waiting_times(noise, np.full(6, 40), 1000, source)
+    # U next to 0: noes for ever. U next to 1: the first test says yes.
+    assert far[[0, 1, 5]].tolist() == [0, 0, 0]
+    assert far[[2, 3]].tolist() == [1, 1]
+    assert not waiting_times(noise, np.full(3, 10**12), 2**40, Randomness.seeded(1)).any()
+    for bad in (0, 2**41, True):
+        with pytest.raises(ConfigError, match="limit"):
+            waiting_times(noise, np.zeros(1, np.int64), bad, Randomness.seeded(1))
+
+
+def test_floating_point_agrees_with_the_enclosures_word_by_word() -> None:
+    """The same words, decided by both: wherever floating point decides, integers decide the same."""
+    generator = np.random.default_rng(5)
+    for scale, gap, limit in ((Fraction(3), 2, 500), (Fraction(40), 300, 10**6), (Fraction(7, 3), -4, 9)):
+        noise, words = DiscreteLaplace(scale), generator.integers(0, 2**64, 300, dtype=np.uint64)
+        source = Randomness(lambda n, words=words: words.tobytes() + bytes(n - 8 * len(words)))
+        seen = waiting_times(noise, np.full(300, gap), limit, source)
+        alone = [
+            waiting_time(
+                noise, gap, limit, Randomness(lambda n, w=w: np.array([w], "<u8").tobytes() + bytes(n - 8))
+            )
+            for w in words
+        ]
+        assert seen.tolist() == [one or 0 for one in alone]
+
+
+def test_thinning() -> None:
+    """A noise known to reach 2 reaches 6 with probability q^4; six standard deviations of 20,000 coins."""
+    noise, source = DiscreteLaplace(Fraction(5)), Randomness.seeded(4)
+    p = math.exp(-4 / 5)
+    seen = sum(reaches(noise, 2, 6, source) for _ in range(20000))
+    assert abs(seen - 20000 * p) < 6 * math.sqrt(20000 * p * (1 - p))
+    assert abs(seen - 20000 * math.exp(-5 / 5)) > 6 * math.sqrt(20000 * p * (1 - p))
+    assert reaches(noise, -3, -3, source)
+    for known, gap in ((-1, 3), (5, 3)):
+        with pytest.raises(ConfigError, match="gap"):
+            reaches(noise, known, gap, source)
