@@ -30,6 +30,7 @@ from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, 
 from dpstream.privacy.budget import ZCDP, PureDP
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
+from dpstream.streams.watched import WatchedRandomness
 
 PURE = PureDP.of(1)
 
@@ -185,6 +186,23 @@ def test_the_decoder_needs_public_arrays_only() -> None:
         rest = {name: state[name] for name in counter.public_arrays | {"t"}}
         assert (counter.decode(rest, measured) == mine).all()
         state.update(rest)
+
+
+def test_a_stream_sees_that_a_tick_rests_on_noise() -> None:
+    """At most ticks nothing is drawn. A failure after them is an output all the same, and must not pass for none."""
+    for recipe in recipes(30):
+        counter, silent = recipe.calibrate(PURE, Event()), 0
+        state = counter.init(1)
+        for t in range(30):
+            tape = NoiseTape()
+            watched = WatchedRandomness(tape)
+            with pytest.raises(LimitError):
+                counter.step(state, np.full(1, MAX_INCREMENT + 1), watched)
+            assert not watched.used
+            counter.step(state, np.ones(1, np.int64), watched)
+            assert watched.used, (recipe, t)
+            silent += not tape.laws
+        assert silent > 5, recipe
 
 
 def test_designs_are_pinned() -> None:

@@ -220,6 +220,8 @@ class CalibratedForest(FactoredCounter):
         tree, width = place.tree, state["sum"].shape[0]
         if not place.position:
             state["noise"] = np.zeros((tree.rows, width), np.int64)
+        # A draw even where nothing begins: a stream must know that what follows rests on noise (``WatchedRandomness``).
+        randomness.draw(self.noise(tree.shares[0]), 0)
         for begin, count, level in self.drawn(place):
             fresh = randomness.draw(self.noise(tree.shares[level]), count * width)
             state["noise"][begin : begin + count] = fresh.reshape(count, width)

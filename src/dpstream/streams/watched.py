@@ -34,7 +34,8 @@ class WatchedRandomness(Randomness):
         return self._inner.below(bound)
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        self.used = self.used or size > 0
+        # Of no size: a counter uses noise that it drew at an earlier step.
+        self.used = True
         return self._inner.draw(noise, size)
 
 
