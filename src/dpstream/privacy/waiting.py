@@ -63,9 +63,9 @@ def waiting_times(
     Guarantee: that of ``waiting_time``, for independent draws. One word ``W`` gives the first 64 bits of each uniform
     ``U``; the number of noes is the integer part of ``log U / log r``. Floating point decides only where that
     quotient is clear of an integer by a relative ``2^-36``. Its error is below ``2^-40``: the unknown bits of ``U``
-    move ``log U`` by less than ``2^-41`` of itself while ``W`` is ``2^42`` away from both ends; ``gap/scale`` is at most
-    700 and accurate to ``2^-52`` of itself, which moves the probability by less than ``2^-42`` of itself; all else is
-    a few units in the last place. Other draws (about one in a million) go on with more bits of the same ``U`` and
+    move ``log U`` by less than ``2^-41`` of itself while ``W`` is ``2^42`` away from both ends; ``gap/scale`` is at
+    most 700 and accurate to ``2^-52`` of itself, which moves the probability by less than ``2^-42`` of itself; all else
+    is a few units in the last place. Other draws (about one in a million) go on with more bits of the same ``U`` and
     integer enclosures.
 
     Cost: some 100 ns a draw.
