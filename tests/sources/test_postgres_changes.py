@@ -6,7 +6,7 @@ import datetime
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,9 +74,13 @@ class Feed:
         }
         return SourceOptions.parse(given)
 
-    def entries(self, *, until: int | None = None, crash: bool = False) -> Iterator[Any]:
+    def entries(
+        self, *, until: int | None = None, crash: bool = False, begun: Mapping[str, int] | None = None
+    ) -> Iterator[Any]:
         """Steps of the days that are over, each kept as the store would."""
         source = open_source(self.options(), columns=COLUMNS)
+        if begun is not None:
+            source.resume(self.step + 1, begun)
         source._today = datetime.date(2026, 1, 5 + len(self.borders))  # type: ignore[attr-defined]
         for entry in source.steps(self.step + 1, seen=self.position):
             if until is not None and entry.step > until:
@@ -194,6 +198,41 @@ def test_a_crash_before_the_commit_reads_the_step_again(feed: Feed) -> None:
     assert feed.take() == [(["a"], [])]
     feed.end_day()
     assert feed.take() == [(["b"], [])]
+
+
+@pytest.mark.parametrize("late", ["error", "next-step"])
+def test_a_step_that_was_begun_is_read_as_it_was(feed: Feed, late: str) -> None:
+    """The server's clock was set back in between: the change that it dates into the step comes too late for it."""
+    feed.changes = {"late": late}
+    feed.add("a")
+    feed.end_day()
+    feed.add("b")
+    feed.end_day()
+    feed.take(until=1)
+    step, position, place = feed.step, feed.position, feed.place()
+    begun = feed.take(crash=True)
+    held, feed.step, feed.position = feed.position, step, position  # killed before the commit
+    feed.borders[1] += 3600 * 10**6
+    feed.add("between")
+    assert feed.take(crash=True) == [(["b", "between"], [])], (
+        "the control: without the position it reads more"
+    )
+    feed.step, feed.position = step, position
+    feed.end_day()
+    feed.add("c")
+    source = open_source(feed.options(late="next-step"), columns=COLUMNS)
+    source._today = datetime.date(2026, 1, 8)  # type: ignore[attr-defined]
+    source.resume(2, held)  # type: ignore[arg-type]
+    assert [entry.step for entry in source.steps(2, seen=position)] == [2, 3]
+    assert feed.place() == place, "steps that were not taken move nothing"
+    taken = feed.entries(begun=held)
+    assert next(taken).inserts["zip"].to_pylist() == ["b"] == begun[0][0]
+    if late == "error":
+        with pytest.raises(DataError, match="of a step that is already released"):
+            next(taken)
+        assert (feed.step, feed.position) == (2, held)
+    else:
+        assert sorted(next(taken).inserts["zip"].to_pylist()) == ["between", "c"]
 
 
 def test_a_slot_that_is_ahead_has_lost_changes(feed: Feed) -> None:

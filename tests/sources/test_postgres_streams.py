@@ -228,6 +228,55 @@ def test_a_kill_between_the_commit_and_the_slots_move_counts_nothing_twice(
         assert first == second
 
 
+INSIDE = """
+import os, signal, sys
+from dpstream.cli import main
+from dpstream.streams.store import Store
+Store.commit_step = lambda self, prepared: os.kill(os.getpid(), signal.SIGKILL)
+main(["run", sys.argv[1], "--until", "2", "--test-seed", "5"])
+"""
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["as it was", "other key"])
+@pytest.mark.parametrize("late", ["error", "next-step"])
+def test_late_rows_after_a_kill_inside_a_step_are_late(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path, late: str, moved: bool
+) -> None:
+    """The step is read again as it was reserved, so that nobody has to give it up."""
+    db.execute("ALTER TABLE t ADD COLUMN tx XID8 NOT NULL DEFAULT pg_current_xact_id()")
+    insert = "INSERT INTO t (at, op, zip, paid, kind, who) VALUES (%s, %s, %s, %s, %s, %s)"
+    for day, *row in rows():
+        db.execute(insert, (FIRST + datetime.timedelta(day), *row))
+    more = {"kind": '"postgres"', "url": f'"{server.url}"', "table": '"t"', "time_column": '"at"'}
+    more |= {"op_column": '"op"', "late": f'"{late}"'} | ({"xid_column": '"tx"'} if late != "error" else {})
+    calm, config = (settled(make(tmp_path / name, 0, **{**CALENDAR, **more})) for name in ("calm", "s"))
+    dpstream("store", "key", "--out", tmp_path / "key")
+    config.write_text(config.read_text() + f'[state]\nkey_file = "{tmp_path / "key"}"\n')
+    for one, until in ((calm, 1), (calm, 2), (config, 1)):
+        dpstream("run", one, "--until", until, "--test-seed", 5)
+    done = subprocess.run([sys.executable, "-c", INSIDE, str(config)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    db.execute(insert, (FIRST + datetime.timedelta(1), "insert", "a", True, "x", "u1"))
+    if moved:
+        dpstream("store", "key", "--out", tmp_path / "new")
+        dpstream("store", "rekey", config, "--to", tmp_path / "new")
+        config.write_text(config.read_text().replace('key"\n', 'new"\n'))
+    dpstream("store", "check", config)
+    dpstream("run", config, "--until", 2, "--test-seed", 5)
+    for one in (calm, config):
+        if late == "error":
+            stopped = dpstream("run", one, "--no-recheck", code=2).stderr
+            assert "of a step that is already released" in stopped
+        else:
+            dpstream("run", one, "--test-seed", 5)
+            assert status(one)["steps"] == DAYS
+    first, second = (
+        {name: data for name, data in released(one.parent).items() if name.endswith("table.csv")}
+        for one in (calm, config)
+    )
+    assert first == second
+
+
 def test_no_password_and_no_value_is_written_anywhere(
     server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,9 +56,13 @@ class Reader:
         self.options, self.columns = options(server, **changes), columns
         self.step, self.position, self.records = 0, None, []
 
-    def take(self, day: int, position: Mapping[str, int] | None = None) -> list[Any]:
+    def take(
+        self, day: int, position: Mapping[str, int] | None = None, begun: Mapping[str, int] | None = None
+    ) -> list[Any]:
         """The steps that are over on a day of January; only the zip codes."""
         source = open_source(self.options, columns=self.columns)
+        if begun is not None:
+            source.resume(self.step + 1, begun)
         source._today = datetime.date(2026, 1, day)  # type: ignore[attr-defined]
         found = []
         for entry in source.steps(self.step + 1, seen=position or self.position):
@@ -222,6 +226,37 @@ def test_late_rows_and_rows_changed_in_place(server: Cluster, table: psycopg.Con
     assert again.take(7) == [sorted(["b", SECRET]), ["c"]]
 
 
+@pytest.mark.parametrize("late", ["error", "next-step", "drop-and-count-nothing"])
+def test_a_step_that_was_begun_is_read_as_it_was(
+    server: Cluster, table: psycopg.Connection, late: str
+) -> None:
+    """Rows of its period, and late ones, that came in between are those that an undisturbed reading leaves."""
+    column = None if late == "error" else "tx"
+    reader, undisturbed = (Reader(server, late=late, xid_column=column) for _ in range(2))
+    add(table, 5, "a")
+    assert reader.take(6) == undisturbed.take(6) == [["a"]]
+    add(table, 6, "b")
+    if late == "next-step":
+        add(table, 5, "late")
+    step, position = reader.step, reader.position
+    begun = reader.take(7)
+    assert undisturbed.take(7) == begun
+    held, reader.step, reader.position = reader.position, step, position  # killed before the commit
+    add(table, 6, "between")
+    add(table, 7, "c")
+    if late == "error":
+        assert reader.take(7, begun=held) == begun
+        with pytest.raises(DataError, match="of a step that is already released"):
+            reader.take(8)
+        return
+    add(table, 5, "between, of the fifth")
+    found = reader.take(8, begun=held)
+    assert found == begun + undisturbed.take(8)
+    assert found[1] == (["between", "between, of the fifth", "c"] if late == "next-step" else ["c"])
+    reader.step, reader.position = step, position
+    assert reader.take(7) != begun or late == "error", "the control: without the position it reads more"
+
+
 def test_rewriting_the_table_counts_nothing_twice(server: Cluster, table: psycopg.Connection) -> None:
     """A rewrite gives every row a new number of the server's, and keeps the column's."""
     add(table, 5, "a")
@@ -240,12 +275,11 @@ def test_numbers_of_32_bits_are_counted_back_from_the_next_one(
     server: Cluster, table: psycopg.Connection, epochs: int
 ) -> None:
     """The server keeps 32 bits of a row's number; checked against whole ones, across the wrap."""
-    from dpstream.sources.server import Snapshot
-    from dpstream.sources.table import _XID, _Reading
+    from dpstream.sources.table import _XID, _Reading, _Safe
 
     reading = _Reading.__new__(_Reading)
     following = epochs * 2**32 + 5
-    reading._snapshot, reading._number = Snapshot(following - 3, following), ("c", _XID)
+    reading._safe, reading._number = _Safe(None, following, following), ("c", _XID)
     whole = [following - back for back in (1, 4, 6, 7, 1000, 2**31 - 10)]
     for border in (following, following - 5, following - 6, following - 500):
         condition = reading._below(border)

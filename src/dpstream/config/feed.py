@@ -73,6 +73,9 @@ def pending_steps(
     first = 1 if compare else stream.last_step + 1
     seen = None if compare else stream.position
     last = first - 1
+    begun = stream.begun
+    if begun is not None:
+        source.resume(*begun)
     for entry in source.steps(first, seen=seen, key=stream.source_key):
         if until is not None and entry.step > until:
             return
@@ -80,6 +83,8 @@ def pending_steps(
         released = entry.step <= stream.last_step
         if recheck or not released:
             yield Pending(entry.step, entry.batch_id, released, stream, entry, dict(source.position), source)
+        if entry.step == until:
+            return  # what a later step would wait for, or stop at, is of no concern
     if compare and last < stream.last_step and (until is None or last < until):
         raise StepError(
             f"the source ends at step {last}, and step {stream.last_step} is released",

@@ -92,6 +92,7 @@ class ChangeSource(Source):
         self._columns = columns
         self._today = today or options.clock()
         self._position: dict[str, int] = {}
+        self._begun: tuple[int, dict[str, int]] | None = None
 
     @property
     def position(self) -> dict[str, int]:
@@ -106,30 +107,46 @@ class ChangeSource(Source):
         grid, last = self.options.grid, self.options.last_step(self._today)
         assert grid is not None  # a calendar, and no end in the data: check_kind
         assert last is not None
-        return self._read(_Place(grid, start_step, seen, self.options), last)
+        return self._all(grid, start_step, seen, last)
+
+    def resume(self, step: int, position: Mapping[str, int]) -> None:
+        """Read ``step`` up to the place in the log at which the reading that was stopped had ended."""
+        self._begun = (step, dict(position))
 
     def committed(self, position: Mapping[str, int]) -> None:
         """Move the slot on: the changes before that place are in durable steps."""
         with Session(self.options) as session:
             self._advance(session, position[_DONE])
 
-    def _read(self, place: _Place, last: int) -> Iterator[StepInput]:
+    def _all(self, grid: Grid, first: int, seen: Mapping[str, int] | None, last: int) -> Iterator[StepInput]:
+        if self._begun is not None and self._begun[0] == first <= last:
+            held = self._begun[1]
+            yield from self._read(_Place(grid, first, seen, self.options), first, held)
+            first, seen = first + 1, held
+        yield from self._read(_Place(grid, first, seen, self.options), last)
+
+    def _read(self, place: _Place, last: int, held: Mapping[str, int] | None = None) -> Iterator[StepInput]:
+        """The steps up to ``last``, from all that is in the log, or from what was in it at the position ``held``."""
         if place.start > last:
             return
         with Session(self.options) as session:
             self._check(session)
             system = session.system()
-            if place.seen is not None:
-                session.require_system(place.seen.get(_SYSTEM, -1))
+            for known in (place.seen, held):
+                if known is not None:
+                    session.require_system(known.get(_SYSTEM, -1))
+            if place.seen is not None and not self._position:
+                # Later in this reading that is for ``committed``: only it knows that the step is durable.
                 self._advance(session, place.seen[_DONE])
             session.settle(_GRACE)
-            survey = self._survey(session, place, last)
-            if place.seen is not None and survey.read < place.seen[_READ]:
+            written = _written(session)
+            if any(known is not None and written < known[_READ] for known in (place.seen, held)):
                 raise StepError(
                     "the server was set back to before the last reading",
                     where=self._where(),
                     allowed="the server as it was",
                 )
+            survey = self._survey(session, place, last, written if held is None else held[_READ])
         for step in range(place.start, last + 1):
             with Session(self.options) as session:
                 relation = session.relation(str(self.options.table))
@@ -141,8 +158,8 @@ class ChangeSource(Source):
             parts = apart_from_users(inserts, deletes, self.options.user_column)
             yield StepInput(step, place.grid.batch_id(step), place.grid.period(step), *parts)
 
-    def _survey(self, session: Session, place: _Place, last: int) -> _Survey:
-        survey, relation = _Survey(_written(session)), session.relation(str(self.options.table))
+    def _survey(self, session: Session, place: _Place, last: int, upto: int) -> _Survey:
+        survey, relation = _Survey(upto), session.relation(str(self.options.table))
         ours, begin, counted = {relation.oid}, Begin(0, 0), False
         for data in self._peek(session, survey.read, _HEAD):
             message = head(data)

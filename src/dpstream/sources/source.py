@@ -48,6 +48,10 @@ class Source(ABC):
     def committed(self, position: Mapping[str, int]) -> None:  # noqa: B027 - most sources keep nothing back
         """The step that was saved with ``position`` is durable: what it needed need not be kept for us."""
 
+    def resume(self, step: int, position: Mapping[str, int]) -> None:  # noqa: B027 - most sources read as before
+        """Before ``steps``: a reading that was stopped had handed out ``step`` at ``position``; read it as it was
+        then, whatever came in between."""
+
     def signature(self) -> Any:
         """Something cheap that changes when there may be new records; None where only reading tells."""
         return None

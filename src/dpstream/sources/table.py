@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpstream.errors import ConfigError, DataError, StepError
 from dpstream.sources.calendar import Grid
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.query import split_records
-from dpstream.sources.server import Relation, Session, Snapshot, quoted
+from dpstream.sources.server import Relation, Session, quoted
 from dpstream.sources.source import Source, check_start
 from dpstream.sources.step import Period, StepInput, apart_from_users
 
@@ -49,11 +50,16 @@ class TableSource(Source):
         self._columns = columns
         self._today = today or options.clock()
         self._position: dict[str, int] = {}
+        self._begun: tuple[int, dict[str, int]] | None = None
 
     @property
     def position(self) -> dict[str, int]:
         """The watermark, and which server it is of."""
         return dict(self._position)
+
+    def resume(self, step: int, position: Mapping[str, int]) -> None:
+        """Read ``step`` up to the watermark of the reading that was stopped."""
+        self._begun = (step, dict(position))
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
@@ -69,29 +75,42 @@ class TableSource(Source):
         if first > last:
             return
         watermark = None if seen is None else seen.get(_WATERMARK)
+        begun, held = (0, None) if self._begun is None else self._begun
         with Session(self.options) as session:
             system = session.system()
-            if seen is not None:
-                session.require_system(seen.get(_SYSTEM, -1))
+            for known in (seen, held):
+                if known is not None:
+                    session.require_system(known.get(_SYSTEM, -1))
             session.settle()
         for step in range(first, last + 1):
             # Closed in between: a step may take long, and an open snapshot keeps dead rows alive.
             with Session(self.options) as session:
                 relation = session.relation(str(self.options.table))
                 with session.transaction() as snapshot:
-                    if watermark is not None and snapshot.oldest < watermark:
+                    border = held[_WATERMARK] if held is not None and step == begun else snapshot.oldest
+                    if snapshot.oldest < max(border, watermark or 0):
                         raise StepError(
                             "the server was set back to before the last reading",
                             where=session.where,
                             allowed="the server as it was",
                         )
-                    reading = _Reading(session, relation, self.options, grid, snapshot, watermark)
+                    safe = _Safe(watermark, border, snapshot.next)
+                    reading = _Reading(session, relation, self.options, grid, safe)
                     inserts, deletes = reading.records(step, self._columns)
-            watermark = snapshot.oldest
+            watermark = border
             self._position = {_SYSTEM: system, _WATERMARK: watermark}
             deleted = None if self.options.op_column is None else deletes
             parts = apart_from_users(inserts, deleted, self.options.user_column)
             yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+
+
+@dataclass(frozen=True)
+class _Safe:
+    """Numbers of transactions: below ``before`` all was read, below ``border`` is read now; ``next`` is free."""
+
+    before: int | None
+    border: int
+    next: int
 
 
 class _Reading:
@@ -103,14 +122,15 @@ class _Reading:
         relation: Relation,
         options: SourceOptions,
         grid: Grid,
-        snapshot: Snapshot,
-        before: int | None,
+        safe: _Safe,
     ) -> None:
         self._session, self._relation, self._options, self._grid = session, relation, options, grid
-        self._snapshot, self._before = snapshot, before
+        self._safe = safe
         self._time = self._time_column()
-        # Where late rows are left out, a snapshot is enough: no row is looked for again.
-        self._number = None if options.late == "drop-and-count-nothing" else self._transaction_number()
+        # Where late rows are left out, a snapshot is enough: no row is looked for again. Only a column of numbers
+        # that no change of the row touches lets a reading that was stopped be repeated.
+        snapshot = options.late == "drop-and-count-nothing" and options.xid_column is None
+        self._number = None if snapshot else self._transaction_number()
 
     def records(self, step: int, columns: Sequence[str]) -> tuple[Any, Any]:
         """Inserts and deletes of a step, every value as text."""
@@ -133,13 +153,13 @@ class _Reading:
         own = f"{self._time} >= %s::date AND {self._time} < %s::date"
         if self._number is None:
             return own, [first, after]
-        own += f" AND {self._below(self._snapshot.oldest)}"
-        if self._before is None or step == 1:
+        own += f" AND {self._below(self._safe.border)}"
+        if self._safe.before is None or step == 1 or self._options.late == "drop-and-count-nothing":
             return own, [first, after]
         # Rows before the start are no part of the stream, whenever they come.
         late = (
             f"{self._time} >= %s::date AND {self._time} < %s::date "
-            f"AND NOT ({self._below(self._before)}) AND {self._below(self._snapshot.oldest)}"
+            f"AND NOT ({self._below(self._safe.before)}) AND {self._below(self._safe.border)}"
         )
         since = [self._period(1)[0], first]
         if self._options.late == "next-step":
@@ -163,7 +183,7 @@ class _Reading:
         if kind == _XID8:
             return f"{column} < '{border}'::xid8"
         # 32 bits: counted back from the next number. Numbers up to 2 mean rows older than all counting.
-        span, raw, following = 2**32, f"{column}::text::bigint", self._snapshot.next
+        span, raw, following = 2**32, f"{column}::text::bigint", self._safe.next
         back = f"mod(mod({following} - {raw}, {span}) + {span}, {span})"
         return f"(CASE WHEN {raw} < 3 THEN 0 ELSE {following} - {back} END < {border})"
 

@@ -31,8 +31,9 @@ __all__ = [
 ]
 
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
-#: 4: when a step was committed. 5: the events admitted of each user. 6: encryption.
-FORMAT = 6
+#: 4: when a step was committed. 5: the events admitted of each user. 6: encryption. 7: how far the source was read
+#: for a step that is reserved.
+FORMAT = 7
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -94,6 +95,13 @@ ALTER TABLE users ADD COLUMN sealed BLOB;
 ALTER TABLE contribution ADD COLUMN sealed BLOB;
 """
 
+# Beside ``reservation``, where the source told it.
+_TABLES_7 = """
+CREATE TABLE reserved_position (
+  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, source TEXT NOT NULL
+) STRICT;
+"""
+
 #: What each format adds.
 DEFINITIONS: dict[int, str] = {
     1: _TABLES_1,
@@ -102,6 +110,7 @@ DEFINITIONS: dict[int, str] = {
     4: _TABLES_4,
     5: _TABLES_5,
     6: _TABLES_6,
+    7: _TABLES_7,
 }
 #: The tables that each format adds, in an order that references allow.
 TABLES: dict[int, tuple[str, ...]] = {
@@ -111,6 +120,7 @@ TABLES: dict[int, tuple[str, ...]] = {
     4: ("times",),
     5: ("users", "contribution"),
     6: ("encryption",),
+    7: ("reserved_position",),
 }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpstream.errors import StepError
-from dpstream.streams.step_rows import RESTORED, Reservation
+from dpstream.streams.step_rows import RESTORED, Reservation, Step
 
-__all__ = ["other_batch", "undecided"]
+__all__ = ["other_batch", "other_records", "undecided"]
 
 
 def undecided(step: int, kind: str, batch_id: str) -> StepError:
@@ -33,4 +33,13 @@ def other_batch(held: Reservation, batch_id: str) -> StepError:
         f"step {held.step} was reserved for {what} when the process stopped",
         where=f"batch {batch_id!r}",
         allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
+    )
+
+
+def other_records(known: Step) -> StepError:
+    """A committed step's id again, and its records are others now."""
+    return StepError(
+        f"this id was used at step {known.step} for other records",
+        where=f"batch {known.batch_id!r}",
+        allowed="a new id for new records",
     )

@@ -31,6 +31,8 @@ _VALUES = (
 )
 #: Table, kind, column of numbers (``sealed`` beside it), and the column that names the row.
 _COUNTS = (("contribution", "dropped", "dropped", "step"), ("users", "events", "events", "id"))
+#: Table and kind.
+_POSITIONS = (("position", "position"), ("reserved_position", "reserved position"))
 _ROWS = 5000
 
 
@@ -95,9 +97,10 @@ def _reseal(db: Database, new: Sealing) -> None:
             (data,) = db.execute(f"SELECT {column} FROM {table} WHERE {row_is}", place).fetchone()
             sealed = new.seal(old.open(data, kind, *place), kind, *place)
             db.execute(f"UPDATE {table} SET {column} = ? WHERE {row_is}", (sealed, *place))
-    for step, source in db.execute("SELECT step, source FROM position").fetchall():
-        text = new.seal_text(old.open_text(source, "position", step), "position", step, least=POSITION)
-        db.execute("UPDATE position SET source = ? WHERE step = ?", (text, step))
+    for table, kind in _POSITIONS:
+        for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
+            text = new.seal_text(old.open_text(source, kind, step), kind, step, least=POSITION)
+            db.execute(f"UPDATE {table} SET source = ? WHERE step = ?", (text, step))
     for table, column, kind, name in _COUNTS:
         for rows in _chunks(db, f"SELECT {name}, {column}, sealed FROM {table}"):
             counts = [(place, old.open_count(count, sealed, kind, place)) for place, count, sealed in rows]

@@ -45,6 +45,7 @@ _SMALL_TABLES = (
     "moved",
     "times",
     "encryption",
+    "reserved_position",
 )
 
 

@@ -149,8 +149,9 @@ class Store(Stored):
 
     # Writing
 
-    def reserve(self, reservation: Reservation) -> None:
-        """Commit the intent. Reserving the same step again replaces nothing: see ``release_reservation``."""
+    def reserve(self, reservation: Reservation, position: str | None = None) -> None:
+        """Commit the intent, and how far the source was read for it. Reserving the same step again replaces
+        nothing: see ``release_reservation``."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO reservation VALUES (1, ?, ?, ?)",
@@ -160,12 +161,15 @@ class Store(Stored):
                     db.sealing.seal(reservation.content, "reservation", reservation.step),
                 ),
             )
+            if position is not None:
+                place = db.sealing.seal_text(position, "reserved position", reservation.step, least=POSITION)
+                db.execute("INSERT INTO reserved_position VALUES (1, ?, ?)", (reservation.step, place))
 
     def release_reservation(self) -> None:
         """Forget an intent whose result never left the process; failed attempts at it count as decided."""
         with self._transaction() as db:
             db.execute("UPDATE failures SET decided = 1")
-            db.execute("DELETE FROM reservation")
+            _forget_reservation(db)
 
     def record_failure(self, reservation: Reservation, kind: str) -> None:
         """Note that an attempt failed after noise was drawn; the intent stays until somebody decides."""
@@ -216,7 +220,7 @@ class Store(Stored):
             )
             if updated.rowcount != 1:
                 raise self._damaged("the state does not stand before this step")
-            db.execute("DELETE FROM reservation")
+            _forget_reservation(db)
             db.execute("DELETE FROM position")
             if prepared.position is not None:
                 place = db.sealing.seal_text(prepared.position, "position", step, least=POSITION)
@@ -307,6 +311,11 @@ class Store(Stored):
     def _insert_file(self, db: Database, step: int, name: str, data: bytes) -> None:
         row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))
         db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+
+
+def _forget_reservation(db: Database) -> None:
+    db.execute("DELETE FROM reservation")
+    db.execute("DELETE FROM reserved_position")
 
 
 def note_restored(db: Database, step: int) -> None:

@@ -51,6 +51,15 @@ class Stored:
             step, batch_id, content = row
             return Reservation(step, batch_id, db.sealing.open(content, "reservation", step))
 
+    def reserved_position(self) -> tuple[int, dict[str, int]] | None:
+        """The reserved step, and how far the source was read for it; None where nothing is known of that."""
+        with self._reading() as db:
+            row = db.execute("SELECT step, source FROM reserved_position").fetchone()
+            if row is None:
+                return None
+            text = db.sealing.open_text(row[1], "reserved position", row[0])
+        return row[0], _as_position(text)
+
     def undecided_failure(self) -> str | None:
         """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until that is
         decided."""
@@ -120,7 +129,7 @@ class Stored:
             if row is None or row[0] != self.last_step:
                 raise self._damaged(f"the source's position at step {self.last_step} is missing")
             source = db.sealing.open_text(row[1], "position", self.last_step)
-        return {str(name): int(value) for name, value in json.loads(source).items()}
+        return _as_position(source)
 
     def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
         """Events admitted so far of some users, by their keyed hashes."""
@@ -178,3 +187,7 @@ class Stored:
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return StoreDamagedError(what, where=self._where)
+
+
+def _as_position(text: str) -> dict[str, int]:
+    return {str(name): int(value) for name, value in json.loads(text).items()}

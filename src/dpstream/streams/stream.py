@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpstream.errors import HorizonError, StepError, StoreDamagedError, StoreError
-from dpstream.mechanism import Packed, StreamPlan, Synthesis
+from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
+from dpstream.privacy.unit import Individual
 from dpstream.streams import container
 from dpstream.streams.arguments import check_options, check_places, check_text, position_text
 from dpstream.streams.base import Base
@@ -28,7 +29,7 @@ from dpstream.streams.outlet import Outlet
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.produce import Carried, make_files, table_rows
 from dpstream.streams.publishing import Publishing
-from dpstream.streams.refusals import other_batch, undecided
+from dpstream.streams.refusals import other_batch, other_records, undecided
 from dpstream.streams.release import Release
 from dpstream.streams.sink import Sink
 from dpstream.streams.step_rows import LedgerEntry, Prepared, Reservation, Step
@@ -100,7 +101,8 @@ def open_stream(
     check_options(keep, max_rows, name)
     schema.require_confirmed(name)
     policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
-    policy.check_columns(schema.names)
+    if not isinstance(plan.unit, Individual):
+        policy.check_columns(schema.names)
     facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)
     random = randomness or Randomness.system()
     member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))
@@ -185,6 +187,11 @@ class Stream:
             StoreDamagedError: the last step was made without one.
         """
         return self._store.position()
+
+    @property
+    def begun(self) -> tuple[int, dict[str, int]] | None:
+        """The step that is reserved, and how far the source was read for it (``Source.resume``). Private."""
+        return self._store.reserved_position()
 
     @property
     def source_key(self) -> bytes:
@@ -302,7 +309,7 @@ class Stream:
         known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
-        reservation, held = self._reserve(batch_id, content)
+        reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.
         state, self._state = self._state, None
@@ -344,7 +351,7 @@ class Stream:
 
     # Inside
 
-    def _reserve(self, batch_id: str, content: bytes) -> tuple[Reservation, bool]:
+    def _reserve(self, batch_id: str, content: bytes, place: str | None) -> tuple[Reservation, bool]:
         """The intent, committed; and whether an earlier attempt had left it (which may have drawn noise)."""
         step = self.last_step + 1
         horizon = self._plan.horizon
@@ -357,7 +364,7 @@ class Stream:
         wanted = Reservation(step, batch_id, content)
         held = self._store.reservation()
         if held is None:
-            self._store.reserve(wanted)
+            self._store.reserve(wanted, place)
             _log.info("step %d: reserved", step)
         elif held != wanted:
             raise other_batch(held, batch_id)
@@ -424,7 +431,9 @@ class Stream:
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(spent_per_step(self._plan)),
             parts=canonical_json(self._facts["parts"]),
-            state=container.dump(self._pack(state, made.carried)),
+            state=container.dump(
+                join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
+            ),
             synthesis=container.dump(synthesis.pack()),
             manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
             files=files,
@@ -470,16 +479,9 @@ class Stream:
         self._carried = Carried(records, next_id)
         return self._plan.unpack_state(own)
 
-    def _pack(self, state: Any, carried: Carried) -> Packed:
-        return join_packed(self._plan.pack_state(state), carried.records, carried.next_id)
-
     def _repeated(self, known: Step, content: bytes) -> Release:
         if known.content != content:
-            raise StepError(
-                f"this id was used at step {known.step} for other records",
-                where=f"batch {known.batch_id!r}",
-                allowed="a new id for new records",
-            )
+            raise other_records(known)
         _log.info("step %d: repeated, the stored release is given", known.step)
         return self._release(known)
 

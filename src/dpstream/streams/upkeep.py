@@ -188,8 +188,9 @@ def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> li
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
         dropped(db)
-        for step, source in db.execute("SELECT step, source FROM position").fetchall():
-            db.sealing.open_text(source, "position", step)
+        for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
+            for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
+                db.sealing.open_text(source, kind, step)
         for step, content in db.execute("SELECT step, content FROM reservation").fetchall():
             db.sealing.open(content, "reservation", step)
     except StoreDamagedError as error:
