@@ -15,11 +15,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters import CalibratedCounter, CounterState, best, counter_by_name
-from dpstream.counters.base import LinearMap
-from dpstream.errors import ConfigError, HorizonError, UnitError
+from dpstream.counters import COUNTER_NAMES, CalibratedCounter, CounterState, best, counter_by_name
+from dpstream.counters.base import MAX_NOISE_SCALE, LinearMap
+from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
 from dpstream.panel.extension import extend
-from dpstream.panel.reports import MAX_PEOPLE, check_reports, whole
+from dpstream.panel.reports import check_people, check_reports, whole
 from dpstream.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.privacy.randomness import Randomness
@@ -40,6 +40,12 @@ Split = Literal["error", "levels"]
 _MAX_PERIODS = 4096
 #: Share of the budget for the number of people, where it is private.
 _TOTAL_SHARE = Fraction(1, 20)
+#: A budget at which all noise is so large that variances are in proportion to one over it.
+_REFERENCE = ZCDP(Fraction(1, 1000))
+#: A counter that is later in the list of names has to be better by this part.
+_MARGIN = 0.01
+#: Up to so many ticks the worst moved change is looked for in the matrix; beyond, twice is charged.
+_MOST_PAIRED = 512
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,15 @@ class Cumulative:
     failure: Amount = "0.05"
 
     def __post_init__(self) -> None:
-        whole(self.periods, "periods", 1, _MAX_PERIODS)
+        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
         if self.thresholds is not None:
-            whole(self.thresholds, "thresholds", 1, self.periods)
+            object.__setattr__(self, "thresholds", whole(self.thresholds, "thresholds", 1, self.periods))
+        if self.counter not in ("best", *COUNTER_NAMES):
+            raise ConfigError(
+                f"unknown counter {self.counter!r}",
+                where="panel",
+                allowed=", ".join(("best", *COUNTER_NAMES)),
+            )
         if self.split not in get_args(Split):
             raise ConfigError(f"split = {self.split!r}", where="panel", allowed=", ".join(get_args(Split)))
         if not exact_amount(self.failure, where="failure") < 1:
@@ -79,8 +91,8 @@ class Cumulative:
         """Fix the noise so that all releases together cost one person's whole history ``rho``.
 
         Errors:
-            UnitError: the unit is no individual. BudgetError: an amount that cannot be used.
-            ConfigError: an unknown counter. LimitError: a threshold's share is too small for 64-bit sums.
+            UnitError: the unit is no individual. BudgetError: an amount that cannot be used, or a counter for pure
+            budgets only. LimitError: a threshold's share is too small for 64-bit sums.
         """
         protected = Individual() if unit is None else unit
         if not isinstance(protected, Individual):
@@ -97,6 +109,13 @@ class Cumulative:
         counters = tuple(
             self._counter(b, ZCDP(left * share), protected) for b, share in enumerate(shares, start=1)
         )
+        # The smallest budget of all: its noise has to fit, too.
+        if total is not None and noise_for(total, 1, 1).variance > MAX_NOISE_SCALE**2:
+            raise LimitError(
+                f"a budget of {budget} needs noise that does not fit 64-bit sums",
+                where="panel",
+                allowed="a larger rho",
+            )
         return CumulativePlan(self, budget, protected, total, tuple(left * one for one in shares), counters)
 
     def _shares(self, unit: Individual) -> list[Fraction]:
@@ -113,10 +132,13 @@ class Cumulative:
         return [weight / whole_sum for weight in weights]
 
     def _difficulty(self, b: int, unit: Individual) -> float:
-        """Mean variance of threshold ``b`` over its ticks, at a budget of which all noise is large."""
+        """Sum of the variances of threshold ``b`` over its ticks, at a budget at which all noise is large."""
         ticks = self.periods - b + 1
-        counter = self._counter(b, ZCDP(Fraction(1, 1000)), unit)
-        return sum(counter.variance(t) for t in range(1, ticks + 1))
+        name = self._name(ticks, unit)
+        return _spread(name, ticks) * float(_factor(name, ticks, unit))
+
+    def _name(self, ticks: int, unit: Individual) -> str:
+        return _chosen(ticks, unit) if self.counter == "best" else self.counter
 
     def _counter(self, b: int, budget: ZCDP, unit: Individual) -> CalibratedCounter:
         """The counter of threshold ``b``, so that one person's whole history costs at most ``budget`` there.
@@ -125,34 +147,80 @@ class Cumulative:
         period at which the threshold is reached moves), so the cost of one change is that of the worst pair.
         """
         ticks = self.periods - b + 1
-        name = self.counter
-        if name == "best":
-            name = best(budget, Event(), horizon=ticks).name
-        recipe = counter_by_name(name, horizon=ticks)
-        factor = Fraction(1) if unit.relation == "add-remove" else _pair_factor(name, ticks)
-        return recipe.calibrate(budget.scaled(1 / factor), Event())
+        name = self._name(ticks, unit)
+        factor = _factor(name, ticks, unit)
+        return counter_by_name(name, horizon=ticks).calibrate(budget.scaled(1 / factor), Event())
 
 
-@lru_cache(maxsize=4096)
-def _pair_factor(name: str, ticks: int) -> Fraction:
-    """How many times one change's cost a moved change has, at most 4: from the counter's own matrix."""
-    budget = ZCDP(Fraction(1, 2))
-    counter = counter_by_name(name, horizon=ticks).calibrate(budget, Event())
-    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / budget.rho)
+@lru_cache(maxsize=2 * _MAX_PERIODS)
+def _chosen(ticks: int, unit: Individual) -> str:
+    """The counter with the smallest error; public: it depends on the number of ticks and the relation only."""
+    choice = best(_REFERENCE, Event(), horizon=ticks)
+    if unit.relation == "add-remove":
+        return choice.name
+    chosen, least = choice.name, choice.deviation**2 * float(_factor(choice.name, ticks, unit))
+    for other in choice.candidates:
+        # A factor is 1 at least: most candidates are out without looking at their matrices.
+        if other.deviation is None or other.deviation**2 >= (1 - _MARGIN) * least:
+            continue
+        error = other.deviation**2 * float(_factor(other.name, ticks, unit))
+        if error < (1 - _MARGIN) * least:
+            chosen, least = other.name, error
+    return chosen
+
+
+@lru_cache(maxsize=2 * _MAX_PERIODS)
+def _spread(name: str, ticks: int) -> float:
+    """Sum of the variances over all ticks."""
+    counter = counter_by_name(name, horizon=ticks).calibrate(_REFERENCE, Event())
+    return math.fsum(counter.variance(t) for t in range(1, ticks + 1))
+
+
+@lru_cache(maxsize=2 * _MAX_PERIODS)
+def _factor(name: str, ticks: int, unit: Individual) -> Fraction:
+    """How many times the cost of one changed increment one person has: from the counter's own matrix.
+
+    A replaced person has at most twice, where no entry of the matrix is negative (as in all counters by name).
+    """
+    if unit.relation == "add-remove":
+        return Fraction(1)
+    if ticks > _MOST_PAIRED:
+        return Fraction(2)
+    counter = counter_by_name(name, horizon=ticks).calibrate(_REFERENCE, Event())
+    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / _REFERENCE.rho)
 
 
 def moved_loss(linear: LinearMap) -> Fraction:
     """The worst loss (rho) of an increment that falls by 1 while another one rises by 1, or of either alone; exact."""
+    if not all(isinstance(noise, DiscreteGaussian) for noise in linear.scales):
+        raise ConfigError("a counter's noise is not Gaussian", where="panel", allowed="counters for zCDP")
     each = [1 / (2 * noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
     common = math.lcm(*(loss.denominator for loss in each))
     ticks = linear.encoder.shape[1]
-    total = np.zeros((ticks, ticks), dtype=object)
+    total, alone = np.zeros((ticks, ticks), dtype=object), np.zeros(ticks, dtype=object)
     for loss in set(each):
         part = linear.encoder[[i for i, one in enumerate(each) if one == loss]]
+        if 4 * int(np.abs(part).max()) ** 2 * len(part) >= 2**62:
+            part = part.astype(object)
         squares = (part**2).sum(axis=0)
         distance = squares[:, None] + squares[None, :] - 2 * (part.T @ part)
         total += distance.astype(object) * int(loss * common)
-    return max(Fraction(int(total.max()), common), linear.loss(Event()))
+        alone += squares.astype(object) * int(loss * common)
+    return Fraction(int(max(total.max(), alone.max())), common)
+
+
+def _proxies(counter: CalibratedCounter, rho: Fraction, ticks: int) -> NDArray[np.float64]:
+    """Variance proxy of each estimate: how wide a Gaussian is that has heavier tails.
+
+    It is the variance itself where every ``sigma^2`` is 4 or more, which a budget up to 1/8 makes sure of; narrow
+    discrete Gaussians have a smaller variance than ``sigma^2``, and tails like it.
+    """
+    if rho <= Fraction(1, 8):
+        return np.array([counter.variance(t) for t in range(1, ticks + 1)])
+    linear = counter.materialize(ticks)
+    squares = [float(noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
+    result: NDArray[np.float64] = linear.decoder.astype(np.float64) ** 2 @ np.array(squares)
+    return result
 
 
 @dataclass
@@ -221,21 +289,43 @@ class CumulativePlan:
         return self.counters[threshold - 1].variance(ticks) if ticks > 0 else 0.0
 
     @cached_property
+    def _deviations(self) -> NDArray[np.float64]:
+        """Standard deviation of each estimate's sub-Gaussian bound, shape (B + 1, T + 1); 0 where nothing is noisy."""
+        table = np.zeros((self.recipe.largest + 1, self.recipe.periods + 1))
+        for b, counter in enumerate(self.counters, start=1):
+            table[b, b:] = np.sqrt(_proxies(counter, self.shares[b - 1], self.recipe.periods - b + 1))
+        return table
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.float64]:
+        """For each threshold and period the largest deviation of all estimates that the count can come from.
+
+        A count is its estimate, or the count of the period before, or that of one threshold less at the period
+        before: making it monotone moves no count farther from a monotone truth than the worst of these.
+        """
+        worst = np.maximum.accumulate(self._deviations, axis=1)
+        for b in range(1, len(worst)):
+            worst[b, 1:] = np.maximum(worst[b, 1:], worst[b - 1, :-1])
+        periods, largest = self.recipe.periods, self.recipe.largest
+        events = sum(min(t, largest) for t in range(1, periods + 1))
+        # Half of the failure is for the number of people, where it is private.
+        beta = self._beta if self.total_noise is None else self._beta / 2.0
+        # Estimates are whole numbers: rounding adds a half.
+        result: NDArray[np.float64] = worst * math.sqrt(2.0 * math.log(2.0 * events / beta)) + 0.5
+        return result
+
+    @cached_property
     def bounds(self) -> tuple[float, ...]:
         """For each period: with probability ``1 - failure`` no count of any period is ever wrong by more (people).
 
         The running sums are sums of independent noise, each of which is no wider than a Gaussian, so a union bound
-        over all thresholds and periods holds; making them monotone moves no count farther from a monotone truth.
+        over all thresholds and periods holds.
         """
-        periods, largest = self.recipe.periods, self.recipe.largest
-        events = sum(min(t, largest) for t in range(1, periods + 1))
-        width = math.sqrt(2.0 * math.log(2.0 * events / (self._beta / 2.0)))
-        worst, result = 0.0, []
-        for t in range(1, periods + 1):
-            worst = max([worst, *(self.variance(b, t) for b in range(1, min(t, largest) + 1))])
-            # Estimates are whole numbers.
-            result.append(math.sqrt(worst) * width + 0.5)
-        return tuple(result)
+        return tuple(self._bounds[1:, 1:].max(axis=0).tolist())
+
+    def bound(self, threshold: int, period: int) -> float:
+        """The same for one threshold and period; all of them hold at once."""
+        return float(self._bounds[threshold, period])
 
     def describe(self) -> str:
         """The plan in words."""
@@ -257,7 +347,7 @@ class CumulativePlan:
         Errors:
             ConfigError: not a number of people.
         """
-        number = whole(people, "people", 0, MAX_PEOPLE)
+        number = check_people(people)
         return CumulativeState(0, np.zeros(number, np.int32), [counter.init(1) for counter in self.counters])
 
     def step(
@@ -372,5 +462,5 @@ class CumulativeRelease:
             count=count,
             unbiased=int(self.estimates[times]),
             standard_error=math.sqrt(self.plan.variance(times, self.period)),
-            bound=self.plan.bounds[self.period - 1],
+            bound=self.plan.bound(times, self.period),
         )

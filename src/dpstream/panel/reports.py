@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, DataError
 
-__all__ = ["MAX_PEOPLE", "check_reports", "whole"]
+__all__ = ["MAX_PEOPLE", "check_people", "check_reports", "whole"]
 
 #: People of a panel: their counts stay far below 2^53.
 MAX_PEOPLE = 2**31 - 1
@@ -20,6 +20,10 @@ def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> ND
         DataError: no array of whole numbers, another number of people, or a symbol outside.
     """
     array = np.asarray(reports)
+    if isinstance(reports, np.ma.MaskedArray):
+        raise DataError(
+            "a masked array hides reports", where="panel", allowed="a symbol of its own for missing reports"
+        )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
             "a period is one whole number for each person", where="panel", allowed="a 1-d integer array"
@@ -33,6 +37,18 @@ def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> ND
     if len(array) and not (int(array.min()) >= 0 and int(array.max()) < symbols):
         raise DataError("a report lies outside the alphabet", where="panel", allowed=f"0 to {symbols - 1}")
     return array.astype(np.int32)
+
+
+def check_people(people: object) -> int:
+    """A number of people; it may be private, so the message does not say it.
+
+    Errors:
+        ConfigError: not a number of people.
+    """
+    try:
+        return whole(people, "people", 0, MAX_PEOPLE)
+    except ConfigError as error:
+        raise ConfigError("not a number of people", where="panel", allowed=error.allowed) from None
 
 
 def whole(value: object, name: str, least: int, most: int) -> int:

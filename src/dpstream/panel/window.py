@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
 from dpstream.panel.extension import extend, split_whole
 from dpstream.panel.queries import WindowQuery
-from dpstream.panel.reports import MAX_PEOPLE, check_reports, whole
+from dpstream.panel.reports import MAX_PEOPLE, check_people, check_reports, whole
 from dpstream.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.privacy.randomness import Randomness
@@ -48,12 +48,13 @@ class FixedWindow:
     failure: Amount = "0.05"
 
     def __post_init__(self) -> None:
-        whole(self.periods, "periods", 1, _MAX_PERIODS)
-        whole(self.window, "window", 1, self.periods)
-        whole(self.symbols, "symbols", 2, MAX_SYMBOLS)
+        # Python integers: a power of NumPy's own could pass 64 bits unseen.
+        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
+        object.__setattr__(self, "window", whole(self.window, "window", 1, self.periods))
+        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
         if self.symbols**self.window > MAX_PATTERNS:
             raise LimitError(
-                f"{self.symbols} symbols over {self.window} periods make {self.symbols**self.window} patterns",
+                f"{self.symbols} symbols over {self.window} periods make too many patterns",
                 where="window",
                 allowed=f"up to {MAX_PATTERNS} patterns",
             )
@@ -65,6 +66,7 @@ class FixedWindow:
 
         Errors:
             UnitError: the unit is no individual. BudgetError: an amount that cannot be used.
+            LimitError: so much noise that its padding would be more people than a panel can have.
         """
         protected = Individual() if unit is None else unit
         if not isinstance(protected, Individual):
@@ -73,7 +75,14 @@ class FixedWindow:
                 where="unit",
                 allowed="individual, individual-replace",
             )
-        return FixedWindowPlan(self, ZCDP.of(rho), protected)
+        plan = FixedWindowPlan(self, ZCDP.of(rho), protected)
+        if plan.padding * plan.patterns > MAX_PEOPLE:
+            raise LimitError(
+                f"a budget of {plan.budget} needs more than {MAX_PEOPLE} people of padding",
+                where="panel",
+                allowed="a larger rho, a shorter window or fewer periods",
+            )
+        return plan
 
 
 @dataclass
@@ -127,26 +136,31 @@ class FixedWindowPlan:
         return noise
 
     @property
-    def _rounding_proxy(self) -> float:
+    def rounding(self) -> float:
         """Variance proxy of all random rounding in one pattern's count (docs/theory/panel.md)."""
         return self.recipe.symbols / (4.0 * (self.recipe.symbols - 1))
 
-    def _deviation(self, log_events: float) -> float:
-        return (
-            math.sqrt(2.0 * float(self.noise.sigma_squared)) + math.sqrt(2.0 * self._rounding_proxy)
-        ) * math.sqrt(log_events)
-
     @cached_property
     def bound(self) -> float:
-        """With probability ``1 - failure`` no pattern's debiased count is ever wrong by more than this (people)."""
-        beta = float(exact_amount(self.recipe.failure, where="failure"))
-        return self._deviation(math.log(2.0 * self.patterns * self.histograms / beta))
+        """With probability ``1 - failure`` nothing is clipped, and no pattern's debiased count is ever wrong by more.
 
-    @cached_property
+        In people. A union bound over patterns, periods and both directions.
+        """
+        log_events = math.log(2.0 * self.patterns * self.histograms / self._beta)
+        deviation = math.sqrt(2.0 * float(self.noise.sigma_squared)) + math.sqrt(2.0 * self.rounding)
+        return deviation * math.sqrt(log_events)
+
+    @property
     def padding(self) -> int:
-        """Invented people added to every pattern, so that counts hardly ever become negative; public."""
-        beta = float(exact_amount(self.recipe.failure, where="failure"))
-        return math.ceil(self._deviation(math.log(self.patterns * self.histograms / beta)))
+        """Invented people added to every pattern, so that counts hardly ever become negative; public.
+
+        As many as the bound: where it holds, nothing is clipped.
+        """
+        return math.ceil(self.bound)
+
+    @property
+    def _beta(self) -> float:
+        return float(exact_amount(self.recipe.failure, where="failure"))
 
     def describe(self) -> str:
         """The plan in words."""
@@ -155,7 +169,7 @@ class FixedWindowPlan:
             f"fixed window of {recipe.window} of {recipe.periods} periods, {recipe.symbols} symbols; {self.budget} for "
             f"{self.unit.describe()}; {self.histograms} histograms of {self.patterns} patterns, each with "
             f"{self.noise.describe()}; padding of {self.padding} people a pattern; every debiased count within "
-            f"{self.bound:.4g} people with probability {1 - float(exact_amount(recipe.failure, where='failure')):g}"
+            f"{self.bound:.4g} people with probability {1 - self._beta:g}"
         )
 
     def start(self, people: int) -> WindowState:
@@ -164,7 +178,7 @@ class FixedWindowPlan:
         Errors:
             ConfigError: not a number of people.
         """
-        return WindowState(0, np.zeros(whole(people, "people", 0, MAX_PEOPLE), np.int32))
+        return WindowState(0, np.zeros(check_people(people), np.int32))
 
     def step(
         self, state: WindowState, reports: NDArray[np.integer], randomness: Randomness
@@ -234,7 +248,7 @@ class WindowAnswer:
             coins of rounding are bounded from above); None for a query wider than the window.
         bound: with probability ``1 - failure`` all such counts of all periods are within their bounds (people);
             None for a query wider than the window.
-        note: what has to be said about it.
+        note: what has to be said about it; empty where all is as stated.
     """
 
     raw: float
@@ -306,23 +320,25 @@ class WindowRelease:
             standard_error=error,
             count_error=math.sqrt(self.error_variance(weights)),
             bound=plan.bound * float(np.abs(weights).sum()),
+            note=f"{self.clipped} groups of people were clipped so far: not exactly unbiased"
+            if self.clipped
+            else "",
         )
 
     def error_variance(self, weights: NDArray[np.float64]) -> float:
-        """Variance of a weighted sum of the counts, by following the weights back to the first histogram.
+        """Variance of a weighted sum of the counts; exact for the noise, an upper bound for the coins of rounding.
 
         A count's error is its own noise less its group's mean noise, plus an even share of the group's earlier
-        error. Cost: k or more products over the patterns, until nothing changes.
+        error. This leaves the covariance of the noise as it is: ``sigma^2`` times the identity at every period.
+        Rounding is followed back; after k periods its weights are even, and even weights round nothing.
         """
         plan, symbols = self.plan, self.plan.recipe.symbols
-        sigma_squared = plan.noise.variance
-        # One rounding moves r of q symbols by one: covariance r(q - r)/(q(q - 1)) (I - J/q), at most this.
-        rounding = plan._rounding_proxy
         current = np.asarray(weights, dtype=np.float64)
-        variance = 0.0
-        for _ in range(self.period - plan.recipe.window):
+        variance = plan.noise.variance * float(current @ current)
+        for _ in range(min(self.period - plan.recipe.window, plan.recipe.window)):
             groups = current.reshape(-1, symbols)
             means = groups.mean(axis=1)
-            variance += (sigma_squared + rounding) * float(((groups - means[:, None]) ** 2).sum())
+            # One rounding moves r of q symbols by one: covariance r(q - r)/(q(q - 1)) (I - J/q), at most this.
+            variance += plan.rounding * float(((groups - means[:, None]) ** 2).sum())
             current = np.tile(means, symbols)
-        return variance + sigma_squared * float(current @ current)
+        return variance
