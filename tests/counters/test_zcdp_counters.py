@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from fractions import Fraction
 
@@ -97,6 +98,21 @@ def test_bins_and_their_norms_are_what_they_should_be(
         sums[bins.newest(tick)] = z[tick]
         assert not sums[bins.rows_at(tick) :].any()
         assert bins.coefficients(tick) @ sums == matrix[tick] @ z
+
+
+def test_designs_are_pinned() -> None:
+    """A stored state belongs to its weights and bins: a change here, or on another machine, is another counter."""
+    for recipe, pinned in (
+        (ToeplitzCounter(1000), "cdaa6023b93f35b7"),
+        (ToeplitzCounter(100_000), "7fc781dec758efd4"),
+        (BLTCounter(1000), "59c7d8483722fe29"),
+        (BLTCounter(10_000), "28ec184e6e2004c5"),
+        (BLTCounter(1_000_000), "57c260aaab02d909"),
+    ):
+        design = design_of(recipe)
+        some = np.arange(200) * (5001 if recipe.tick_limit is None else recipe.tick_limit // 200)
+        facts = (design.weights.rounded, design.bins.matrix(200), design.bins.squared_norms(some))
+        assert hashlib.sha256(b"".join(fact.tobytes() for fact in facts)).hexdigest()[:16] == pinned, recipe
 
 
 def test_bins_are_few() -> None:

@@ -42,7 +42,8 @@ MAX_TICKS = 2**28
 MAX_NOISE_SCALE = 2**26
 
 #: Named int64 arrays, changed in place by ``step``: "t" (one element, the number of ticks so far)
-#: and what the counter needs. Copying the arrays saves the state; the copy continues exactly.
+#: and what the counter needs. Copying the arrays saves the state; the copy continues exactly. Release from one copy
+#: only: counters that draw noise ahead would use the same noise in both, and the difference could be exact.
 CounterState = dict[str, NDArray[np.int64]]
 
 
