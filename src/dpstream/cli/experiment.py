@@ -16,8 +16,9 @@ from dpstream.cli.shared import console, print_json, print_table
 
 if TYPE_CHECKING:
     from dpstream.evaluate.experiments import Outcome, Watch
+    from dpstream.evaluate.panels import PanelOutcome
 
-__all__ = ["say_outcome", "watching", "words"]
+__all__ = ["say_outcome", "say_panels", "watching", "words"]
 
 
 def words(text: str | None) -> list[str] | None:
@@ -174,3 +175,40 @@ def _rows(outcome: Outcome) -> list[dict[str, Any]]:
             }
         rows.append(row)
     return rows
+
+
+def say_panels(outcome: PanelOutcome, as_json: bool) -> None:
+    """How the answers of each run came out, or every line as JSON; both say that it is not releasable."""
+    from dpstream.evaluate.label import LABEL
+    from dpstream.evaluate.panels import lines_of
+    from dpstream.evaluate.panels.tables import method_of
+
+    if as_json:
+        rows = [
+            {
+                **{key: run["settings"][key] for key in ("panel", "rho", "relation", "repetitions")},
+                "method": method_of(run["settings"]),
+                "answers": [line.as_dict() for line in lines_of(run)],
+            }
+            for run in outcome.runs
+        ]
+        print_json({"label": LABEL, "out": str(outcome.folder), "files": list(outcome.files), "runs": rows})
+        return
+    table = []
+    for run in outcome.runs:
+        facts, lines = run["settings"], lines_of(run)
+        # In units of its own standard error, chance alone makes a bias of about 2 in so many lines.
+        bias = max(abs(line.bias) / line.bias_error if line.bias_error else 0.0 for line in lines)
+        spread = max(line.deviation for line in lines)
+        coverage = sum(line.coverage for line in lines) / len(lines)
+        table.append(
+            [facts["panel"], method_of(facts), facts["rho"], facts["relation"], f"{spread:.5f}",
+             f"{bias:.1f}", f"{coverage:.1%}"]
+        )  # fmt: skip
+    out = console()
+    out.print(f"Debiased answers against the truth: {LABEL}.")
+    heads = ["panel", "method", "rho", "relation", "largest sd", "largest bias / its error", "95 % covers"]
+    print_table(heads, table, right=(4, 5, 6))
+    out.print(
+        f"Wrote {', '.join(outcome.files[:3])} and {len(outcome.files) - 3} figures to {outcome.folder}"
+    )

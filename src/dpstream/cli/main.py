@@ -43,6 +43,7 @@ class Verbs(click.Group):
             "evaluate",
             "report",
             "statement",
+            "datasets",
             "reproduce",
             "compare",
             "audit",
@@ -75,6 +76,8 @@ class Verbs(click.Group):
                 from dpstream.cli.withdraw import command
             case "evaluate":
                 from dpstream.cli.evaluate import command
+            case "datasets":
+                from dpstream.cli.datasets import command
             case "reproduce":
                 from dpstream.cli.reproduce import command
             case "compare":

@@ -1,31 +1,44 @@
-"""``dpstream reproduce``: a paper's experiments, ours beside the printed numbers."""
+"""``dpstream reproduce``: a paper's experiments, ours beside the printed numbers or figures."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from dpstream.cli.experiment import say_outcome, watching, words
+from dpstream.cli.experiment import say_outcome, say_panels, watching, words
 from dpstream.cli.shared import json_option
 
 __all__ = ["command"]
 
 
-@click.command("reproduce", short_help="Run a paper's experiments; needs its real data.")
+@click.command("reproduce", short_help="Run a paper's experiments.")
 @click.argument("name", metavar="NAME")
 @click.option(
     "--data",
     type=click.Path(),
-    help="The folder with adult/ and eviction/; default: the variable DPSTREAM_DATA.",
+    help="The folder with the real data (kumar: adult/ and eviction/); default: the variable DPSTREAM_DATA.",
 )
 @click.option(
     "--out", type=click.Path(), help="Output folder; default: reproduction-NAME (with --quick: -quick)."
 )
-@click.option("--quick", is_flag=True, help="Two streams, epsilon 1, the first 100 steps.")
+@click.option("--quick", is_flag=True, help="A small part, in under two minutes.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1), help="Processes.")
-@click.option("--streams", metavar="LIST", help="Only these streams, separated by commas.")
-@click.option("--epsilons", metavar="LIST", help="Only these budgets, such as 0.5,1.")
-@click.option("--methods", metavar="LIST", help="Only these of baseline, proposed-simple, proposed-block.")
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Repetitions.")
+@click.option("--streams", metavar="LIST", help="kumar: only these streams, separated by commas.")
+@click.option("--epsilons", metavar="LIST", help="kumar: only these budgets, such as 0.5,1.")
+@click.option(
+    "--methods", metavar="LIST", help="kumar: only these of baseline, proposed-simple, proposed-block."
+)
+@click.option(
+    "--panel",
+    "panels",
+    metavar="NAME|FILE",
+    multiple=True,
+    help="bun: only this panel (may be repeated): sipp-simulated, all-ones, credit-delay, activity, or a CSV file.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(min=1), help="Repetitions; default: 3 for kumar, 1000 for bun."
+)
 @click.option("--no-figures", is_flag=True, help="Tables only.")
 @json_option
 def command(
@@ -37,36 +50,64 @@ def command(
     streams: str | None,
     epsilons: str | None,
     methods: str | None,
-    repeats: int,
+    panels: tuple[str, ...],
+    repeats: int | None,
     no_figures: bool,
     as_json: bool,
 ) -> None:
-    """Run the experiments of a paper on its streams, and put our numbers beside the printed ones.
+    """Run the experiments of a paper, and put our results beside the printed ones.
 
     NAME is kumar: Kumar, Strohmer, Vershynin (2024), Tables 1 to 3 and the figures: six streams, four budgets,
-    the baseline and the proposed method with two counters. Everything takes about an hour on two cores, --quick
-    under two minutes. Finished runs are kept: the same command goes on where it stopped.
+    the baseline and the proposed method with two counters. Needs the paper's real data. Everything takes about
+    an hour on two cores, --quick (two streams, epsilon 1, 100 steps) under two minutes.
 
-    The results are computed from private tables: evaluation only, not releasable.
+    Or bun: Bun, Gaboardi, Neunhoeffer, Zhang (2024), the figures: synthetic people for a panel, 1000 times, on
+    an invented panel, an extreme one, and two real ones where --data has them. About five minutes, --quick
+    (the invented ones, 50 times) one.
+
+    Finished runs are kept: the same command goes on where it stopped. The results are computed from private
+    tables: evaluation only, not releasable.
 
     \b
-    Example:
-      dpstream reproduce kumar --quick
+    Examples:
+      dpstream reproduce bun --quick
+      dpstream reproduce kumar --data DIR
     """
+    from dpstream.config.reader import did_you_mean
     from dpstream.errors import ConfigError
 
-    if name != "kumar":
-        raise ConfigError(f"unknown experiments {name!r}", where="NAME", allowed="kumar")
+    other: dict[str, dict[str, Any]] = {
+        "kumar": {"--panel": panels},
+        "bun": {"--streams": streams, "--epsilons": epsilons, "--methods": methods},
+    }
+    if name not in other:
+        raise ConfigError(
+            f"unknown experiments {name!r}{did_you_mean(name, other)}", where="NAME", allowed=", ".join(other)
+        )
+    for option, value in other[name].items():
+        if value:
+            raise ConfigError("the option belongs to other experiments", where=f"{option} with {name}")
+    place = out or f"reproduction-{name}{'-quick' if quick else ''}"
+    if name == "bun":
+        with watching() as watch:
+            from dpstream.evaluate.panels import reproduce_bun
+
+            found = reproduce_bun(
+                data, place, panels=panels, repeats=repeats, quick=quick, jobs=jobs,
+                figures=not no_figures, watch=watch,
+            )  # fmt: skip
+        say_panels(found, as_json)
+        return
     with watching() as watch:
         from dpstream.evaluate.experiments import reproduce_kumar
 
         outcome = reproduce_kumar(
             data,
-            out or f"reproduction-{name}{'-quick' if quick else ''}",
+            place,
             streams=words(streams),
             epsilons=words(epsilons),
             methods=words(methods),
-            repeats=repeats,
+            repeats=3 if repeats is None else repeats,
             quick=quick,
             jobs=jobs,
             figures=not no_figures,

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from dpstream.errors import ConfigError, StoreError
 from dpstream.evaluate.experiments.folder import PrivateFolder
-from dpstream.evaluate.experiments.runs import Task, run_task, settings_hash, task_facts
+from dpstream.evaluate.experiments.runs import Task, settings_hash
 
-__all__ = ["Result", "Silent", "Watch", "run_grid"]
+__all__ = ["Result", "Runnable", "Silent", "Watch", "run_all", "run_grid"]
 
 _RUNS = "runs"
 
@@ -60,9 +60,26 @@ class Result:
     values: dict[str, Any]
 
 
+class Runnable(Protocol):
+    """One run; small, so that it can be handed to other processes."""
+
+    @property
+    def name(self) -> str:
+        """Of its file, and for people."""
+        ...
+
+    def facts(self) -> tuple[dict[str, Any], float]:
+        """Everything that the result depends on, with a table "options"; and a guess of the cost."""
+        ...
+
+    def run(self) -> dict[str, Any]:
+        """Do it: "settings" (the facts), their "settings_hash", "points", "final" and "seconds"."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Planned:
-    task: Task
+    task: Runnable
     facts: dict[str, Any]
     cost: float
 
@@ -84,11 +101,19 @@ def run_grid(
         one name, which would share one file.
         StoreError: a process was killed; finished runs are kept.
     """
+    values = run_all(tasks, folder, jobs=jobs, watch=watch)
+    return [Result(task, found) for task, found in zip(tasks, values, strict=True)]
+
+
+def run_all(
+    tasks: Sequence[Runnable], folder: PrivateFolder, *, jobs: int = 1, watch: Watch | None = None
+) -> list[dict[str, Any]]:
+    """What ``run_grid`` does, for runs of any kind; gives what each ``run`` gave."""
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}", where="jobs", allowed="1 or more")
     seen = watch or Silent()
     _check_names(tasks)
-    plans = [_Planned(task, *task_facts(task)) for task in tasks]
+    plans = [_Planned(task, *task.facts()) for task in tasks]
     done: dict[str, dict[str, Any]] = {}
     for plan in plans:
         found = _kept(folder / _file(plan), plan)
@@ -102,10 +127,10 @@ def run_grid(
         folder.write_json(_file(plan), values)
         done[plan.task.name] = values
         seen.finished(plan.task.name, values["seconds"], clock.left(plan))
-    return [Result(task, done[task.name]) for task in tasks]
+    return [done[task.name] for task in tasks]
 
 
-def _check_names(tasks: Sequence[Task]) -> None:
+def _check_names(tasks: Sequence[Runnable]) -> None:
     """Labels may hold the sign that joins them, so that different tasks can come out alike."""
     known: set[str] = set()
     for task in tasks:
@@ -166,7 +191,7 @@ def _short(value: Any) -> str:
 def _alone(todo: Sequence[_Planned], seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
     for plan in todo:
         seen.started(plan.task.name)
-        yield plan, run_task(plan.task)
+        yield plan, plan.task.run()
 
 
 def _shared(todo: Sequence[_Planned], jobs: int, seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
@@ -177,7 +202,7 @@ def _shared(todo: Sequence[_Planned], jobs: int, seen: Watch) -> Iterator[tuple[
         while waiting or running:
             while waiting and len(running) < jobs:
                 plan = waiting.pop()
-                running[pool.submit(run_task, plan.task)] = plan
+                running[pool.submit(_run, plan.task)] = plan
                 seen.started(plan.task.name)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 plan = running.pop(future)
@@ -206,6 +231,10 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
             for child in set(active_children()) - before:
                 child.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run(task: Runnable) -> dict[str, Any]:
+    return task.run()
 
 
 def _worker() -> None:

@@ -57,6 +57,14 @@ class Task:
         epsilon = self.epsilon.replace("/", "-over-")
         return f"{self.source.label}--{self.method.label}--epsilon-{epsilon}--{self.repeat + 1}"
 
+    def facts(self) -> tuple[dict[str, Any], float]:
+        """See ``task_facts``."""
+        return task_facts(self)
+
+    def run(self) -> dict[str, Any]:
+        """See ``run_task``."""
+        return run_task(self)
+
 
 def evaluated_steps(steps: int) -> list[int]:
     """Every tenth step, and the last ten.
