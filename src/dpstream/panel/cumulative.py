@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, CounterState, best, counter_by_name
-from dpstream.counters.base import MAX_NOISE_SCALE, LinearMap
+from dpstream.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
+from dpstream.counters.base import MAX_NOISE_SCALE
 from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
 from dpstream.panel.extension import extend
-from dpstream.panel.reports import check_people, check_reports, whole
+from dpstream.panel.queries import AtLeast
+from dpstream.panel.reports import MAX_SYMBOLS, check_people, check_reports, whole
+from dpstream.panel.thresholds import chosen_counter, person_factor, proxies, spread
 from dpstream.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.privacy.randomness import Randomness
@@ -40,12 +42,6 @@ Split = Literal["error", "levels"]
 _MAX_PERIODS = 4096
 #: Share of the budget for the number of people, where it is private.
 _TOTAL_SHARE = Fraction(1, 20)
-#: A budget at which all noise is so large that variances are in proportion to one over it.
-_REFERENCE = ZCDP(Fraction(1, 1000))
-#: A counter that is later in the list of names has to be better by this part.
-_MARGIN = 0.01
-#: Up to so many ticks the worst moved change is looked for in the matrix; beyond, twice is charged.
-_MOST_PAIRED = 512
 
 
 @dataclass(frozen=True)
@@ -53,12 +49,14 @@ class Cumulative:
     """Options of the cumulative synthesizer.
 
     Attributes:
-        periods: T, how many periods there will be; each person reports 0 or 1 each period.
+        periods: T, how many periods there will be; each person reports one symbol each period.
         thresholds: B, the largest threshold: "at least b ones" is tracked for b = 1 .. B; all T by default. A
             synthetic person who has B ones gets no further ones.
         counter: a name of ``counters``, or "best": the smallest predicted error for each threshold.
         split: ``error`` gives each threshold what minimises the sum of all variances; ``levels`` is the text's rule.
         failure: beta, the probability that the stated bound fails anywhere.
+        symbols: q, the size of the alphabet of the reports.
+        ones: the symbols that count as a one; all others count as 0. Synthetic people have 0 and 1 only.
     """
 
     periods: int
@@ -66,6 +64,8 @@ class Cumulative:
     counter: str = "best"
     split: Split = "error"
     failure: Amount = "0.05"
+    symbols: int = 2
+    ones: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
@@ -77,6 +77,9 @@ class Cumulative:
                 where="panel",
                 allowed=", ".join(("best", *COUNTER_NAMES)),
             )
+        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
+        # A tuple of symbols that are there, or ConfigError.
+        AtLeast(1, 1, self.ones).check(self.symbols)
         if self.split not in get_args(Split):
             raise ConfigError(f"split = {self.split!r}", where="panel", allowed=", ".join(get_args(Split)))
         if not exact_amount(self.failure, where="failure") < 1:
@@ -135,10 +138,10 @@ class Cumulative:
         """Sum of the variances of threshold ``b`` over its ticks, at a budget at which all noise is large."""
         ticks = self.periods - b + 1
         name = self._name(ticks, unit)
-        return _spread(name, ticks) * float(_factor(name, ticks, unit))
+        return spread(name, ticks) * float(person_factor(name, ticks, unit))
 
     def _name(self, ticks: int, unit: Individual) -> str:
-        return _chosen(ticks, unit) if self.counter == "best" else self.counter
+        return chosen_counter(ticks, unit) if self.counter == "best" else self.counter
 
     def _counter(self, b: int, budget: ZCDP, unit: Individual) -> CalibratedCounter:
         """The counter of threshold ``b``, so that one person's whole history costs at most ``budget`` there.
@@ -148,79 +151,8 @@ class Cumulative:
         """
         ticks = self.periods - b + 1
         name = self._name(ticks, unit)
-        factor = _factor(name, ticks, unit)
+        factor = person_factor(name, ticks, unit)
         return counter_by_name(name, horizon=ticks).calibrate(budget.scaled(1 / factor), Event())
-
-
-@lru_cache(maxsize=2 * _MAX_PERIODS)
-def _chosen(ticks: int, unit: Individual) -> str:
-    """The counter with the smallest error; public: it depends on the number of ticks and the relation only."""
-    choice = best(_REFERENCE, Event(), horizon=ticks)
-    if unit.relation == "add-remove":
-        return choice.name
-    chosen, least = choice.name, choice.deviation**2 * float(_factor(choice.name, ticks, unit))
-    for other in choice.candidates:
-        # A factor is 1 at least: most candidates are out without looking at their matrices.
-        if other.deviation is None or other.deviation**2 >= (1 - _MARGIN) * least:
-            continue
-        error = other.deviation**2 * float(_factor(other.name, ticks, unit))
-        if error < (1 - _MARGIN) * least:
-            chosen, least = other.name, error
-    return chosen
-
-
-@lru_cache(maxsize=2 * _MAX_PERIODS)
-def _spread(name: str, ticks: int) -> float:
-    """Sum of the variances over all ticks."""
-    counter = counter_by_name(name, horizon=ticks).calibrate(_REFERENCE, Event())
-    return math.fsum(counter.variance(t) for t in range(1, ticks + 1))
-
-
-@lru_cache(maxsize=2 * _MAX_PERIODS)
-def _factor(name: str, ticks: int, unit: Individual) -> Fraction:
-    """How many times the cost of one changed increment one person has: from the counter's own matrix.
-
-    A replaced person has at most twice, where no entry of the matrix is negative (as in all counters by name).
-    """
-    if unit.relation == "add-remove":
-        return Fraction(1)
-    if ticks > _MOST_PAIRED:
-        return Fraction(2)
-    counter = counter_by_name(name, horizon=ticks).calibrate(_REFERENCE, Event())
-    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / _REFERENCE.rho)
-
-
-def moved_loss(linear: LinearMap) -> Fraction:
-    """The worst loss (rho) of an increment that falls by 1 while another one rises by 1, or of either alone; exact."""
-    if not all(isinstance(noise, DiscreteGaussian) for noise in linear.scales):
-        raise ConfigError("a counter's noise is not Gaussian", where="panel", allowed="counters for zCDP")
-    each = [1 / (2 * noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
-    common = math.lcm(*(loss.denominator for loss in each))
-    ticks = linear.encoder.shape[1]
-    total, alone = np.zeros((ticks, ticks), dtype=object), np.zeros(ticks, dtype=object)
-    for loss in set(each):
-        part = linear.encoder[[i for i, one in enumerate(each) if one == loss]]
-        if 4 * int(np.abs(part).max()) ** 2 * len(part) >= 2**62:
-            part = part.astype(object)
-        squares = (part**2).sum(axis=0)
-        distance = squares[:, None] + squares[None, :] - 2 * (part.T @ part)
-        total += distance.astype(object) * int(loss * common)
-        alone += squares.astype(object) * int(loss * common)
-    return Fraction(int(max(total.max(), alone.max())), common)
-
-
-def _proxies(counter: CalibratedCounter, rho: Fraction, ticks: int) -> NDArray[np.float64]:
-    """Variance proxy of each estimate: how wide a Gaussian is that has heavier tails.
-
-    It is the variance itself where every ``sigma^2`` is 4 or more, which a budget up to 1/8 makes sure of; narrow
-    discrete Gaussians have a smaller variance than ``sigma^2``, and tails like it.
-    """
-    if rho <= Fraction(1, 8):
-        return np.array([counter.variance(t) for t in range(1, ticks + 1)])
-    linear = counter.materialize(ticks)
-    squares = [float(noise.sigma_squared) for noise in linear.scales if isinstance(noise, DiscreteGaussian)]
-    result: NDArray[np.float64] = linear.decoder.astype(np.float64) ** 2 @ np.array(squares)
-    return result
 
 
 @dataclass
@@ -293,7 +225,7 @@ class CumulativePlan:
         """Standard deviation of each estimate's sub-Gaussian bound, shape (B + 1, T + 1); 0 where nothing is noisy."""
         table = np.zeros((self.recipe.largest + 1, self.recipe.periods + 1))
         for b, counter in enumerate(self.counters, start=1):
-            table[b, b:] = np.sqrt(_proxies(counter, self.shares[b - 1], self.recipe.periods - b + 1))
+            table[b, b:] = np.sqrt(proxies(counter, self.shares[b - 1], self.recipe.periods - b + 1))
         return table
 
     @cached_property
@@ -356,10 +288,10 @@ class CumulativePlan:
         """Read one period and extend the synthetic people by it.
 
         Args:
-            reports: private; 0 or 1 for each person, in the order of all periods.
+            reports: private; one symbol for each person, in the order of all periods.
 
         Errors (before anything is drawn or changed):
-            HorizonError: all periods were read. DataError: another number of people, or not 0 and 1.
+            HorizonError: all periods were read. DataError: another number of people, or symbols outside.
         """
         if state.period >= self.recipe.periods:
             raise HorizonError(
@@ -367,17 +299,18 @@ class CumulativePlan:
                 where="panel",
                 allowed=f"up to {self.recipe.periods} periods",
             )
-        ones = check_reports(reports, len(state.weights), 2)
+        hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
         if state.period == 0:
             self._begin(state, randomness)
         state.period += 1
         largest = self.recipe.largest
-        reached = np.bincount(state.weights[ones == 1], minlength=largest + 1)
+        # How many people with exactly b ones have one more now.
+        gains = np.bincount(state.weights[hits], minlength=largest + 1)
         # Who has reached the largest threshold is not followed any further.
-        state.weights += (ones == 1) & (state.weights < largest)
+        state.weights += hits & (state.weights < largest)
         estimates = state.reached.copy()
         for b in range(1, min(state.period, largest) + 1):
-            increment = np.array([reached[b - 1]], np.int64)
+            increment = np.array([gains[b - 1]], np.int64)
             counter, kept = self.counters[b - 1], state.counters[b - 1]
             estimates[b] = counter.step(kept, increment, randomness)[0]
         # From here on: noisy counts, synthetic people, and coins that protect nobody.

@@ -62,7 +62,7 @@ def extend(
         groups: the group of each person.
         numbers: shape (groups, symbols); every row adds up to the people of its group.
 
-    Every assignment is equally likely. Cost: one random word a person.
+    Every assignment is equally likely, up to 2^-32 a person. Cost: 32 random bits a person.
     """
     words = generator.integers(0, 2**32, size=len(groups), dtype=np.uint32)
     symbols: NDArray[np.uint8] = _deal(groups, numbers.copy(), numbers.sum(axis=1), words)

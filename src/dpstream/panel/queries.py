@@ -41,12 +41,21 @@ class WindowQuery(ABC):
         """The question in words."""
 
     @abstractmethod
+    def check(self, symbols: int) -> None:
+        """Raise ConfigError where a symbol is asked for that an alphabet of so many does not have."""
+
+    @abstractmethod
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """The weight of each row, shape (rows, width): symbols, the oldest first."""
+
     def weights(self, symbols: int) -> NDArray[np.float64]:
         """One weight for each pattern of ``width`` symbols, by code.
 
         Errors:
             ConfigError: a symbol that the alphabet does not have.
         """
+        self.check(symbols)
+        return self.of(digits(self.width, symbols))
 
 
 @dataclass(frozen=True)
@@ -62,15 +71,19 @@ class AtLeast(WindowQuery):
     values: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        _check(self.times, self.width)
+        _check(self.times, self.width, self.values)
 
     def describe(self) -> str:
         """The question in words."""
         return f"{_word(self.values)} in at least {self.times} of the last {self.width} periods"
 
-    def weights(self, symbols: int) -> NDArray[np.float64]:
-        """See ``WindowQuery.weights``."""
-        return _floats(_hits(self.values, self.width, symbols).sum(axis=1) >= self.times)
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
+        _check_symbols(self.values, symbols)
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        return _floats(np.isin(patterns, self.values).sum(axis=1) >= self.times)
 
 
 @dataclass(frozen=True)
@@ -86,15 +99,19 @@ class Consecutive(WindowQuery):
     values: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        _check(self.times, self.width)
+        _check(self.times, self.width, self.values)
 
     def describe(self) -> str:
         """The question in words."""
         return f"{_word(self.values)} in at least {self.times} periods in a row, of the last {self.width}"
 
-    def weights(self, symbols: int) -> NDArray[np.float64]:
-        """See ``WindowQuery.weights``."""
-        hits = _hits(self.values, self.width, symbols)
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
+        _check_symbols(self.values, symbols)
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        hits = np.isin(patterns, self.values)
         starts = range(self.width - self.times + 1)
         runs = [hits[:, start : start + self.times].all(axis=1) for start in starts]
         return _floats(np.any(runs, axis=0))
@@ -112,17 +129,24 @@ class Pattern(WindowQuery):
     width: int = field(init=False)
 
     def __post_init__(self) -> None:
-        _check(1, len(self.symbols))
+        if not (isinstance(self.symbols, tuple) and self.symbols):
+            raise ConfigError(
+                f"the pattern {self.symbols!r}",
+                where="query",
+                allowed="a tuple of one or more symbols or None",
+            )
         object.__setattr__(self, "width", len(self.symbols))
 
     def describe(self) -> str:
         """The question in words."""
         return "pattern " + " ".join("*" if one is None else str(one) for one in self.symbols)
 
-    def weights(self, symbols: int) -> NDArray[np.float64]:
-        """See ``WindowQuery.weights``."""
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
         _check_symbols((one for one in self.symbols if one is not None), symbols)
-        patterns = digits(self.width, symbols)
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
         fits = [patterns[:, i] == one for i, one in enumerate(self.symbols) if one is not None]
         return _floats(np.all([np.ones(len(patterns), bool), *fits], axis=0))
 
@@ -149,21 +173,14 @@ class Weighted(WindowQuery):
         """The question in words."""
         return f"a weighted sum of {len(self.weight_of)} patterns of {self.width} periods"
 
-    def weights(self, symbols: int) -> NDArray[np.float64]:
-        """See ``WindowQuery.weights``."""
-        result = np.zeros(symbols**self.width)
-        for pattern, weight in self.weight_of.items():
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
+        for pattern in self.weight_of:
             _check_symbols(pattern, symbols)
-            code = 0
-            for symbol in pattern:
-                code = code * symbols + symbol
-            result[code] = weight
-        return result
 
-
-def _hits(values: tuple[int, ...], width: int, symbols: int) -> NDArray[np.bool_]:
-    _check_symbols(values, symbols)
-    return np.isin(digits(width, symbols), values)
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        return _floats([self.weight_of.get(tuple(row), 0.0) for row in patterns.tolist()])
 
 
 def _floats(chosen: Any) -> NDArray[np.float64]:
@@ -174,18 +191,26 @@ def _word(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
-def _check(times: int, width: int) -> None:
-    if not 1 <= times <= width:
+def _check(times: int, width: int, values: tuple[int, ...] = (1,)) -> None:
+    if not (_is_whole(times) and _is_whole(width) and 1 <= times <= width):
         raise ConfigError(
             f"{times} of {width} periods cannot be asked for", where="query", allowed="1 <= times <= width"
         )
+    if not (isinstance(values, tuple) and values):
+        raise ConfigError(
+            f"values = {values!r}", where="query", allowed="a tuple of one or more symbols (codes)"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _check_symbols(values: Iterable[int], symbols: int) -> None:
     for value in values:
-        if not 0 <= value < symbols:
+        if not (_is_whole(value) and 0 <= value < symbols):
             raise ConfigError(
-                f"there is no symbol {value}",
+                f"there is no symbol {value!r}",
                 where="query",
                 allowed=f"0 to {symbols - 1} (codes of the values)",
             )

@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, DataError
 
-__all__ = ["MAX_PEOPLE", "check_people", "check_reports", "whole"]
+__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_reports", "whole"]
 
 #: People of a panel: their counts stay far below 2^53.
 MAX_PEOPLE = 2**31 - 1
+MAX_SYMBOLS = 255
 
 
 def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
 from dpstream.panel.extension import extend, split_whole
 from dpstream.panel.queries import WindowQuery
-from dpstream.panel.reports import MAX_PEOPLE, check_people, check_reports, whole
+from dpstream.panel.reports import MAX_PEOPLE, MAX_SYMBOLS, check_people, check_reports, whole
 from dpstream.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.privacy.randomness import Randomness
@@ -27,7 +27,6 @@ __all__ = ["MAX_PATTERNS", "FixedWindow", "FixedWindowPlan", "WindowAnswer", "Wi
 
 #: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
 MAX_PATTERNS = 2**16
-MAX_SYMBOLS = 255
 _MAX_PERIODS = 10_000
 
 
