@@ -247,6 +247,25 @@ def test_once_started_nothing_depends_on_the_old_folder(ran: Ran, tmp_path: Path
         dpstream("plan", folder / "new.toml")
 
 
+def test_a_successor_moves_to_a_machine_without_its_predecessor(ran: Ran, tmp_path: Path) -> None:
+    _, new = ran(tmp_path)
+    dpstream("run", new, "--until", 1)
+    dpstream("store", "export", new, "--out", tmp_path / "moved", "--move")
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("new.toml", "moved"):
+        shutil.copy(tmp_path / name, there / name)
+    shutil.copytree(tmp_path / "new", there / "new")
+    text = (there / "new.toml").read_text()
+    (there / "new.toml").write_text(text.replace("[budget]\nepsilon = ", '[budget]\nepsilon = "9" #'))
+    refused = dpstream("store", "import", there / "new.toml", "--from", there / "moved", code=2)
+    assert "another plan" in refused.stderr
+    (there / "new.toml").write_text(text)
+    dpstream("store", "import", there / "new.toml", "--from", there / "moved")
+    dpstream("run", there / "new.toml")
+    assert status(there / "new.toml")["steps"] == 2
+
+
 def test_a_changed_rule_or_table_is_refused(ran: Ran, tmp_path: Path) -> None:
     _, new = ran(tmp_path)
     dpstream("run", new, "--until", 1)

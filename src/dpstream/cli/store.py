@@ -144,11 +144,13 @@ def import_(config: str, state: str | None, file: str) -> None:
     Example:
       dpstream store import dpstream.toml --from stream.dpstore
     """
-    from dpstream.streams.archive import import_store
+    from dpstream.streams.archive import archived_plan, import_store
 
     loaded = _load(config)
     place, key = _place(loaded, state), loaded.state_key()
-    steps = import_store(Path(file), place, loaded.facts(), server=loaded.server, key=key)
+    # A successor's base: its predecessor's folder need not be on this machine.
+    facts = loaded.facts(place, told=archived_plan(Path(file)))
+    steps = import_store(Path(file), place, facts, server=loaded.server, key=key)
     click.echo(f"the store holds {steps} steps and can go on; {file} is as secret as it: remove it")
 
 

@@ -7,6 +7,7 @@ its state: what happens to the predecessor's folder afterwards is of no conseque
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["find_base", "require_all_published"]
 
 
-def find_base(config: Config, options: BaseOptions, state: str | Path | None = None) -> Base:
+def find_base(
+    config: Config,
+    options: BaseOptions,
+    state: str | Path | None = None,
+    told: Mapping[str, Any] | None = None,
+) -> Base:
     """The base of a configuration's stream.
 
     Args:
         state: another place of the state than the file's.
+        told: the plan of the started stream, instead of what its state or its releases say.
 
     Errors:
         ConfigError: no release to begin with, columns that do not fit, a border that does not hold.
@@ -40,7 +47,7 @@ def find_base(config: Config, options: BaseOptions, state: str | Path | None = N
             allowed="another [output] dir, or the folder of an earlier stream",
         )
 
-    facts = _known(config, state)
+    facts = _known(config, state) if told is None else told.get("base")
     # Under another declared rule it is another base; the stream will say so.
     known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
     if facts is None or not known:

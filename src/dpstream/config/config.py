@@ -143,11 +143,13 @@ class Config:
                 )
             return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
 
-    def facts(self, state: str | Path | None = None) -> dict[str, Any]:
-        """The public facts that the stream is pinned to; ``state``: another place of it than the file's."""
+    def facts(
+        self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The public facts that the stream is pinned to; ``state``, ``told``: see ``base``."""
         from dpstream.streams.identity import plan_facts
 
-        options, base = self.source_options, self.base(state)
+        options, base = self.source_options, self.base(state, told=told)
         return plan_facts(
             self.plan(),
             self._schema,
@@ -157,17 +159,21 @@ class Config:
             None if base is None else base.facts,
         )
 
-    def base(self, state: str | Path | None = None) -> Base | None:
+    def base(self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None) -> Base | None:
         """What the stream begins with; None for an empty table.
 
         A stream that was started knows it: the predecessor's folder is not read any more.
+
+        Args:
+            state: another place of the state than the file's.
+            told: the plan of a stream that was started, where it is in no state yet (an archive's).
 
         Errors:
             ConfigError, UnitError, StoreDamagedError: see ``dpstream.config.base``.
         """
         from dpstream.config.base import find_base
 
-        return None if self.base_options is None else find_base(self, self.base_options, state)
+        return None if self.base_options is None else find_base(self, self.base_options, state, told)
 
     def source(self, *, reveal: bool = False, watched: bool = False) -> Source:
         """Where the private rows are, cut into steps; ``reveal`` and ``watched`` as in ``open_source``."""

@@ -42,7 +42,7 @@ from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sqlite import DATABASE
 from dpstream.streams.store import Store, note_restored
 
-__all__ = ["export_store", "import_store", "locked_store", "write_archive"]
+__all__ = ["archived_plan", "export_store", "import_store", "locked_store", "write_archive"]
 
 _FORMAT = 1
 _MAGIC = b"DPSTORE\n"
@@ -156,6 +156,22 @@ def write_archive(db: Database, version: int, path: Path, last_step: int, *, mov
         durable.sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def archived_plan(archive: Path) -> dict[str, Any]:
+    """The plan that an archive's stream is pinned to, as the archive says it; ``import_store`` checks the rest.
+
+    Errors:
+        ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: by a newer version.
+    """
+    where = str(archive)
+    with file_errors("the archive could not be read", archive), archive.open("rb") as file:
+        _verified(file, where)
+        for packed, _ in _frames(file, where):
+            if packed.meta.get("table") == "meta":
+                meta = {str(key): value for key, value in (_row(row, packed) for row in packed.meta["rows"])}
+                return stored_plan(meta, {}, where)
+    raise StoreDamagedError("its plan is missing", where=where)
 
 
 def import_store(

@@ -351,7 +351,7 @@ class Stream:
 
     # Inside
 
-    def _reserve(self, batch_id: str, content: bytes, place: str | None) -> tuple[Reservation, bool]:
+    def _reserve(self, batch_id: str, content: bytes, place: str | None = None) -> tuple[Reservation, bool]:
         """The intent, committed; and whether an earlier attempt had left it (which may have drawn noise)."""
         step = self.last_step + 1
         horizon = self._plan.horizon
