@@ -35,9 +35,26 @@ DEFAULTS = {
 }
 
 
+#: What a panel needs beside its name.
+PANEL = {
+    **DEFAULTS,
+    "source": DEFAULTS["source"] + '\nuser_column = "person"',
+    "budget": 'rho = "1"\nhorizon = 9',
+}
+PANELS = {
+    "panel-window": {**PANEL, "mechanism": 'name = "panel-window"\nwindow = 2'},
+    "panel-cumulative": {**PANEL, "mechanism": 'name = "panel-cumulative"'},
+}
+_OTHERS = MINIMAL[MINIMAL.index("[schema.columns.zip]") : MINIMAL.index("[schema.columns.paid]")]
+
+
 def write(folder: Path, **parts: str) -> Path:
     path = folder / "dpstream.toml"
-    path.write_text(MINIMAL.format(**{**DEFAULTS, **parts}), encoding="utf-8")
+    text = MINIMAL.format(**{**DEFAULTS, **parts})
+    if "panel-cumulative" in parts.get("mechanism", ""):  # it follows one column
+        kind = text[text.index("[schema.columns.kind]") : text.index("[mechanism]")]
+        text = text.replace(_OTHERS, "").replace(kind, "")
+    path.write_text(text, encoding="utf-8")
     return path
 
 

@@ -79,7 +79,10 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
 
 def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> tuple[int, list[str]]:
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem."""
+    from dpstream.config.panel_people import PeopleCheck
+
     schema, steps = config.schema(), 0
+    people = PeopleCheck.of(config)
     findings: dict[tuple[str, str], Finding] = {}
     for entry in config.source(reveal=reveal).steps():
         if until is not None and entry.step > until:
@@ -94,6 +97,9 @@ def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> 
             unusable = _unusable_ids(str(config.source_options.user_column), entry.users, place)
             if unusable is not None:
                 _add(findings, unusable, place)
+            elif people is not None:
+                for problem in people.problems(entry.users[0], place):
+                    _add(findings, problem, place)
     return steps, [finding.sentence() for finding in findings.values()]
 
 

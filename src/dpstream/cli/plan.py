@@ -77,7 +77,10 @@ def _print(facts: dict[str, Any]) -> None:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()
     _print_parts(facts)
-    _print_noise(facts)
+    if "panel" in facts:
+        _print_panel(facts)
+    else:
+        _print_noise(facts)
     if "counter_choice" in facts:
         _print_choice(facts["counter_choice"])
     _print_predicted(facts)
@@ -121,6 +124,19 @@ def _print_noise(facts: dict[str, Any]) -> None:
         f"(the largest {size['largest_marginal']}); "
         f"state {_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
     )
+    out.print()
+
+
+def _print_panel(facts: dict[str, Any]) -> None:
+    panel, out = facts["panel"], console()
+    out.print(f"{panel['words']}.")
+    out.print(
+        f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
+        "padding, which answers leave out. They persist: later periods are added, and nothing of them is changed."
+    )
+    rows = [[one["question"], _number(one["standard_error"])] for one in panel["errors"]]
+    print_table(["people, at the last period", "standard error of the count"], rows, right=[1])
+    out.print(f"State: {facts['size']['state_grows']}.")
     out.print()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.config.base_options import BaseOptions, read_base
 from dpstream.config.keys import SECTIONS, keys_of
+from dpstream.config.panels import PanelRecipe, check_panel_source, is_panel, read_panel, read_person_unit
 from dpstream.config.reader import Section, Used, shown
 from dpstream.config.recipes import Recipe, read_recipe
 from dpstream.config.sections import (
@@ -26,7 +27,7 @@ from dpstream.config.server import read_server
 from dpstream.config.state_key import KeyPlace, read_key_place
 from dpstream.errors import ConfigError
 from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Budget, EventUnit, PureDP, Randomness
+from dpstream.privacy import Budget, PureDP, Randomness, Unit
 from dpstream.schema import Schema
 from dpstream.schema.toml import load_toml
 from dpstream.sources.options import SourceOptions
@@ -61,9 +62,9 @@ class Config:
 
     path: Path
     name: str
-    unit: EventUnit
+    unit: Unit
     source_options: SourceOptions
-    recipe: Recipe
+    recipe: Recipe | PanelRecipe
     budget: BudgetOptions
     output: OutputOptions
     state_dir: Path
@@ -92,26 +93,36 @@ class Config:
         name = stream.text("name")
         if len(name) > 200 or not name.isprintable():
             raise stream.wrong("name", f"{shown(name)} cannot be used")
-        unit = read_unit(stream)
         source, mechanism = section("source"), section("mechanism")
+        panel = is_panel(mechanism)
+        unit = read_person_unit(stream) if panel else read_unit(stream)
         options = read_source(source, unit)
         schema = Schema.from_toml(file) if "schema" in document else _no_schema(file)
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
-        recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
-        output = read_output(outputs, base)
+        recipe: Recipe | PanelRecipe
+        if panel:
+            check_panel_source(source, options)
+            recipe = read_panel(mechanism, schema)
+        else:
+            recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
+        output = read_output(outputs, base, panel=panel)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
-        if output.publishing.records == "persistent":
+        if output.publishing.records == "persistent" and not panel:
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
         bases = section("base")
+        if panel and "base" in document:
+            raise ConfigError("a panel cannot begin with another stream's table", where=bases.place())
         begins = read_base(bases, base) if "base" in document else None
         sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
-        config = cls(file, name, unit, options, recipe, budget, output, state, used, schema, server, key, begins)
+        config = cls(
+            file, name, unit, options, recipe, budget, output, state, used, schema, server, key, begins
+        )
         _check_account(config, budgets)
         config.plan()
         return config
@@ -142,6 +153,20 @@ class Config:
                     epsilon=amount.epsilon, unit=self.unit, horizon=self.budget.horizon
                 )
             return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
+
+    def table_recipe(self, verb: str) -> Recipe:
+        """The recipe of a stream of tables.
+
+        Errors:
+            ConfigError: the stream is a panel of people, which ``verb`` does not know.
+        """
+        if isinstance(self.recipe, PanelRecipe):
+            raise ConfigError(
+                f"the stream is a panel of people, and {verb} is for streams of tables",
+                where=str(self.path),
+                allowed='[mechanism] name = "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
+            )
+        return self.recipe
 
     def facts(
         self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None

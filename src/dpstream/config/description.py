@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpstream.config.panel_description import describe_panel, deviation
 from dpstream.mechanism import PredictedError, StreamPlan
+from dpstream.panel.people import PeoplePlan
 from dpstream.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.streams.base import base_words
-from dpstream.tables import Workload
 from dpstream.tabular import BaselinePlan, DPStabsPlan
 from dpstream.tabular.offline import MWEMPGMPlan
 
@@ -56,7 +57,7 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
 def describe(config: Config) -> dict[str, Any]:
     """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
     plan = config.plan()
-    workload = _workload(plan)
+    panel = describe_panel(plan)
     facts = config.facts()
     base = facts.get("base")
     return {
@@ -82,11 +83,10 @@ def describe(config: Config) -> dict[str, Any]:
         "noise": _noise(plan),
         **_choice(plan),
         "predicted_errors": predicted_errors(plan, base),
+        **({} if panel is None else {"panel": panel}),
         "size": {
             "columns": len(plan.domain),
-            "marginals": len(workload),
-            "cells": workload.cells,
-            "largest_marginal": max(plan.domain.cells(clique) for clique in workload.cliques),
+            **_marginals(plan),
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
             "state_grows": _growth(plan),
         },
@@ -118,7 +118,7 @@ def measurement_deviation(plan: StreamPlan) -> float | None:
         return math.sqrt(plan.counter.variance(1))
     if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
         return math.sqrt(plan.offline.noise.variance)
-    return None
+    return deviation(plan)
 
 
 def predicted_errors(plan: StreamPlan, base: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
@@ -213,13 +213,21 @@ def _noise(plan: StreamPlan) -> dict[str, Any]:
     return result
 
 
-def _workload(plan: StreamPlan) -> Workload:
-    if isinstance(plan, DPStabsPlan | BaselinePlan):
-        return plan.recipe.workload
-    raise TypeError(f"{plan.name} has no workload")
+def _marginals(plan: StreamPlan) -> dict[str, int]:
+    """Of the workload; nothing where a mechanism has none."""
+    if not isinstance(plan, DPStabsPlan | BaselinePlan):
+        return {}
+    workload = plan.recipe.workload
+    return {
+        "marginals": len(workload),
+        "cells": workload.cells,
+        "largest_marginal": max(plan.domain.cells(clique) for clique in workload.cliques),
+    }
 
 
 def _growth(plan: StreamPlan) -> str:
     if isinstance(plan, BaselinePlan):
         return "growing with the synthetic table"
+    if isinstance(plan, PeoplePlan):
+        return "then about 20 bytes a person, and a byte a synthetic person and period"
     return "whatever the number of rows"

@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from dpstream.config.base_keys import BASE_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
+from dpstream.config.panel_keys import PANEL_KEYS, PANELS
 from dpstream.config.server_keys import SERVER_KEYS
 from dpstream.counters import COUNTER_NAMES
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
@@ -16,9 +17,9 @@ from dpstream.tabular.plans import DEFAULT_ROUNDS
 __all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
 
 #: Mechanisms that can be run.
-MECHANISMS = ("dpstabs", "baseline")
+MECHANISMS = ("dpstabs", "baseline", *PANELS)
 #: Names that are taken by families that are not built yet.
-FAMILIES_TO_COME = ("pooled", "panel-window", "panel-cumulative", "points")
+FAMILIES_TO_COME = ("pooled", "points")
 
 
 def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
@@ -51,7 +52,7 @@ SECTIONS: dict[str, str] = {
     "the guide on evolution). Without the section a stream begins empty.",
 }
 
-_BOTH = MECHANISMS
+_BOTH = ("dpstabs", "baseline")
 _DPSTABS = ("dpstabs",)
 _BASELINE = ("baseline",)
 
@@ -68,13 +69,14 @@ KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "unit",
-        "event, event-replace, user",
-        "event",
+        "event, event-replace, user; of a panel individual, individual-replace",
+        "event; of a panel individual",
         "batch sizes stay private unless the owner declares them public",
         "Who is protected: one record inserted or deleted at one step (`event`); one record's value where "
         "the numbers of records are public (`event-replace`); or all records of one user id together (`user`, "
-        "with `max_events` and `[source] user_column`). `individual` is refused: the mechanisms for tables do "
-        "not follow people.",
+        "with `max_events` and `[source] user_column`). Of a panel, everything that one person reports: added or "
+        "removed (`individual`), or replaced, with the number of people public (`individual-replace`). Tables cannot "
+        "have these: their mechanisms do not follow people.",
     ),
     Key(
         "stream",
@@ -83,7 +85,8 @@ KEYS: tuple[Key, ...] = (
         "private",
         "a number of records is information about people, too",
         "`public`: the owner declares the number of records of every step public. That switches the unit to "
-        "`event-replace`: a changed record then moves two cells, so the noise doubles.",
+        "`event-replace` (of a panel, `individual-replace`): a changed record then moves two cells, so the noise "
+        "doubles.",
     ),
     Key(
         "stream",
@@ -225,9 +228,9 @@ KEYS: tuple[Key, ...] = (
     Key(
         "source",
         "user_column",
-        "a column of the data that is not in the schema, with unit = user",
+        "a column of the data that is not in the schema, with unit = user or a panel",
         "not set",
-        "it has to be written with the unit user, and means nothing without it",
+        "it has to be written with the unit user and with panels, and means nothing without them",
         "The column that says whose record a row is: texts or whole numbers. A null or empty id is an error.",
     ),
     *SERVER_KEYS,
@@ -266,7 +269,7 @@ KEYS: tuple[Key, ...] = (
         "How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter whose "
         "running sums have the smallest predicted error; where marginals take turns, the one whose single gains have "
         "(which is `simple`). `dpstream plan` shows the figures. A stream keeps the counter that it began with.",
-        _DPSTABS,
+        (*_DPSTABS, PANELS[1]),
     ),
     Key(
         "mechanism",
@@ -350,6 +353,7 @@ KEYS: tuple[Key, ...] = (
         "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
         _BOTH,
     ),
+    *PANEL_KEYS,
     Key(
         "budget",
         "epsilon",
@@ -379,8 +383,9 @@ KEYS: tuple[Key, ...] = (
         "horizon",
         "none, or a number of steps from 1",
         "none",
-        "both mechanisms run without end at the same cost",
-        "Most steps the stream may have; counters with a horizon are tuned to it.",
+        "the mechanisms for tables run without end at the same cost",
+        "Most steps the stream may have; counters with a horizon are tuned to it. A panel needs it: its noise is made "
+        "for so many periods.",
     ),
     Key(
         "budget",

@@ -56,9 +56,10 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "records",
         "fresh, persistent",
         "fresh",
-        "every table is then a sample of its own, as it always was",
+        "every table is then a sample of its own; the synthetic people of a panel always persist",
         "Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
-        "(`persistent`): records then have a `record_id` and stay until the model has no place for them.",
+        "(`persistent`): records then have a `record_id` and stay until the model has no place for them. The people of "
+        "a panel are always `persistent`.",
     ),
     Key(
         "output",

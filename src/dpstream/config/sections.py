@@ -21,6 +21,7 @@ from dpstream.privacy import (
     EventUnit,
     Individual,
     PureDP,
+    Unit,
     User,
     approximate_to_zcdp,
     exact_amount,
@@ -109,7 +110,7 @@ def read_unit(section: Section) -> EventUnit:
         raise UnitError(
             f"a tabular stream cannot protect the unit {word!r}: only the whole stream of a person tells that",
             where=section.place("unit"),
-            allowed="event, event-replace, user",
+            allowed="event, event-replace, user; or a panel, which follows people, under [mechanism]",
         )
     if isinstance(unit, User):
         if section.choice("total", ("private", "public"), "private") == "public":
@@ -136,11 +137,13 @@ def read_unit(section: Section) -> EventUnit:
     return unit
 
 
-def read_source(section: Section, unit: EventUnit) -> SourceOptions:
-    """``[source]``; cutting by rows needs public sizes, and the unit user a user column."""
-    if section.has("user_column") and not isinstance(unit, User):
-        raise section.wrong("user_column", "a user column is set without the unit user")
-    if isinstance(unit, User):
+def read_source(section: Section, unit: Unit) -> SourceOptions:
+    """``[source]``; cutting by rows needs public sizes, and units that are people a user column."""
+    if section.has("user_column") and not isinstance(unit, User | Individual):
+        raise section.wrong("user_column", "a user column is set without the unit user or a panel")
+    if section.has("period_columns") and not isinstance(unit, Individual):
+        raise section.wrong("period_columns", "only a panel has periods of people", "a time_column")
+    if isinstance(unit, User | Individual):
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
         section.required("path")
@@ -224,12 +227,12 @@ def round_down(budget: ZCDP) -> ZCDP:
     return ZCDP(Fraction(int(budget.rho * scale)) / scale)
 
 
-def read_output(section: Section, base: Path) -> OutputOptions:
-    """``[output]``."""
+def read_output(section: Section, base: Path, *, panel: bool = False) -> OutputOptions:
+    """``[output]``; the synthetic people of a panel always persist."""
     folder = section.text("dir", "releases")
     form = section.choice("format", ("parquet", "csv"), "parquet")
     keep = section.count_or_word("keep", "all")
-    publishing = _read_publishing(section)
+    publishing = _read_publishing(section, panel)
     sink = cast(SinkKind, section.choice("sink", get_args(SinkKind), "folder"))
     database, table = _read_database(section, sink, base)
     return OutputOptions(
@@ -237,8 +240,9 @@ def read_output(section: Section, base: Path) -> OutputOptions:
     )
 
 
-def _read_publishing(section: Section) -> Publishing:
-    records = cast(RecordKind, section.choice("records", get_args(RecordKind), "fresh"))
+def _read_publishing(section: Section, panel: bool) -> Publishing:
+    kinds = ("persistent",) if panel else get_args(RecordKind)
+    records = cast(RecordKind, section.choice("records", kinds, kinds[0]))
     publish = cast(TableKind, section.choice("publish", get_args(TableKind), "full"))
     if publish != "changes" and section.has("full_every"):
         raise section.wrong("full_every", "every table is full already", 'only with publish = "changes"')

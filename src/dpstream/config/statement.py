@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.config.description import guarantee
+from dpstream.panel.people import PeoplePlan
 from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, zcdp_to_epsilon
 from dpstream.privacy.odds import best_guess
 from dpstream.streams.base import base_words
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dpstream.config.config import Config
     from dpstream.mechanism import StreamPlan
     from dpstream.privacy.unit import Unit
+    from dpstream.sources.options import SourceOptions
 
 __all__ = ["Progress", "Statement", "as_progress", "statement"]
 
@@ -86,15 +88,7 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
 
 def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
     names = ", ".join(config.schema().names)
-    options = config.source_options
-    if options.rows is not None:
-        often = f"after every {options.rows} records"
-    elif options.every == "files":
-        often = "for every file of records that arrives"
-    elif options.every is not None:
-        often = f"for every {options.every}"
-    else:
-        often = "for every step of the records"
+    often = _often(config.source_options)
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
         progress.steps, f"{progress.steps} tables have been published so far."
     )
@@ -104,11 +98,28 @@ def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[st
         else f" The last one is for {progress.last_period.replace('/', ' to ')}."
     )
     end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
+    if isinstance(plan, PeoplePlan):
+        return (
+            f"Synthetic people are published, and {often} what they report is added: {names}. They are invented by a "
+            "program from noisy counts, and persist: what was published of one of them is never changed. None is "
+            "copied from a person; one may look like a person by chance.",
+            f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+        )
     return (
         f"A synthetic table is published {often}. It has the columns {names}. Its rows are invented by a program from "
         "noisy counts. None is copied from a record of a person; one may look like such a record by chance.",
         f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
     )
+
+
+def _often(options: SourceOptions) -> str:
+    if options.rows is not None:
+        return f"after every {options.rows} records"
+    if options.period_columns is not None:
+        return "for every period"
+    if options.every == "files":
+        return "for every file of records that arrives"
+    return f"for every {options.every or 'step of the records'}"
 
 
 def _seeded(progress: Progress) -> tuple[str, ...]:
@@ -166,6 +177,12 @@ def _percent(epsilon: float, delta: str) -> str:
 
 def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
     spent = str(plan.budget) if progress.steps else "nothing"
+    if isinstance(plan, PeoplePlan):
+        return (
+            f"Planned: {plan.budget}. Spent so far: {spent}.",
+            "A person is in every period, and all that the person reports is paid for together: further periods up to "
+            "the planned number cost nothing more.",
+        )
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "
@@ -199,8 +216,9 @@ def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     budget = plan.budget
     both: Budget = PureDP(2 * budget.epsilon) if isinstance(budget, PureDP) else ZCDP(2 * budget.rho)
     epsilon, delta = _loss(config, both)
+    one = "A person" if isinstance(plan, PeoplePlan) else "A record"
     return (
-        "A renewal is a new stream with a budget of its own. A record that only one of the two streams has seen costs "
+        f"A renewal is a new stream with a budget of its own. {one} that only one of the two streams has seen costs "
         f"what is said above. One that both have seen costs the sum: on the same terms {both}, and the example "
         f"reads {_percent(epsilon, delta)} of 100.",
     )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -221,7 +222,7 @@ class CumulativeStream:
         check_names(self.schema)
         counted = self._codes()
         recipe = Cumulative(periods, self.thresholds, self.counter, self.split, self.failure)
-        core = recipe.calibrate(amount, unit)
+        core = _calibrated(recipe, ZCDP.of(amount), unit)
         absent = absent_code(self.schema)
         check_places(self.people, core.unit, absent)
         return CumulativeStreamPlan(
@@ -365,6 +366,12 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         # Who has reached the largest threshold is given no further ones, so the sums need no limit.
         synthetic = history.sum(axis=1, dtype=np.int32)
         return CumulativeState(meta["period"], arrays["weights"], counters, arrays["reached"], synthetic)
+
+
+@lru_cache(maxsize=16)
+def _calibrated(recipe: Cumulative, budget: ZCDP, unit: Unit | None) -> CumulativePlan:
+    """Remembered, because choosing counters for hundreds of thresholds takes seconds."""
+    return recipe.calibrate(budget.rho, unit)
 
 
 def _runs(names: Sequence[str]) -> str:

@@ -211,7 +211,12 @@ class WindowSynthesis(PanelSynthesis):
                 "answers": self._standard() if self.history.shape[1] else [],
             },
             "words": describe_errors(
-                self.total_error, self.people, bool(self.history.shape[1]), self.clipped, core.bound
+                self.total_error,
+                self.people,
+                bool(self.history.shape[1]),
+                self.clipped,
+                core.bound,
+                "count of one pattern",
             ),
         }
 
@@ -322,7 +327,12 @@ _NORMAL = "the standard error follows from public noise scales (the coins of rou
 
 
 def describe_errors(
-    error: float | None, people: int | None, released: bool, clipped: int, bound: float
+    error: float | None,
+    people: int | None,
+    released: bool,
+    clipped: int,
+    bound: float,
+    counted: str = "count",
 ) -> str:
     """How wrong a release may be, in words."""
     if not released:
@@ -337,7 +347,7 @@ def describe_errors(
     )
     return (
         f"{number} Padding is invented people: answers have it taken out, the table holds it. With the stated "
-        f"probability no single count of any period is wrong by more than {bound:.4g} people.{share}"
+        f"probability no {counted} of any period is wrong by more than {bound:.4g} people.{share}"
     )
 
 

@@ -24,7 +24,7 @@ def open_source(
     Args:
         base: folder that paths are relative to.
         columns: names that the records have at least (standard input: a key that no record has is a null; a
-            PostgreSQL table: only these leave the server).
+            PostgreSQL table: only these leave the server; a column a period: the variables).
         reveal: say in errors which record it is; for the owner's eyes only.
         watched: more records will come (``run --watch``).
     """
@@ -45,6 +45,10 @@ def open_source(
         from dpstream.sources.stdin import StdinSource
 
         return StdinSource(options, columns=columns, reveal=reveal)
+    if options.period_columns is not None:
+        from dpstream.sources.wide import WideSource
+
+        return WideSource(options, base=base, columns=columns, reveal=reveal)
     from dpstream.sources.files import FileSource
 
     return FileSource(options, base=base, reveal=reveal, watched=watched)

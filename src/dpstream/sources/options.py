@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, Self
@@ -63,6 +64,9 @@ _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
 }
 
 #: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
+#: Where the number of a period stands in the names of columns.
+_PERIOD = re.compile(r"\{period(?::0[1-9])?\}")
+
 _STOPS = (
     "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
     "not protected ({key}; no bin can take it: check the files before the run)"
@@ -96,6 +100,8 @@ class SourceOptions:
         xid_column: column with the number of the transaction that added a row; None: the server's own.
         slot, publication: of logical replication.
         wait: how long open transactions are waited for (a table that grows).
+        period_columns: of files with one row a person: the columns of the periods, in order, or one text with
+            ``{period}`` (and ``{column}``).
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -124,6 +130,7 @@ class SourceOptions:
     slot: str | None = None
     publication: str | None = None
     wait: str | None = None
+    period_columns: tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
         check_kind(self, self._given())
@@ -145,10 +152,44 @@ class SourceOptions:
             )
         if self.late not in _LATE:
             raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
-        if self.rows is not None or self.every == "files":
+        if self.period_columns is not None:
+            self._check_wide()
+        elif self.rows is not None or self.every == "files":
             self._check_without_time()
         else:
             self._check_times()
+
+    def _check_wide(self) -> None:
+        """One column a period: nothing else cuts the files."""
+        for key in ("time_column", "every", "rows", "start", "end", "op_column"):
+            if getattr(self, key) is not None:
+                raise ConfigError(
+                    f"{key} has no meaning with period_columns: each period is a column",
+                    where=_WHERE,
+                    allowed="leave it out",
+                )
+        if self.late != "error" or self.stdin or self.user_column is None:
+            key = "late" if self.late != "error" else "path" if self.stdin else "user_column"
+            raise ConfigError(
+                f"{key} does not fit period_columns",
+                where=_WHERE,
+                allowed='late = "error", files, and user_column: the column that says who a row is',
+            )
+        given = self.period_columns
+        if isinstance(given, str):
+            if len(_PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
+                raise ConfigError(
+                    f"period_columns = {given!r} does not say where the number stands",
+                    where=_WHERE,
+                    allowed='one {period} (or {period:02}), such as "poor_{period}"',
+                )
+            return
+        texts = isinstance(given, list | tuple) and all(isinstance(name, str) and name for name in given)
+        if not given or not texts or len(set(given)) != len(given) or self.user_column in given:
+            raise ConfigError(
+                "period_columns is no list of different columns", where=_WHERE, allowed='such as ["m1", "m2"]'
+            )
+        object.__setattr__(self, "period_columns", tuple(given))
 
     def _check_without_time(self) -> None:
         if self.rows is not None and self.every is not None:
@@ -250,8 +291,8 @@ class SourceOptions:
 
     @property
     def grid(self) -> Grid | None:
-        """The public step borders; None for ``rows`` and ``files``."""
-        if self.rows is not None or self.every == "files":
+        """The public step borders; None for ``rows``, ``files`` and ``period_columns``."""
+        if self.rows is not None or self.every == "files" or self.period_columns is not None:
             return None
         if isinstance(self.start, datetime.date) and self.every is not None:
             return period_grid(self.every, self.start, _WHERE)
@@ -321,6 +362,8 @@ class SourceOptions:
             facts.append('the step into which the newest record falls is declared public (end = "data")')
         if self.every == "files":
             facts.append("which files exist, and their names, are declared public (one file, one step)")
+        if self.period_columns is not None:
+            facts.append("which period columns the files have is declared public (one column, one period)")
         if self.rows is not None:
             facts.append(
                 f"the number of records is declared public (steps of {self.rows} records; how many of them "
@@ -366,6 +409,11 @@ class SourceOptions:
             text = " ".join(self.query.split())
             words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         user = {} if self.user_column is None else {"user_column": self.user_column}
+        if self.period_columns is not None:
+            # A list may grow; a report that changes its period is noticed when released periods are compared.
+            words["period_columns"] = (
+                self.period_columns if isinstance(self.period_columns, str) else "listed"
+            )
         return {
             **words,
             **user,

@@ -151,7 +151,11 @@ def _parts(plan: object) -> _Parts:
             lines.get("select"),
             score.grid_sensitivity,
         )
-    raise ConfigError("the parts of this mechanism are not known to the audit", where="audit")
+    raise ConfigError(
+        "the parts of this mechanism are not known to the audit of a configuration",
+        where="audit",
+        allowed="dpstabs or baseline; panels are audited without a configuration",
+    )
 
 
 def _once(offline: MWEMPGMPlan, measure: Part, unit: Event) -> CalibratedCounter:

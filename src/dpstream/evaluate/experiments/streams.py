@@ -28,7 +28,7 @@ from dpstream.config import Config
 from dpstream.config.reader import did_you_mean
 from dpstream.errors import ConfigError, DataError, UnitError
 from dpstream.evaluate.truth import encoded_steps
-from dpstream.privacy import Event, User
+from dpstream.privacy import Event
 from dpstream.schema.domain import Domain
 from dpstream.streams.batch import Codes
 from dpstream.tables import EncodedBatch
@@ -230,7 +230,9 @@ def _eviction(folder: Path) -> tuple[Domain, Codes, NDArray[np.int64]]:
 @lru_cache(maxsize=8)
 def _config_stream(label: str, path: Path) -> Replay:
     config = Config.load(path)
-    if isinstance(config.unit, User):
+    config.table_recipe("compare")
+    unit = config.unit
+    if not isinstance(unit, Event):
         raise UnitError(
             "methods are compared event by event, and the unit 'user' leaves records out",
             where=f"{path} [stream] unit",
@@ -252,7 +254,7 @@ def _config_stream(label: str, path: Path) -> Replay:
         raise DataError("the stream has no step", where=str(path), allowed="data for at least one step")
     codes, borders = _joined(inserts)
     gone, gone_borders = _joined(deletes) if declared else (None, None)
-    return Replay(label, config.schema().domain, codes, borders, gone, gone_borders, config.unit)
+    return Replay(label, config.schema().domain, codes, borders, gone, gone_borders, unit)
 
 
 def _joined(parts: list[Codes]) -> tuple[Codes, NDArray[np.int64]]:
