@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
 from dpstream.privacy.budget import Budget
-from dpstream.privacy.law import NoiseSum, check_confidence
+from dpstream.privacy.law import Law, check_confidence
 from dpstream.privacy.unit import Unit
 from dpstream.schema.domain import Clique, Domain
 
@@ -108,7 +108,7 @@ class Measured:
 
     values: NDArray[np.float64]
     standard_error: float
-    law: NoiseSum | None = None
+    law: Law | None = None
 
     def error_of_sum(self, cells: int) -> float:
         """Standard error of the sum of some different cells: independent noise adds up in variance."""

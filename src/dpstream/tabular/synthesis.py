@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.graphical import Model
 from dpstream.mechanism import CellEstimate, Measured, Packed
-from dpstream.privacy.law import NoiseSum
+from dpstream.privacy.law import Law, unpack_law
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables import count_marginals
 
@@ -64,7 +64,7 @@ class ModelSynthesis:
     records: float
     errors: Mapping[Clique, float] = field(default_factory=dict)
     counts: Mapping[Clique, NDArray[np.int64]] = field(default_factory=dict)
-    noise: NoiseSum | None = None
+    noise: Law | None = None
     total_error: float | None = None
 
     @property
@@ -138,7 +138,7 @@ class ModelSynthesis:
             for clique in errors
             if (key := f"count/{','.join(map(str, clique))}") in packed.arrays
         }
-        noise = None if meta.get("noise") is None else NoiseSum.unpack(meta["noise"])
+        noise = None if meta.get("noise") is None else unpack_law(meta["noise"])
         return cls(tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"))
 
 
