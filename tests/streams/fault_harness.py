@@ -17,6 +17,7 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream import durable
 from dpstream.errors import StoreError
+from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Randomness
+from dpstream.schema import Schema
 from dpstream.sinks import Publisher, read
-from dpstream.streams import StateKey, Stream, open_stream
+from dpstream.streams import Batch, StateKey, Stream, open_stream
 from dpstream.streams.postgres import PostgresDatabase
+from dpstream.streams.publishing import Publishing
 from dpstream.streams.store import Prepared
 
 STEPS = 3
@@ -93,6 +97,19 @@ def faulty(at: int | None, fault: Fault) -> Iterator[list[str]]:
             setattr(durable, name, original)
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What the stopped stream is made of: every durable stream has the same promises."""
+
+    plan: StreamPlan
+    schema: Schema
+    batch: Callable[[int], Batch]
+    publishing: Publishing = field(default_factory=Publishing)
+
+
+TOY = Subject(ToyPlan(), SCHEMA, batch)
+
+
 class PublishFirst(Stream):
     """The wrong order, as a negative control: the world sees a release before it is committed."""
 
@@ -110,6 +127,7 @@ def run_stream(
     keep: int | str = "all",
     wrong_order: bool = False,
     key: StateKey | None = None,
+    subject: Subject = TOY,
 ) -> None:
     """All steps, in one process life; batches that are already committed are repeated on the way."""
     for step in range(1, STEPS + 1):
@@ -117,18 +135,19 @@ def run_stream(
         randomness = Randomness.seeded(step) if seeded else Randomness.system()
         sink = Publisher(home / "releases", format="csv")
         stream = open_stream(
-            ToyPlan(),
-            SCHEMA,
+            subject.plan,
+            subject.schema,
             home / "state",
             randomness=randomness,
             publish_to=sink,
             keep=keep,  # type: ignore[arg-type]
             key=key,
+            publishing=subject.publishing,
         )
         if wrong_order:
             stream.__class__ = PublishFirst
         with stream:
-            stream.step(batch(step), f"b{step}")
+            stream.step(subject.batch(step), f"b{step}")
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -228,7 +247,9 @@ def refused(home: Path, **options: object) -> bool:
 
 __all__ = [
     "STEPS",
+    "TOY",
     "StoreError",
+    "Subject",
     "committed_steps",
     "faulty",
     "full_disk",

@@ -1,0 +1,112 @@
+"""A panel stream is stopped before each of its durability calls, like every durable stream."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fault_harness import (
+    STEPS,
+    Subject,
+    committed_steps,
+    faulty,
+    full_disk,
+    in_child,
+    kill,
+    lying_commit,
+    outcome,
+    refused,
+    run_stream,
+    violations_after_stop,
+    violations_at_end,
+)
+
+from dpstream.errors import StoreError
+from dpstream.panel import CumulativeStream, WindowStream
+from dpstream.privacy import Individual
+from dpstream.schema import Boolean, Schema
+from dpstream.sinks import read
+from dpstream.streams import Batch, StateKey
+from dpstream.streams.publishing import Publishing
+
+SCHEMA = Schema((Boolean("poor", missing="absent"),))
+KEY = StateKey.generate()
+
+
+def reports(step: int) -> Batch:
+    """Thirty people in another order at every step; ten of them come later, one stays away."""
+    generator = np.random.default_rng(step)
+    people = generator.permutation(20 if step == 1 else 30)[: -1 if step == 3 else None]
+    return Batch({"poor": (generator.random(len(people)) < 0.3).tolist()}, users=people)
+
+
+def subject(kind: str) -> Subject:
+    recipe = (
+        WindowStream(SCHEMA, window=2, people=40) if kind == "window" else CumulativeStream(SCHEMA, people=40)
+    )
+    plan = recipe.calibrate(rho="1/2", unit=Individual("replace"), horizon=STEPS)
+    publish = "changes" if kind == "window" else "both"
+    return Subject(plan, SCHEMA, reports, Publishing(records="persistent", publish=publish))
+
+
+SUBJECTS = {kind: subject(kind) for kind in ("window", "cumulative")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "keep", "key", "stride"),
+    [("window", "all", None, 1), ("cumulative", 1, KEY, 3)],
+)
+def test_killed_before_every_durability_call(
+    tmp_path: Path, kind: str, keep: int | str, key: StateKey | None, stride: int
+) -> None:
+    """Finished by another process, nothing is drawn twice, and with equal entropy every file is equal."""
+    options = {"seeded": True, "keep": keep, "key": key, "subject": SUBJECTS[kind]}
+    with faulty(None, kill) as calls:
+        run_stream(tmp_path / "undisturbed", **options)  # type: ignore[arg-type]
+    expected = outcome(tmp_path / "undisturbed")
+    assert len(calls) > 30
+    for at in range(1, len(calls) + 1, stride):
+        home = tmp_path / str(at)
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, kill):
+                run_stream(home, **options)  # type: ignore[arg-type]
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        assert violations_after_stop(home) == [], at
+        before = committed_steps(home)
+        assert not refused(home, **options), (at, calls[at - 1])
+        assert violations_at_end(home, before) == [], at
+        if before:
+            assert outcome(home) == expected, at
+        assert_only_extended(home)
+
+
+@pytest.mark.parametrize("fault", [full_disk, lying_commit])
+def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: object) -> None:
+    options = {"seeded": True, "subject": SUBJECTS["window"]}
+    with faulty(None, kill) as calls:
+        run_stream(tmp_path / "undisturbed", **options)  # type: ignore[arg-type]
+    for at in range(1, len(calls) + 1, 3):
+        home = tmp_path / str(at)
+        with faulty(at, fault), pytest.raises(StoreError):  # type: ignore[arg-type]
+            run_stream(home, **options)  # type: ignore[arg-type]
+        before = committed_steps(home)
+        run_stream(home, **options)  # type: ignore[arg-type]
+        assert violations_at_end(home, before) == [], at
+
+
+def assert_only_extended(home: Path) -> None:
+    """Each kept release holds the one before it, cell by cell."""
+    earlier = None
+    for step in range(1, STEPS + 1):
+        if not any((home / "releases" / f"step-{step:06d}").glob("[tc]*.csv")):
+            continue
+        table = read(home / "releases", step)
+        if earlier is not None and earlier.num_columns > 1:
+            assert table.select(earlier.column_names).equals(earlier)
+        earlier = table
+    assert earlier is not None
+    assert earlier.num_columns == STEPS + 1
