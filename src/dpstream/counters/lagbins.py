@@ -119,10 +119,12 @@ class LagBins:
         result = np.zeros((ticks, ticks), np.int64)
         for tick in range(ticks):
             for level, (newest, oldest) in enumerate(zip(*self._live(tick), strict=True)):
-                for number in range(max(int(oldest), 0), int(newest) + 1):
-                    start = number << level
-                    lag = min(tick - start, len(self._weights) - 1)
-                    result[tick, start : start + (1 << level)] = self._weights[lag]
+                starts = np.arange(max(int(oldest), 0), int(newest) + 1) << level
+                if len(starts):
+                    row = result[tick, starts[0] : starts[-1] + (1 << level)]
+                    lags = np.minimum(tick - starts, len(self._weights) - 1)
+                    # The newest bins may reach beyond the last tick.
+                    row[:] = np.repeat(self._weights[lags], 1 << level)[: len(row)]
         return np.tril(result)
 
     def _live(self, tick: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
