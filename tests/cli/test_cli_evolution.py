@@ -421,6 +421,26 @@ def test_an_account_adds_both_up_and_remembers_which_came_first(tmp_path: Path) 
     assert "is sound" in dpstream("ledger", "verify", new).stdout
 
 
+def test_a_predecessor_that_goes_on_stops_its_successor(ran: Ran, tmp_path: Path) -> None:
+    """Its end is not pinned, and a forgotten schedule may go on: one event would cost both budgets."""
+    old, new = ran(tmp_path)
+    dpstream("run", new, "--until", 1)
+    catalogue = (tmp_path / "releases" / "catalogue.json").read_bytes()
+    dpstream("withdraw", old, "--step", 2, "--reason", "a mistake")
+    dpstream("run", new, "--dry-run")  # what it began with was published
+    (tmp_path / "data" / "3.csv").write_text(
+        "step,op,zip,paid,kind\n3,insert,02140,true,x\n", encoding="utf-8"
+    )
+    old.write_text(old.read_text(encoding="utf-8").replace("end = 2", "end = 3"), encoding="utf-8")
+    dpstream("run", old)
+    for more in ((), ("--dry-run",), ("--no-recheck",)):
+        assert "step 3, after the border" in dpstream("run", new, *more, code=2).stderr
+    dpstream("withdraw", new, "--step", 1, "--reason", "its records are in both")
+    (tmp_path / "releases" / "catalogue.json").write_bytes(catalogue[:-20])
+    dpstream("run", new)
+    assert status(new)["steps"] == 2, "a damaged folder shows nothing"
+
+
 def test_a_third_period_counts_all_three(ran: Ran, tmp_path: Path) -> None:
     _old, new = ran(tmp_path)
     new.write_text(

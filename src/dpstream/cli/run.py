@@ -184,6 +184,7 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool) -> N
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
+    from dpstream.config.base import require_border
     from dpstream.errors import DataError
 
     if config.account is not None:
@@ -191,6 +192,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     base = config.base(state)
     if base is not None and not base.known:
         base.table()
+    require_border(config, state)
     steps, problems = find_problems(config, reveal=False, until=until)
     config.schema().require_confirmed(str(config.path))
     if problems:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.config.base_options import BaseOptions
 from dpstream.config.base_reading import base_facts, base_table, read_predecessor
-from dpstream.errors import ConfigError, StoreDamagedError
+from dpstream.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.streams.base import Base
 
 if TYPE_CHECKING:
     from dpstream.config.config import Config
     from dpstream.mechanism import StartTable
 
-__all__ = ["find_base", "require_all_published"]
+__all__ = ["find_base", "require_all_published", "require_border"]
 
 
 def find_base(
@@ -87,6 +87,36 @@ def require_all_published(old: Config) -> None:
             f"step {waiting[0]} of {old.name!r} is not published yet",
             where=str(old.path),
             allowed="approving it, or finishing the run",
+        )
+
+
+def require_border(config: Config, state: str | Path | None = None) -> None:
+    """Refuse a further step where the two streams were to share no event, and the predecessor went on.
+
+    Only its public folder can show that, where it still is; without one there is nothing to compare.
+
+    Errors:
+        ConfigError: the predecessor has published a step after the border.
+    """
+    from dpstream.sinks import read_catalogue
+
+    options = config.base_options
+    if options is None or not (options.releases / "catalogue.json").is_file():
+        return
+    facts = find_base(config, options, state).facts
+    try:
+        found = read_catalogue(options.releases)
+        steps = [int(entry["step"]) for entry in found["steps"]]
+        same = found["stream_id"] == facts["stream_id"]
+    except (StoreError, KeyError, TypeError, ValueError):
+        return  # damaged: the stream was started from it before
+    later = [step for step in steps if step > max(facts["step"], *facts["withdrawn_since"], 0)]
+    if same and later and facts["composition"]["rule"] == "parallel":
+        raise ConfigError(
+            f"the predecessor has published step {min(later)}, after the border: its records are in both streams, and "
+            "cost more than the manifests say",
+            where=options.place,
+            allowed="no further step of this stream; a new one after the predecessor's last step",
         )
 
 

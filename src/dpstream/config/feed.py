@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpstream.config.base import require_border
 from dpstream.errors import DataError, SchemaError, StepError
 
 if TYPE_CHECKING:
@@ -66,9 +67,11 @@ def pending_steps(
     released step, at the position that was saved with it. Files that are cut by time may be gone then.
 
     Errors:
+        ConfigError: a predecessor that went on after the border (``require_border``).
         DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
         steps that the source no longer has.
     """
+    require_border(config, stream.path)
     compare = recheck and config.source_options.late == "error" and config.source_options.repeatable
     first = 1 if compare else stream.last_step + 1
     seen = None if compare else stream.position
