@@ -14,7 +14,7 @@ __all__ = ["command"]
     "--out", required=True, type=click.Path(), help="A folder that is empty, new, or the same simulation."
 )
 @click.option("--seed", default=0, show_default=True, type=int, help="Equal seeds give equal files.")
-@click.option("--rows-per-step", type=int, help="About how many rows arrive at a step.")
+@click.option("--rows-per-step", type=int, help="About how many rows arrive at a step; of a panel, people.")
 @click.option(
     "--format",
     "file_format",
@@ -25,8 +25,8 @@ __all__ = ["command"]
 def command(name: str, steps: int, out: str, seed: int, rows_per_step: int | None, file_format: str) -> None:
     """Write an invented example stream: data, a configuration that runs as it stands, a README.
 
-    NAME is evictions (weekly, with deletions) or census (step numbers). More steps into the same folder
-    continue the same stream.
+    NAME is evictions (weekly, with deletions), census (step numbers) or panel (households in and out of poverty, one
+    column a month, up to 12). More steps into the same folder continue the same stream.
 
     \b
     Example:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from dpstream.errors import ConfigError
+from dpstream.simulate import panel_folder
 from dpstream.simulate.census import CENSUS
 from dpstream.simulate.evictions import EVICTIONS
 from dpstream.simulate.example import Example, Frame
+from dpstream.simulate.panel import PovertyPanel
 
 __all__ = ["EXAMPLES", "simulate"]
 
@@ -42,11 +44,12 @@ def simulate(
     Guarantee: none is needed; every value is invented.
 
     Args:
-        name: ``"evictions"`` or ``"census"``.
+        name: ``"evictions"``, ``"census"``, or ``"panel"`` (households in and out of poverty, up to 12 months).
         steps: number of steps, at least 1.
         out: a folder that is empty or new, or that holds the same simulation with as many steps or fewer.
         seed: of the general-purpose generator.
-        rows_per_step: about how many inserts a step has; by default the example's own number.
+        rows_per_step: about how many inserts a step has, or how many households the panel has; by default the
+            example's own number.
         file_format: ``"csv"`` or ``"parquet"``.
 
     Errors:
@@ -54,13 +57,15 @@ def simulate(
 
     Cost: about a millisecond and under 10 kB of memory per step of 100 rows.
     """
-    example = _example(name)
-    rows = example.rows_per_step if rows_per_step is None else rows_per_step
+    example = None if name == panel_folder.NAME else _example(name)
+    usual = PovertyPanel().people if example is None else example.rows_per_step
+    rows = usual if rows_per_step is None else rows_per_step
     for label, number, least in (("steps", steps, 1), ("rows_per_step", rows, 1), ("seed", seed, 0)):
         if number < least:
             raise ConfigError(f"{number} is too small", where=label, allowed=f"{least} or more")
-    if example.most_steps is not None and steps > example.most_steps:
-        raise ConfigError(f"{steps} is too large", where="steps", allowed=f"at most {example.most_steps}")
+    most = panel_folder.MONTHS if example is None else example.most_steps
+    if most is not None and steps > most:
+        raise ConfigError(f"{steps} is too large", where="steps", allowed=f"at most {most}")
     if file_format not in _FORMATS:
         raise ConfigError(f"unknown format {file_format!r}", where="format", allowed=", ".join(_FORMATS))
     folder = Path(out)
@@ -74,6 +79,8 @@ def simulate(
     }
     steps_before = _claim(folder, record)
     (folder / "data").mkdir(exist_ok=True)
+    if example is None:
+        return _write_panel(folder, record)
     frames = example.steps(rows, np.random.default_rng(seed))
     for part in range(-(-steps // example.steps_per_file)):
         count = min(example.steps_per_file, steps - part * example.steps_per_file)
@@ -92,12 +99,26 @@ def simulate(
     return config
 
 
+def _write_panel(folder: Path, record: dict[str, Any]) -> Path:
+    """One file of people; a configuration that is there stays, for its horizon holds all months."""
+    rows, steps, seed, form = (record[key] for key in ("rows_per_step", "steps", "seed", "file_format"))
+    panel_folder.write_panel(rows, steps, seed, folder / "data" / f"panel.{form}")
+    (folder / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(panel_folder.readme_text(rows, steps, seed), encoding="utf-8")
+    config = folder / "dpstream.toml"
+    if not config.exists():
+        config.write_text(panel_folder.config_text(form), encoding="utf-8")
+    return config
+
+
 def _example(name: str) -> Example:
     try:
         return EXAMPLES[name]
     except KeyError:
         raise ConfigError(
-            f"unknown example stream {name!r}", where="simulate", allowed=", ".join(EXAMPLES)
+            f"unknown example stream {name!r}",
+            where="simulate",
+            allowed=", ".join((*EXAMPLES, panel_folder.NAME)),
         ) from None
 
 
