@@ -60,7 +60,9 @@ def test_splits_keep_sums_and_are_the_nearest(data):
     symbols = data.draw(st.integers(2, 5))
     wanted = np.array([data.draw(st.lists(st.integers(-30, 30), min_size=symbols, max_size=symbols))])
     total = data.draw(st.integers(0, 40))
-    numbers, clipped = split_whole(wanted, np.array([total]), np.random.default_rng(data.draw(st.integers(0, 99))))
+    numbers, clipped = split_whole(
+        wanted, np.array([total]), np.random.default_rng(data.draw(st.integers(0, 99)))
+    )
     assert numbers.sum() == total
     assert numbers.min() >= 0
     # The nearest point with this sum: by bisection for what is taken from all (the projection onto a simplex).
@@ -101,7 +103,9 @@ class Fixed(Randomness):
         return np.asarray(self.given.pop(0), np.int64)
 
 
-@pytest.mark.parametrize(("symbols", "window", "periods"), [(2, 1, 4), (2, 3, 8), (3, 2, 6), (4, 1, 3), (3, 3, 5)])
+@pytest.mark.parametrize(
+    ("symbols", "window", "periods"), [(2, 1, 4), (2, 3, 8), (3, 2, 6), (4, 1, 3), (3, 3, 5)]
+)
 def test_the_covariance_of_the_noise_is_the_same_at_every_period(symbols, window, periods):
     """The error's map of the noise, by the recursion on whole matrices: M M' is the identity, and so is the formula."""
     patterns = symbols**window
@@ -203,7 +207,9 @@ def test_people_are_only_extended_and_their_histogram_is_the_counts(data):
     people = data.draw(st.integers(0, 12))
     unit = data.draw(st.sampled_from([Individual(), REPLACE]))
     # A large failure probability clips often.
-    plan = FixedWindow(periods, window, symbols, data.draw(st.sampled_from(["0.05", "0.99"]))).calibrate("0.3", unit)
+    plan = FixedWindow(periods, window, symbols, data.draw(st.sampled_from(["0.05", "0.99"]))).calibrate(
+        "0.3", unit
+    )
     panel = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, symbols, (people, periods))
     history, before = People(), np.zeros((0, 0), np.uint8)
     for release in run(plan, panel, Randomness.seeded(data.draw(st.integers(0, 99)))):
@@ -272,7 +278,9 @@ def test_questions_by_enumeration(symbols):
     values = tuple(sorted(hit))
 
     def longest(pattern):
-        return max((len(list(run)) for same, run in itertools.groupby(p in hit for p in pattern) if same), default=0)
+        return max(
+            (len(list(run)) for same, run in itertools.groupby(p in hit for p in pattern) if same), default=0
+        )
 
     expected = {
         AtLeast(2, width, values): [sum(p in hit for p in one) >= 2 for one in patterns],

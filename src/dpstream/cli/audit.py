@@ -21,7 +21,9 @@ __all__ = ["command"]
 @click.argument("config", required=False, type=click.Path())
 @click.option("--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer.")
 @click.option(
-    "--only", metavar="LIST", help="Some of exact, counters, selection, streams (with CONFIG: not streams)."
+    "--only",
+    metavar="LIST",
+    help="Some of exact, counters, panels, selection, streams (CONFIG: not panels, streams).",
 )
 @click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")
 @click.option(

@@ -1,0 +1,183 @@
+"""What one person's whole history costs: the running code, with its noise moved until every release is the same.
+
+``history_loss`` computes it; here it meets oracles, and mechanisms that were broken on purpose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.checks import certificate
+from dpstream.counters import COUNTER_NAMES, counter_by_name
+from dpstream.counters.base import LinearMap
+from dpstream.errors import BudgetError
+from dpstream.evaluate.audits.panel import exact_panel, history_loss, panel_subjects, sampled_panel
+from dpstream.evaluate.audits.panel_controls import broken_unpaired_counters, two_thirds
+from dpstream.panel import Cumulative, FixedWindow
+from dpstream.panel.thresholds import moved_loss, person_factor
+from dpstream.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
+
+REPLACE = Individual("replace")
+SUBJECTS = {subject.name: subject for subject in panel_subjects()}
+EXACT = [name for name, subject in SUBJECTS.items() if subject.pair is None]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_every_subject_of_the_audit_is_as_it_must_be(name):
+    finding = exact_panel(SUBJECTS[name], 24, Randomness.seeded(1))
+    assert finding.passed, finding
+
+
+@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
+def test_the_window_spends_exactly_its_budget_on_the_worst_history(unit):
+    plan = FixedWindow(5, 2, 3).calibrate("0.3", unit)
+    others = np.random.default_rng(1).integers(0, 3, (4, 5))
+    one, other = np.array([[0] * 5]), np.array([[1] * 5])
+    base = others if unit is not REPLACE else np.vstack([others, one])
+    found = history_loss(plan, base, np.vstack([others, other]), Randomness.seeded(2))
+    assert found == pytest.approx(0.3)
+    # Of a history changed at the first period only, the first histogram alone tells.
+    if unit is REPLACE:
+        changed = one.copy()
+        changed[0, 0] = 2
+        found = history_loss(plan, base, np.vstack([others, changed]), Randomness.seeded(2))
+        assert found == pytest.approx(0.3 / 4)
+    quiet = history_loss(plan, base, np.vstack([others, other]), Randomness.seeded(2), two_thirds)
+    assert quiet == pytest.approx(0.3 * 9 / 4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_no_history_costs_more_than_the_budget(data):
+    unit = data.draw(st.sampled_from([Individual(), REPLACE]))
+    generator = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    periods, people = data.draw(st.integers(1, 9)), data.draw(st.integers(0, 4))
+    if data.draw(st.booleans()):
+        symbols = data.draw(st.integers(2, 4))
+        plan = FixedWindow(periods, data.draw(st.integers(1, min(3, periods))), symbols).calibrate("1", unit)
+    else:
+        symbols = 2
+        largest = data.draw(st.integers(1, periods))
+        split = data.draw(st.sampled_from(["error", "levels"]))
+        plan = Cumulative(periods, largest, split=split).calibrate("1", unit)
+    panel = generator.integers(0, symbols, (people + 2, periods))
+    base, neighbour = panel[:-1], np.delete(panel, -2, axis=0)
+    if unit is not REPLACE:
+        base = base[:-1]
+    loss = history_loss(plan, base, neighbour, Randomness.seeded(int(generator.integers(10**6))))
+    assert loss <= 1 + 1e-12
+    # Added or removed, in whichever order.
+    assert history_loss(plan, neighbour, base, Randomness.seeded(1)) == pytest.approx(loss)
+
+
+def zcdp_counters(ticks):
+    budget = ZCDP.of("1/3")
+    for name in COUNTER_NAMES:
+        try:
+            yield name, counter_by_name(name, horizon=ticks).calibrate(budget, Event())
+        except BudgetError:
+            continue
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 5, 13])
+def test_the_cost_of_a_moved_change_by_pairs(ticks):
+    """The worst of all pairs of columns, in fractions; and no matrix has a negative entry (twice is enough)."""
+    for name, counter in zcdp_counters(ticks):
+        linear = counter.materialize(ticks)
+        assert linear.encoder.min() >= 0, name
+        each = [1 / (2 * noise.sigma_squared) for noise in linear.scales]
+        columns = [list(map(int, column)) for column in linear.encoder.T]
+        losses = [sum(c * c * rate for c, rate in zip(column, each, strict=True)) for column in columns]
+        for one, other in itertools.combinations(columns, 2):
+            losses.append(sum((a - b) ** 2 * rate for a, b, rate in zip(one, other, each, strict=True)))
+        assert moved_loss(linear) == max(losses), name
+        assert max(losses) <= 2 * linear.loss(Event())
+        # The factor is taken at another budget than the plan's: it must hold at this one.
+        assert person_factor(name, ticks, REPLACE) * counter.budget.rho >= max(losses)
+        assert person_factor(name, ticks, Individual()) == 1
+        assert certificate(counter, ticks).holds
+
+
+def test_a_moved_change_where_columns_oppose_each_other():
+    """Not nested, two scales, negative entries: four times, as the triangle inequality has it."""
+    encoder = np.array([[1, -1], [2, -2]])
+    scales = (DiscreteGaussian(Fraction(3)), DiscreteGaussian(Fraction(5)))
+    linear = LinearMap(encoder, np.zeros((2, 2)), scales)
+    assert moved_loss(linear) == Fraction(4, 6) + Fraction(16, 10)
+    assert moved_loss(linear) == 4 * linear.loss(Event())
+    large = LinearMap(encoder * 2**30, np.zeros((2, 2)), scales)  # squares beyond 64 bits
+    assert moved_loss(large) == 2**60 * moved_loss(linear)
+
+
+@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
+@pytest.mark.parametrize("split", ["error", "levels"])
+@pytest.mark.parametrize("periods", [1, 2, 12, 30])
+def test_the_parts_of_a_cumulative_budget_add_up(unit, split, periods):
+    plan = Cumulative(periods, split=split).calibrate("0.005", unit)
+    spent = sum(plan.shares) + (plan.total.rho if plan.total else 0)
+    assert spent == Fraction(5, 1000)
+    assert (plan.total is None) == (unit is REPLACE)
+    assert len(plan.shares) == periods
+    for b, (share, counter) in enumerate(zip(plan.shares, plan.counters, strict=True), start=1):
+        linear = counter.materialize(periods - b + 1)
+        cost = moved_loss(linear) if unit is REPLACE else linear.loss(Event())
+        assert cost <= share
+    if split == "levels":
+        levels = [(periods - b + 1).bit_length() ** 3 for b in range(1, periods + 1)]
+        assert [share / plan.shares[0] for share in plan.shares] == [Fraction(n, levels[0]) for n in levels]
+    if unit is REPLACE and periods > 1:
+        # Left out, a counter that reaches its claim passes its share.
+        broken = broken_unpaired_counters(
+            Cumulative(periods, counter="toeplitz", split=split).calibrate("0.005", unit)
+        )
+        assert moved_loss(broken.counters[0].materialize(periods)) > 1.1 * broken.shares[0]
+
+
+def test_the_best_counter_depends_on_public_things_only():
+    plans = [Cumulative(9).calibrate("0.1", REPLACE) for _ in range(2)]
+    assert [c.name for c in plans[0].counters] == [c.name for c in plans[1].counters]
+    tree = Cumulative(60, counter="tree").calibrate("0.1", REPLACE)
+    best = Cumulative(60).calibrate("0.1", REPLACE)
+    assert best.bounds[-1] < tree.bounds[-1] / 2
+    assert certificate(best.counters[0], 60).certified <= float(best.shares[0])
+
+
+def test_a_reading_of_what_is_private_after_the_noise_is_caught():
+    """Not only the splits: any private bit in a release makes the loss infinite."""
+    plan = FixedWindow(3, 1).calibrate(1, REPLACE)
+
+    class Told(type(plan)):
+        def step(self, state, reports, randomness):
+            release = super().step(state, reports, randomness)
+            return replace(release, clipped=release.clipped + int(reports[-1]))
+
+    told = Told(plan.recipe, plan.budget, plan.unit)
+    base, neighbour = np.zeros((3, 3), np.int64), np.array([[0] * 3, [0] * 3, [0, 0, 1]])
+    assert history_loss(plan, base, neighbour, Randomness.seeded(1)) <= 1
+    assert history_loss(told, base, neighbour, Randomness.seeded(1)) == math.inf
+
+
+def test_runs_catch_too_little_noise():
+    """Confidence 1 - 5e-8 each; fixed seeds."""
+    for name in (
+        "window of 2 of 2, add-remove, runs",
+        "window of 2 of 2, add-remove, 2/3 of the noise, runs",
+    ):
+        finding = sampled_panel(SUBJECTS[name], 4000, Randomness.seeded(3))
+        assert finding.passed, finding
+        assert finding.found > 0.3
+
+
+def test_a_counter_for_pure_budgets_is_refused():
+    with pytest.raises(BudgetError):
+        Cumulative(4, counter="optimal-tree").calibrate(1)
+    with pytest.raises(BudgetError):
+        Cumulative(4).calibrate(PureDP.of(1))
