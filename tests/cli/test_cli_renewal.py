@@ -74,3 +74,16 @@ def test_a_correction_is_a_delete_and_an_insert(tmp_path: Path) -> None:
         (data / f"{step:03d}.csv").write_text(f"step,op,zip,paid,kind\n{body}", encoding="utf-8")
     assert "3 new steps" in dpstream("run", config).stdout
     assert "has twice the loss" in " ".join(dpstream("plan", config).stdout.split())
+
+
+def test_another_output_folder_hides_no_rollback(tmp_path: Path) -> None:
+    config = make(tmp_path, 3)
+    dpstream("run", config, "--until", 1)
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    dpstream("run", config, "--until", 2)
+    told = dpstream("run", config, "--state", tmp_path / "old", "--out", tmp_path / "o", code=4).stderr
+    assert "step 2 is published, but the ledger ends at step 1" in told
+    # Another stream of the same file, and the same stream in another folder, are fine.
+    dpstream("run", config, "--state", tmp_path / "new", "--out", tmp_path / "o")
+    dpstream("run", config, "--out", tmp_path / "p")
+    assert status(config)["steps"] == 3

@@ -25,7 +25,7 @@ from dpstream.config.sections import (
 )
 from dpstream.config.server import read_server
 from dpstream.config.state_key import KeyPlace, read_key_place
-from dpstream.errors import ConfigError
+from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Budget, PureDP, Randomness, Unit
 from dpstream.schema import Schema
@@ -254,6 +254,8 @@ class Config:
         publisher = self.publisher(out)
         folder = check_places(self.state_dir if state is None else Path(state), publisher.directory, "state")
         self._schema.require_confirmed(str(self.path))
+        if out is not None:
+            self._ask_usual_place(folder)
         return open_stream(
             self.plan(),
             self._schema,
@@ -270,6 +272,24 @@ class Config:
             key=self.state_key(),
             base=self.base(folder),
         )
+
+    def _ask_usual_place(self, state: Path) -> None:
+        """The folder that the file names witnesses against a state that was rolled back, wherever a run publishes."""
+        from dpstream.sinks import read_catalogue
+        from dpstream.streams.ledger import read_identity
+
+        if not (self.output.dir / "catalogue.json").is_file():
+            return
+        known = read_identity(state, server=self.server, key=self.state_key())
+        found = read_catalogue(self.output.dir)
+        published = max((int(entry["step"]) for entry in found["steps"]), default=0)
+        if known is not None and found["stream_id"] == known[0]["stream_id"].hex() and published > known[1]:
+            raise StoreDamagedError(
+                f"step {published} is published, but the ledger ends at step {known[1]}: the state was rolled "
+                "back, and continuing would spend the budget twice",
+                where=str(self.output.dir),
+                allowed="the newest state, or a new stream with its own releases directory",
+            )
 
 
 def _section(file: str, document: Mapping[str, Any], name: str) -> Section:
