@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from dpstream.checks import certificate, read_cell, read_map
 from dpstream.checks.lattice import Echelon, IntegerSystem
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter, counter_by_name
+from dpstream.checks.tape import run_on_tape
+from dpstream.counters import (
+    COUNTER_NAMES,
+    ZCDP_COUNTER_NAMES,
+    CalibratedCounter,
+    KaryTreeCounter,
+    OptimalTreeCounter,
+    SimpleCounter,
+    SubtractBlocksCounter,
+    TreeCounter,
+    counter_by_name,
+)
 from dpstream.counters.factored import FactoredCounter
 from dpstream.counters.intervals import CalibratedIntervalCounter
 from dpstream.errors import BudgetError, ConfigError
@@ -212,6 +223,20 @@ def test_noise_that_comes_again_in_a_later_epoch_is_found() -> None:
     assert not proof.holds
 
 
+def test_gaussian_noise_that_is_used_before_its_increments_is_no_proof() -> None:
+    """Its rho is the claim for a change that is fixed beforehand; with a tick picked while watching it is more."""
+    for recipe in (SubtractBlocksCounter(), KaryTreeCounter(25, 5), OptimalTreeCounter(30)):
+        ahead = type(recipe.calibrate(PURE, Event()))(recipe, RHO, Event())  # type: ignore[arg-type]
+        proof = certificate(ahead, 9)
+        assert proof.certified == pytest.approx(1 / 3, rel=1e-9)
+        assert (proof.adaptive, proof.holds) == (False, False)
+        assert "fixed beforehand" in str(proof)
+        assert certificate(recipe.calibrate(PURE, Event()), 9).adaptive
+
+    for name in ZCDP_COUNTER_NAMES:
+        assert certificate(counter_by_name(name, horizon=9).calibrate(RHO, Event()), 9).adaptive
+
+
 def test_numbers_of_ticks_that_are_too_many() -> None:
     class Broadcast(CalibratedIntervalCounter):
         def step(self, state, increment, randomness):  # type: ignore[no-untyped-def]
@@ -324,3 +349,7 @@ def test_a_decoder_that_looks_at_private_sums_is_found() -> None:
             copy.__dict__.update(counter.__dict__)
             expected = private if broken is Peeks else counter.public_arrays
             assert (reads_private_arrays(copy, 8) is not None) == bool(expected)
+            if broken is Peeks:  # and ``step`` gives it nothing to look at
+                z = np.arange(24).reshape(8, 3)
+                mine, honest = (run_on_tape(one, z, Randomness.seeded(1)) for one in (copy, counter))
+                np.testing.assert_array_equal(mine, honest)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.checks import NoiseTape, certificate
 from dpstream.checks.statistics import two_sample_p_values
-from dpstream.checks.tape import run_on_tape
+from dpstream.checks.tape import measured_on_tape, run_on_tape
 from dpstream.counters import (
     Counter,
     KaryTreeCounter,
@@ -26,6 +26,7 @@ from dpstream.counters.base import MAX_INCREMENT, MAX_TICKS
 from dpstream.counters.designs import epochs, optimal_trees
 from dpstream.counters.forest import CalibratedForest
 from dpstream.counters.optimal import CalibratedOptimalForest
+from dpstream.counters.subtract import CalibratedSubtraction
 from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.privacy.budget import ZCDP, PureDP
 from dpstream.privacy.randomness import Randomness
@@ -125,6 +126,50 @@ def test_the_certificate_of_what_is_measured(unit: Event) -> None:
             assert proof.holds, str(proof)
             if recipe.tick_limit is not None:
                 assert proof.certified == pytest.approx(1.0, rel=1e-9), str(proof)
+
+
+def hidden(counter: CalibratedForest, ticks: int) -> tuple[bool, float]:
+    """Whether noise alone makes what is measured of random increments, and what one change costs at most.
+
+    The noise of each node goes up by the increments below it: ``A z + L n = L (n + R z)``, ``z`` at random. A wrong
+    map is missed with probability 2^-32. What an increment costs is that of moving the nodes above it by 1.
+    """
+    rng = np.random.default_rng(9)
+    z = rng.integers(-MAX_INCREMENT, MAX_INCREMENT, ticks, endpoint=True)
+    sums, moved, costs = np.concatenate([[0], z.cumsum()]), [], np.zeros(ticks + 1)
+    for t in range(1, ticks + 1):
+        place = counter.place(t)
+        for _, count, level in counter.drawn(place):
+            span, rate = place.tree.spans[level], 1 / float(counter.noise(place.tree.shares[level]).scale)
+            for begin in range(t - 1, t - 1 + count * span, span):
+                end = min(begin + span, place.tree.start + place.tree.ticks, ticks)
+                moved.append(sums[end] - sums[min(begin, end)])
+                costs[min(begin, ticks)] += rate
+                costs[end] -= rate
+    noise = rng.integers(-(2**30), 2**30, len(moved))
+    tapes = NoiseTape(noise), NoiseTape(noise + np.array(moved))
+    seen = measured_on_tape(counter, z[:, None], tapes[0])
+    said = measured_on_tape(counter, np.zeros((ticks, 1), np.int64), tapes[1])
+    complete = all(len(tape.laws) == len(moved) for tape in tapes)
+    return complete and np.array_equal(seen, said), float(costs.cumsum().max())
+
+
+def test_changes_are_hidden_at_long_horizons() -> None:
+    """Where certificates take too long; with an exact sum that leaks at the last tick of all for a control."""
+    ticks = 3_500
+    for recipe in recipes(ticks):
+        counter = recipe.calibrate(PURE, Event())
+        assert isinstance(counter, CalibratedForest)
+        same, cost = hidden(counter, ticks)
+        assert same, recipe
+        assert cost == pytest.approx(1.0, rel=1e-9)
+
+    class Leaks(CalibratedSubtraction):
+        def measure(self, state, increment, randomness):  # type: ignore[no-untyped-def]
+            measured = super().measure(state, increment, randomness)
+            return measured + (state["sum"] % 997 if state["t"][0] == ticks else 0)
+
+    assert not hidden(Leaks(SubtractBlocksCounter(), PURE, Event()), ticks)[0]
 
 
 def test_simulated_errors_are_as_predicted() -> None:

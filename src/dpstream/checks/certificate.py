@@ -38,8 +38,10 @@ class Certificate:
         worst_step: the tick whose change costs most (the first such).
         worst_partner: with "pairs", the other tick.
         per_step: the certified loss of each tick (each pair, in the order of ``itertools.combinations``).
-        holds: ``certified <= claimed``, compared as exact numbers. Where not ``exact``, a claim may be
-            true although this proof of it fails.
+        adaptive: whether that covers a change whose tick is picked while watching. Always under pure DP; under zCDP
+            only where noise is not used before the increments that it hides (``docs/theory/counters.md``).
+        holds: ``certified <= claimed``, compared as exact numbers, and ``adaptive``. Where not ``exact``, a claim may
+            be true although this proof of it fails.
     """
 
     subject: str
@@ -52,6 +54,7 @@ class Certificate:
     worst_step: int
     worst_partner: int | None
     per_step: tuple[float, ...]
+    adaptive: bool
     holds: bool
 
     @property
@@ -68,6 +71,7 @@ class Certificate:
         verdict = "holds" if self.holds else "DOES NOT HOLD"
         symbol = "epsilon" if self.definition == "pure" else "rho"
         bound = "" if self.exact else f" (at least {self.lower:.6g})"
+        bound += "" if self.adaptive else " for changes fixed beforehand only"
         return (
             f"{self.subject}, {self.relation}, {self.ticks} ticks: "
             f"claimed {symbol} {self.claimed:.6g} {verdict}; certified {self.certified:.6g}{bound}, "
@@ -142,9 +146,11 @@ def _report(
 ) -> Certificate:
     uppers = [cost.upper for cost in costs]
     worst = int(np.argmax(uppers))
+    pure = isinstance(calibrated.budget, PureDP)
+    adaptive = pure or all(cost.fresh for cost in costs)
     return Certificate(
         subject=calibrated.name,
-        definition="pure" if isinstance(calibrated.budget, PureDP) else "zCDP",
+        definition="pure" if pure else "zCDP",
         relation="pairs" if pairs else calibrated.unit.relation,
         ticks=ticks,
         claimed=float(claimed),
@@ -153,7 +159,8 @@ def _report(
         worst_step=labels[worst][0],
         worst_partner=labels[worst][1],
         per_step=tuple(uppers),
-        holds=all(cost.shift_cost is not None and cost.shift_cost <= claimed for cost in costs),
+        adaptive=adaptive,
+        holds=adaptive and all(cost.shift_cost is not None and cost.shift_cost <= claimed for cost in costs),
     )
 
 

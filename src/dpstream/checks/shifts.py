@@ -11,12 +11,15 @@ the loss.
   tails); the integer program is an upper bound; where they agree it is the loss.
 * Several, Gaussian: the real least-norm ``s`` is a lower bound up to the discreteness of the noise,
   an integer one near it an upper bound.
+
+A Gaussian shift that moves noise which outputs before the change have (not ``ShiftCost.fresh``) costs so much for a
+change that is fixed beforehand; for one that is picked while watching it is no proof. (``Echelon``: always fresh.)
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -38,17 +41,19 @@ _CHUNK = 4096
 class ShiftCost:
     """Bounds on the loss of one change; ``upper`` is proved by an integer shift (infinite if none).
 
-    ``shift_cost`` is ``upper`` as an exact number, or None if infinite.
+    ``shift_cost`` is ``upper`` as an exact number, or None if infinite. ``fresh``: the shift moves no noise that was in
+    any output before the change is.
     """
 
     lower: float
     upper: float
     shift_cost: Fraction | None
+    fresh: bool = True
 
     def times(self, cells: int) -> ShiftCost:
         """Of the same change in several independent cells."""
         whole = None if self.shift_cost is None else self.shift_cost * cells
-        return ShiftCost(self.lower * cells, self.upper * cells, whole)
+        return ShiftCost(self.lower * cells, self.upper * cells, whole, self.fresh)
 
 
 INFINITE = ShiftCost(math.inf, math.inf, None)
@@ -78,14 +83,22 @@ def shift_costs(
         return _of_unique(costs, *solved, pairs)
     unique = unique_solutions(noise_map, targets)
     system: IntegerSystem | None = None
-    result = []
+    result: list[ShiftCost] = []
     for column in range(targets.shape[1]):
         if unique is not None and unique[1][column]:
-            result.append(_exactly(costs.of(unique[0][:, column])))
-            continue
-        system = system or IntegerSystem(noise_map)
-        result.append(_by_programs(noise_map, targets[:, column], system, costs))
+            found = unique[0][:, column]
+            bounds = _exactly(costs.of(found))
+        else:
+            system = system or IntegerSystem(noise_map)
+            bounds, found = _by_programs(noise_map, targets[:, column], system, costs)
+        result.append(replace(bounds, fresh=_is_fresh(noise_map, found, targets[:, column])))
     return result
+
+
+def _is_fresh(noise_map: NDArray[np.int64], shift: NDArray[Any], target: NDArray[np.int64]) -> bool:
+    """Whether all noise that is moved first reaches an output where the change does, or later."""
+    first = (noise_map != 0).argmax(axis=0)[shift != 0]
+    return bool(first.min(initial=len(target)) >= (target != 0).argmax())
 
 
 def _of_unique(
@@ -149,23 +162,24 @@ def _exactly(cost: Fraction) -> ShiftCost:
 
 def _by_programs(
     matrix: NDArray[np.int64], target: NDArray[np.int64], system: IntegerSystem, costs: _Costs
-) -> ShiftCost:
+) -> tuple[ShiftCost, NDArray[Any]]:
+    """Bounds, and the shift that proves the upper one."""
     particular = system.solve(target)
     if particular is None:
-        return INFINITE
+        return INFINITE, np.zeros(matrix.shape[1], np.int64)
+    best, found = costs.of(particular), particular
     if not system.kernel.shape[1]:
-        return _exactly(costs.of(particular))
-    best = costs.of(particular)
+        return _exactly(best), found
     if costs.laplace:
         lower, candidates = _laplace_programs(matrix, target, costs, float(best))
     else:
         lower, candidates = _gaussian_programs(matrix, target, system, particular, costs)
     for candidate in candidates:
         shift = np.rint(candidate).astype(np.int64)
-        if np.array_equal(matrix @ shift, target):
-            best = min(best, costs.of(shift))
+        if np.array_equal(matrix @ shift, target) and costs.of(shift) < best:
+            best, found = costs.of(shift), shift
     upper = float(best)
-    return ShiftCost(upper if lower >= upper - _SLACK * max(1.0, upper) else lower, upper, best)
+    return ShiftCost(upper if lower >= upper - _SLACK * max(1.0, upper) else lower, upper, best), found
 
 
 def _laplace_programs(

@@ -271,7 +271,7 @@ class CalibratedBinnedCounter(FactoredCounter):
         return result
 
     def variance(self, t: int) -> float:
-        """See ``CalibratedCounter.variance``; exact up to tick 16,384, beyond see ``NoiseTable``.
+        """See ``CalibratedCounter.variance``; exact up to tick 8,192, beyond see ``NoiseTable``.
 
         Cost: the first call for a recipe some 30 us for each tick up to ``t``; then nothing.
         """
