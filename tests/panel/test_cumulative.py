@@ -1,0 +1,241 @@
+"""The cumulative synthesizer: exact counts without noise, stated errors, bounds, and what holds in every run.
+
+Seeds are fixed; the chance that a right program was given a failing one is below 1e-6 for the module.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from dpstream.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.panel import AtLeast, Cumulative, FixedWindow, People
+from dpstream.panel.thresholds import proxies
+from dpstream.privacy import DiscreteGaussian, Event, Individual, Randomness
+
+REPLACE = Individual("replace")
+
+
+class Scaled(Randomness):
+    """Seeded; noise times a factor."""
+
+    def __init__(self, seed, scale=1):
+        super().__init__(Randomness.seeded(seed)._source)
+        self.scale = Fraction(scale) ** 2
+
+    def draw(self, noise, size):
+        if not self.scale:
+            return np.zeros(size, np.int64)
+        return super().draw(DiscreteGaussian(noise.sigma_squared * self.scale), size)
+
+
+def run(plan, panel, randomness):
+    state = plan.start(len(panel))
+    return [plan.step(state, column, randomness) for column in panel.T]
+
+
+def truth(panel, ones=(1,)):
+    """People with at least b ones after t, shape (t, b) from 0."""
+    so_far = np.cumsum(np.isin(panel, ones), axis=1)
+    return np.array([[(column >= b).sum() for b in range(panel.shape[1] + 1)] for column in so_far.T])
+
+
+@pytest.mark.parametrize("largest", [1, 3, 6])
+@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
+def test_without_noise_the_people_are_as_the_panel(unit, largest):
+    panel = np.random.default_rng(1).integers(0, 4, (40, 6))
+    recipe = Cumulative(6, thresholds=largest, counter="tree", symbols=4, ones=(0, 3))
+    plan = recipe.calibrate("0.1", unit)
+    history = People()
+    for release, counts in zip(run(plan, panel, Scaled(1, 0)), truth(panel, (0, 3)), strict=True):
+        history.add(release)
+        expected = [40 + plan.padding, *counts[1 : largest + 1]]
+        assert release.reached.tolist() == release.estimates.tolist() == expected
+        answer = release.at_least(largest)
+        assert answer.value == answer.count / 40
+    ones = history.wide().sum(axis=1)
+    assert [(ones >= b).sum() for b in range(1, largest + 1)] == expected[1:]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_what_holds_in_every_run(data):
+    periods = data.draw(st.integers(1, 7))
+    largest = data.draw(st.integers(1, periods))
+    people = data.draw(st.integers(0, 10))
+    unit = data.draw(st.sampled_from([Individual(), REPLACE]))
+    split = data.draw(st.sampled_from(["error", "levels"]))
+    counter = data.draw(st.sampled_from(["best", "tree", "hybrid", "toeplitz"]))
+    plan = Cumulative(periods, largest, counter, split).calibrate(
+        data.draw(st.sampled_from(["0.02", "3"])), unit
+    )
+    panel = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 2, (people, periods))
+    history, before, table_before = People(), None, None
+    for release in run(plan, panel, Randomness.seeded(data.draw(st.integers(0, 99)))):
+        history.add(release)
+        table = history.wide()
+        if before is not None:
+            assert np.array_equal(table[:, :-1], table_before)
+            assert (release.reached >= before).all()  # never falls
+            assert (release.reached[1:] <= before[:-1]).all()  # S_b <= S_{b-1} of the period before
+        else:
+            assert (release.reached[2:] == 0).all()
+        assert (np.diff(release.reached) <= 0).all()
+        ones = table.sum(axis=1)
+        assert [(ones >= b).sum() for b in range(largest + 1)] == release.reached.tolist()
+        assert ones.max(initial=0) <= largest
+        if unit is REPLACE:
+            assert release.people == people
+        before, table_before = release.reached, table
+    wide = history.answer(AtLeast(1, width=periods))
+    assert wide.bound is wide.standard_error is None
+    assert wide.count == (before[1] if periods else 0)
+
+
+@pytest.mark.parametrize(("counter", "unit"), [("tree", REPLACE), ("toeplitz", Individual())])
+def test_estimates_are_unbiased_with_the_stated_error(counter, unit):
+    panel = np.random.default_rng(3).integers(0, 2, (50, 6))
+    plan = Cumulative(6, 3, counter, "levels").calibrate("0.02", unit)
+    runs = 250
+    for scale, control in ((1, False), (Fraction(2, 3), True)):
+        errors = np.array(
+            [
+                [
+                    r.at_least(b).unbiased - counts[b]
+                    for r, counts in zip(made, truth(panel), strict=True)
+                    for b in (1, 2, 3)
+                ]
+                for made in (run(plan, panel, Scaled(seed, scale)) for seed in range(runs))
+            ]
+        )
+        stated = np.array([plan.variance(b, t) for t in range(1, 7) for b in (1, 2, 3)])
+        assert (errors[:, stated == 0] == 0).all()  # nobody can have b ones before period b
+        errors, stated = errors[:, stated > 0], stated[stated > 0]
+        ratio = (errors**2).sum(axis=0) / stated
+        if control:
+            assert (ratio < chi2.ppf(1e-9, runs)).all()
+        else:
+            assert (ratio > chi2.ppf(1e-9, runs)).all()
+            assert (ratio < chi2.isf(1e-9, runs)).all()
+            assert (np.abs(errors.mean(axis=0)) < 6.5 * np.sqrt(stated / runs)).all()
+
+
+@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
+@pytest.mark.parametrize("rho", ["0.01", "1.5"])
+def test_counts_stay_within_their_bounds(unit, rho):
+    panel = (np.random.default_rng(4).random((200, 5)) < 0.4).astype(np.int64)
+    plan = Cumulative(5, failure="0.2").calibrate(rho, unit)
+    runs, failed, control = 200, 0, 0
+    exact = truth(panel)
+
+    def worst(randomness):
+        return max(
+            abs(release.at_least(b).count - counts[b]) / release.at_least(b).bound
+            for release, counts in zip(run(plan, panel, randomness), exact, strict=True)
+            for b in range(1, 6)
+        )
+
+    for seed in range(runs):
+        failed += worst(Scaled(seed)) > 1
+        control += worst(Scaled(seed, 4)) > 1
+    assert failed <= 72  # P(Binomial(200, 0.2) > 72) < 1e-7
+    assert control > 72
+    # One number a period, no smaller than any threshold's.
+    assert plan.bounds == tuple(max(plan.bound(b, t) for b in range(1, 6)) for t in range(1, 6))
+    assert all(plan.bound(b, t) <= plan.bound(b, t + 1) for b in range(1, 6) for t in range(1, 5))
+
+
+def test_bounds_of_very_little_noise_have_the_tails_of_sigma():
+    """A narrow discrete Gaussian's variance is far below sigma^2, its tails are not."""
+    plan = Cumulative(1).calibrate(8, REPLACE)
+    counter = plan.counters[0]
+    sigma_squared = counter.materialize(1).scales[0].sigma_squared
+    assert counter.variance(1) < float(sigma_squared) / 2
+    assert proxies(counter, plan.shares[0], 1) == pytest.approx([float(sigma_squared)])
+    wide = Cumulative(4).calibrate("0.1", REPLACE)
+    for share, counter in zip(wide.shares, wide.counters, strict=True):
+        ticks = wide.recipe.periods - wide.counters.index(counter)
+        linear = counter.materialize(ticks)
+        squares = np.array([float(noise.sigma_squared) for noise in linear.scales])
+        assert proxies(counter, share, ticks) == pytest.approx(linear.decoder.astype(float) ** 2 @ squares)
+
+
+def test_a_private_number_of_people_is_padded():
+    plan = Cumulative(2, failure="0.02").calibrate("0.5")
+    assert plan.total.rho == Fraction(1, 40)
+    assert plan.padding == math.ceil(math.sqrt(2 * 20 * math.log(100)))
+    numbers = np.array(
+        [run(plan, np.zeros((7, 1), np.int64), Randomness.seeded(seed))[0].people for seed in range(600)]
+    )
+    assert chi2.ppf(1e-8, 600) < ((numbers - 7 - plan.padding) ** 2).sum() / 20 < chi2.isf(1e-8, 600)
+    assert (numbers < 7).mean() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("error", "make"),
+    [
+        (ConfigError, lambda: Cumulative(0)),
+        (ConfigError, lambda: Cumulative(4097)),
+        (ConfigError, lambda: Cumulative(3, thresholds=4)),
+        (ConfigError, lambda: Cumulative(3, thresholds=0)),
+        (ConfigError, lambda: Cumulative(3, counter="sparse")),
+        (ConfigError, lambda: Cumulative(3, counter="none")),
+        (ConfigError, lambda: Cumulative(3, split="even")),
+        (ConfigError, lambda: Cumulative(3, failure=1)),
+        (ConfigError, lambda: Cumulative(3, ones=())),
+        (ConfigError, lambda: Cumulative(3, ones=(2,))),
+        (ConfigError, lambda: Cumulative(3, ones=1)),
+        (BudgetError, lambda: Cumulative(3).calibrate(0)),
+        (BudgetError, lambda: Cumulative(3).calibrate(math.inf)),
+        (LimitError, lambda: Cumulative(3).calibrate("1e-16")),
+        (LimitError, lambda: Cumulative(3).calibrate("1e-16", REPLACE)),
+        (UnitError, lambda: Cumulative(3).calibrate(1, Event())),
+        (ConfigError, lambda: Cumulative(3).calibrate(1).start(-1)),
+    ],
+)
+def test_options_that_cannot_be_used(error, make):
+    with pytest.raises(error) as caught:
+        make()
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "reports", [np.array([0, 2]), np.array([0]), np.array([0, 1, 1]), np.array([0.0, 1.0])]
+)
+def test_reports_that_are_refused_change_nothing(reports):
+    def never(n):
+        raise AssertionError("randomness was drawn before the refusal")
+
+    plan = Cumulative(3).calibrate(1)
+    state = plan.start(2)
+    with pytest.raises(DataError):
+        plan.step(state, reports, Randomness(never))
+    assert state.period == 0
+    assert not len(state.reached)
+    assert state.weights.tolist() == [0, 0]
+
+
+def test_a_panel_ends_at_its_horizon_and_releases_do_not_mix():
+    plan = Cumulative(1).calibrate(1, REPLACE)
+    state = plan.start(2)
+    release = plan.step(state, np.array([1, 0]), Randomness.seeded(1))
+    with pytest.raises(HorizonError, match="period 2"):
+        plan.step(state, np.array([1, 0]), Randomness.seeded(1))
+    with pytest.raises(ConfigError):
+        release.at_least(2)
+    other = FixedWindow(2, 1).calibrate(1, REPLACE)
+    kept = other.start(2)
+    first, second = (other.step(kept, np.array([1, 0]), Randomness.seeded(1)) for _ in range(2))
+    history = People()
+    with pytest.raises(DataError, match="does not follow"):
+        history.add(second)
+    history.add(release)
+    with pytest.raises(DataError, match="does not follow"):
+        history.add(second)
+    assert first.period == 1
