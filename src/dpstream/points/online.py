@@ -1,0 +1,323 @@
+"""Online synthetic points in the unit cube, without a horizon (He, Vershynin and Zhu 2024, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.errors import ConfigError, HorizonError, UnitError
+from dpstream.points.cells import CellRule, Cells, cell_rule
+from dpstream.points.consistency import pool, split_evenly, split_in_proportion
+from dpstream.points.partition import MAX_DEPTH, check_dimension, check_points, codes_of, points_in, whole
+from dpstream.points.schedule import DEFAULT, MAX_TICK, PAPER, Design, Schedule
+from dpstream.privacy.budget import Amount, PureDP
+from dpstream.privacy.noise import DiscreteLaplace
+from dpstream.privacy.randomness import Randomness
+from dpstream.privacy.unit import Event, Unit
+
+__all__ = ["OnlinePoints", "OnlinePointsPlan", "PointsRelease", "PointsState", "Variant"]
+
+#: The text as it stands, or with the improvements of ``docs/theory/points.md``.
+Variant = Literal["default", "paper"]
+
+# Points handled at a time: the paths of a chunk stay within some megabytes.
+_CHUNK = 1 << 15
+#: A parent's children count as equal where their estimates differ by less than so many standard deviations.
+_CLEAR = 1.5
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OnlinePoints:
+    """Options of the online synthesizer.
+
+    Attributes:
+        dimension: ``d``, number of coordinates, 1 or more.
+        variant: ``default`` or ``paper``.
+        max_depth: no cells are deeper; 2^max_depth cells are the most that memory must hold.
+    """
+
+    dimension: int
+    variant: Variant = "default"
+    max_depth: int = 20
+
+    def __post_init__(self) -> None:
+        check_dimension(self.dimension)
+        whole(self.max_depth, "max_depth", 1, MAX_DEPTH)
+        if self.variant not in get_args(Variant):
+            raise ConfigError(
+                f"variant = {self.variant!r}", where="points", allowed=", ".join(get_args(Variant))
+            )
+
+    def calibrate(self, epsilon: Amount, unit: Unit | None = None) -> OnlinePointsPlan:
+        """Fix all noise so that all releases together cost ``epsilon`` for one point's replacement.
+
+        Errors:
+            UnitError: another unit than ``Event("replace")``. BudgetError: an amount that cannot be used.
+            LimitError: epsilon is so small that noise would not fit 64-bit sums.
+        """
+        protected = Event("replace") if unit is None else unit
+        if protected != Event("replace"):
+            raise UnitError(
+                f"online points cannot protect the unit {protected.name!r}: their clock counts points, so the "
+                "number of points is public",
+                where="unit",
+                allowed="event-replace",
+            )
+        design = PAPER if self.variant == "paper" else DEFAULT
+        return OnlinePointsPlan(self, PureDP.of(epsilon), Event("replace"), design)
+
+
+@dataclass
+class PointsState:
+    """What is remembered between batches. Secret, but for ``stored``, ``variance`` and ``seed``.
+
+    Attributes:
+        points: how many were read.
+        level: of the last point read (-1 before ``t_0``).
+        cells: the level's sparse counters.
+        stored: noisy counts of finished levels for each depth from 1; public.
+        variance: of one cell of ``stored``, for each depth; depends on nothing private.
+        kept: codes of points by level, as long as some cells still read them.
+        seed: of the places of released points; public.
+    """
+
+    points: int
+    level: int
+    cells: Cells
+    stored: list[Floats]
+    variance: list[float]
+    kept: dict[int, list[Ints]]
+    seed: int
+
+
+@dataclass(frozen=True)
+class PointsRelease:
+    """Synthetic points after some tick; public.
+
+    Attributes:
+        points: (t, d), one synthetic point for each point read.
+        counts: how many are in each cell of ``depth``.
+        depth: of the partition's cells.
+    """
+
+    points: Floats
+    counts: Ints
+    depth: int
+
+
+@dataclass(frozen=True)
+class OnlinePointsPlan:
+    """A calibrated online synthesizer; frozen, without data.
+
+    Guarantee: all releases together are pure DP with ``budget`` for the replacement of one point, also if points are
+    chosen in view of earlier releases. A point is on one path of cells; each depth pays what ``Schedule`` says for the
+    level in which the point came, and ``Schedule.check`` has added that up: at most half of epsilon on a path, and a
+    replacement changes two paths. Proof: docs/theory/points.md.
+
+    Attributes:
+        design: public constants.
+        schedule: levels and budgets.
+    """
+
+    recipe: OnlinePoints
+    budget: PureDP
+    unit: Event
+    design: Design
+    schedule: Schedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        recipe = self.recipe
+        schedule = Schedule(recipe.dimension, self.budget.epsilon, self.design, recipe.max_depth)
+        object.__setattr__(self, "schedule", schedule)
+        schedule.check()
+        # The largest noise of any level: fails here where it would not fit.
+        last = schedule.level_of(MAX_TICK)
+        deepest = schedule.depth(last)
+        for depth in {1, deepest} - {0}:
+            self._rule(depth, max(last, depth))
+
+    def describe(self) -> str:
+        """The plan in words."""
+        schedule = self.schedule
+        return (
+            f"online points in dimension {self.recipe.dimension}, variant {self.recipe.variant}; {self.budget} for "
+            f"{self.unit.describe()}; cells of depth j begin with point {schedule.start(1)} for j = 1 and twice as "
+            f"late for each further depth, up to depth {self.recipe.max_depth}; before, releases are uniform"
+        )
+
+    def start(self, randomness: Randomness) -> PointsState:
+        """A fresh state."""
+        seed = int(randomness.words(1)[0])
+        return PointsState(0, -1, self._no_cells(self.schedule.start(0) - 1), [], [], {}, seed)
+
+    def step(self, state: PointsState, points: Floats, randomness: Randomness) -> None:
+        """Read points, one a tick, in the order given.
+
+        Args:
+            points: private; float64, shape (m, d), from 0 to 1 (1 belongs to the last cell). m is public.
+
+        Errors (before anything is drawn or changed):
+            DataError: another shape, or a coordinate outside of the cube. HorizonError: more points than a stream may
+            have.
+
+        Cost: O(depth) a point, in arrays; about a microsecond a point and depth for large batches.
+        """
+        batch = check_points(points, self.recipe.dimension)
+        if state.points + len(batch) > MAX_TICK:
+            raise HorizonError("a stream has too many points", where="points", allowed=f"up to {MAX_TICK}")
+        codes = codes_of(batch, self.recipe.max_depth)
+        done = 0
+        while done < len(codes):
+            tick = state.points + 1
+            while tick > state.cells.end:
+                self._next_level(state, randomness)
+            part = codes[done : done + min(_CHUNK, state.cells.end - state.points)]
+            state.cells.arrive(part >> (self.recipe.max_depth - state.cells.depth), tick, randomness)
+            if self._keeps(state.level):
+                state.kept.setdefault(state.level, []).append(part)
+            state.points += len(part)
+            done += len(part)
+
+    def release(self, state: PointsState, seed: int | None = None) -> PointsRelease:
+        """Synthetic points now; public. The same state and seed give the same points.
+
+        Args:
+            seed: of the points' places and of rounding; by default one drawn with the state.
+
+        Cost: O(t); nothing is spent and the state is not changed.
+        """
+        generator = np.random.default_rng([state.seed if seed is None else seed, state.points])
+        counts = np.array([state.points], np.int64)
+        for left, right, noise in self._estimates(state):
+            if self.design.pooled:
+                chosen = split_in_proportion(counts, left, right, noise, generator)
+            else:
+                chosen = split_evenly(counts, left.astype(np.int64), right.astype(np.int64))
+            counts = np.stack([chosen, counts - chosen], axis=1).ravel()
+        depth = state.cells.depth
+        return PointsRelease(points_in(counts, depth, self.recipe.dimension, generator), counts, depth)
+
+    # --- what is counted --------------------------------------------------------------------------------
+
+    def _rule(self, depth: int, level: int) -> CellRule:
+        return cell_rule(self.schedule.spent(depth, level), max(1, self.schedule.ticks(level)), self.design)
+
+    def _no_cells(self, end: int) -> Cells:
+        empty = np.zeros(2, np.int64)
+        return Cells(0, end, (), empty, empty, empty, empty, empty, empty)
+
+    def _keeps(self, level: int) -> bool:
+        """Whether some later cells read this level's points."""
+        schedule = self.schedule
+        return schedule.rereads_all or schedule.reread(level + 1, level) > 0
+
+    def _next_level(self, state: PointsState, randomness: Randomness) -> None:
+        """Close the level, begin the next one and its cells. Public facts decide everything here."""
+        schedule = self.schedule
+        self._store_level(state, randomness)
+        state.level += 1
+        depth, first = schedule.depth(state.level), schedule.start(state.level)
+        if depth > len(state.stored):
+            self._begin_depth(state, depth, randomness)
+        if not schedule.rereads_all:
+            state.kept.clear()
+        end = schedule.start(state.level + 1) - 1
+        if not depth or end < first:
+            # A level without ticks: its cells are there, and nothing is tested.
+            state.cells = self._no_cells(end)
+            return
+        rules = tuple(self._rule(j, state.level) for j in range(1, depth + 1))
+        state.cells = Cells.begin(depth, first, end, rules, randomness)
+
+    def _store_level(self, state: PointsState, randomness: Randomness) -> None:
+        """Add the finished level's noisy sums to what is stored."""
+        cells, sums, variances = state.cells, [], []
+        for j, rule in enumerate(cells.rules, start=1):
+            sums.append(_noisy(cells.total[1 << j : 2 << j], rule.end, randomness))
+            variances.append(rule.end.variance)
+        following = state.level + 1
+        reread = self.schedule.reread(following, state.level)
+        if reread and not self.schedule.rereads_all and not self.schedule.ticks(state.level):
+            # Nothing came in a level without ticks, which is public.
+            state.stored.append(np.zeros(1 << following))
+            state.variance.append(0.0)
+        elif reread and not self.schedule.rereads_all:
+            # The cells that begin now read this level: one depth more in the same tree of sums.
+            noise = DiscreteLaplace(1 / reread)
+            sums.append(_noisy(self._count(state, following, [state.level]), noise, randomness))
+            variances.append(noise.variance)
+            state.stored.append(np.zeros(1 << following))
+            state.variance.append(0.0)
+        if self.design.pooled and not self.schedule.rereads_all and sums:
+            sums, variances = pool(sums, variances, float(self.schedule.ticks(state.level)))
+        for j, (one, variance) in enumerate(zip(sums, variances, strict=True)):
+            state.stored[j] += one
+            state.variance[j] += variance
+
+    def _begin_depth(self, state: PointsState, depth: int, randomness: Randomness) -> None:
+        """The first stored counts of cells of ``depth``: all earlier points for ``d = 1``, none else."""
+        stored, variance = np.zeros(1 << depth), 0.0
+        if self.schedule.rereads_all:
+            levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]
+            whole_sum = self.design.history > 0
+            epsilon = self.schedule.reread(depth, 0)
+            noise = DiscreteLaplace((1 if whole_sum else 2) / epsilon)
+            for some in [levels] if whole_sum else [[level] for level in levels]:
+                stored += _noisy(self._count(state, depth, some), noise, randomness)
+                variance += noise.variance
+        state.stored.append(stored)
+        state.variance.append(variance)
+
+    def _count(self, state: PointsState, depth: int, levels: list[int]) -> Ints:
+        shift = self.recipe.max_depth - depth
+        result = np.zeros(1 << depth, np.int64)
+        for level in levels:
+            for codes in state.kept.get(level, ()):
+                result += np.bincount(codes >> shift, minlength=1 << depth)
+        return result
+
+    # --- what is released -------------------------------------------------------------------------------
+
+    def _estimates(self, state: PointsState) -> list[tuple[Floats, Floats, float]]:
+        """For each depth estimates of left and right children, and a difference below which these count as equal.
+
+        The default expects of the open level what the finished ones say, within what the sparse counter says: an
+        open segment holds between 0 and about the threshold, so the level's count lies between ``counted`` and
+        ``counted + threshold``, up to noise.
+        """
+        depth = state.cells.depth
+        stored, variances = state.stored[:depth], state.variance[:depth]
+        before = self.schedule.start(state.level) - 1
+        if self.design.pooled and self.schedule.rereads_all and stored:
+            stored, variances = pool(stored, variances, float(before))
+        result = []
+        for j in range(1, depth + 1):
+            counted = state.cells.counted[1 << j : 2 << j]
+            if self.design.pooled:
+                growth = self._growth(state, j)
+                most = counted + state.cells.rules[j - 1].threshold
+                estimate = stored[j - 1] + np.clip(growth * np.maximum(stored[j - 1], 0.0), counted, most)
+                noise = _CLEAR * (1.0 + growth) * math.sqrt(2.0 * variances[j - 1])
+            else:
+                estimate, noise = stored[j - 1] + counted, 0.0
+            result.append((estimate[0::2], estimate[1::2], noise))
+        return result
+
+    def _growth(self, state: PointsState, depth: int) -> float:
+        """Points of the open level for each point that the stored counts of ``depth`` rest on; public."""
+        schedule = self.schedule
+        begun = 0 if schedule.rereads_all else schedule.start(depth - 1 if self.design.history else depth) - 1
+        before = schedule.start(state.level) - 1
+        return (state.points - before) / max(before - begun, 1)
+
+
+def _noisy(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Floats:
+    """Whole numbers as floats: they stay far below 2^53."""
+    return (exact + randomness.draw(noise, len(exact))).astype(np.float64)

@@ -1,0 +1,162 @@
+"""Audits on neighbouring streams: one early, middle or late point, moved near or far."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from dpstream.points import OnlinePoints, OnlinePointsPlan, online
+from dpstream.points.schedule import DEFAULT, PAPER, Design
+from dpstream.privacy import DiscreteLaplace, Event, PureDP, Randomness
+
+Floats = NDArray[np.float64]
+POINTS = np.random.default_rng(12).random((60, 2)) * 0.45
+NEIGHBOURS = [(place, moved) for place in (0, 2, 5, 11, 30, 59) for moved in (0.02, 0.5)]
+
+
+def moved(points: Floats, place: int, far: float) -> Floats:
+    """One point is replaced."""
+    other = points.copy()
+    other[place] = points[place] + far
+    return other
+
+
+# --- the sums of levels: exact ---------------------------------------------------------------------------------
+
+
+def level_sums(
+    plan: OnlinePointsPlan, points: Floats, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[NDArray[np.int64], Fraction]]:
+    """Every exact count that meets noise outside of the sparse counters, with the noise's scale."""
+    seen: list[tuple[NDArray[np.int64], Fraction]] = []
+    real = online._noisy
+
+    def watched(exact: NDArray[np.int64], noise: DiscreteLaplace, randomness: Randomness) -> Floats:
+        seen.append((exact.copy(), noise.scale))
+        return real(exact, noise, randomness)
+
+    monkeypatch.setattr(online, "_noisy", watched)
+    source = Randomness.seeded(1)
+    state = plan.start(source)
+    plan.step(state, points, source)
+    monkeypatch.undo()
+    return seen
+
+
+def loss(plan: OnlinePointsPlan, one: Floats, two: Floats, monkeypatch: pytest.MonkeyPatch) -> Fraction:
+    """Exact loss of the sums, and the sparse counters' share of what the two paths pay."""
+    pairs = zip(level_sums(plan, one, monkeypatch), level_sums(plan, two, monkeypatch), strict=True)
+    total = Fraction(0)
+    for (left, scale), (right, other) in pairs:
+        assert scale == other, "noise depends on the data"
+        total += int(np.abs(left - right).sum()) / scale
+    return total + 2 * max(
+        sum((plan.schedule.spent(j, level) for j in range(1, 9)), Fraction(0)) * plan.design.test_share
+        for level in range(8)
+    )
+
+
+@pytest.mark.parametrize("design", [PAPER, DEFAULT], ids=["paper", "default"])
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_sums_of_levels_cost_what_is_said(
+    design: Design, dimension: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all neighbours the loss stays within epsilon, and comes near it where the budget is meant to be used up."""
+    design = Design(Fraction(4), *list(design.__dict__.values())[1:])
+    plan = OnlinePointsPlan(OnlinePoints(dimension, max_depth=8), PureDP.of(3), Event("replace"), design)
+    points = POINTS[:, :dimension]
+    losses = [loss(plan, points, moved(points, *how), monkeypatch) for how in NEIGHBOURS]
+    assert max(losses) <= 3
+    assert float(max(losses)) > (0.8 if dimension == 1 and not design.tight else 1.5)
+
+
+def test_sums_with_too_little_noise_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controls: two thirds of the noise; cells that read a level when they begin and again when it is stored."""
+    design = Design(Fraction(4), Fraction(1, 4), Fraction(2), False, Fraction(1), True, True)
+    plan = OnlinePointsPlan(OnlinePoints(2, max_depth=8), PureDP.of(3), Event("replace"), design)
+    spent, reread = type(plan.schedule).spent, type(plan.schedule).reread
+
+    def worst() -> float:
+        result = []
+        for how in NEIGHBOURS:
+            with pytest.MonkeyPatch.context() as inner:
+                result.append(float(loss(plan, POINTS, moved(POINTS, *how), inner)))
+        return max(result)
+
+    honest = worst()
+    assert honest <= 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(plan.schedule), "spent", lambda s, j, r: spent(s, j, r) * Fraction(3, 2))
+        assert worst() == pytest.approx(1.5 * honest, rel=1e-6)
+        assert worst() > 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(plan.schedule), "reread", lambda s, j, r: 8 * reread(s, j, r))
+        assert worst() > 3
+
+
+# --- whole releases: lower bounds from many runs ---------------------------------------------------------------
+
+LOW = Design(Fraction(1), Fraction(1, 2), Fraction(1, 2), True, Fraction(0), False, False)
+RUNS = 300
+#: Of one bound; a correct program fails a run of this file less than once in 10^6.
+ALPHA = 1e-9
+
+
+def outcomes(plan: OnlinePointsPlan, points: Floats, target: tuple[Floats, Floats], seed: int) -> list[int]:
+    """How much more the released counts see around one point than around the other, over depths and two times."""
+    source, result = Randomness.seeded(seed), []
+    for _ in range(RUNS):
+        state, score = plan.start(source), 0
+        for part in np.split(points, [6]):
+            plan.step(state, part, source)
+            for left, right, _ in plan._estimates(state):
+                both = np.stack([left, right], axis=1).ravel()
+                depth = len(both).bit_length() - 1
+                at = online.codes_of(np.stack(target), depth)
+                score += int(both[at[0]] - both[at[1]])
+        result.append(score)
+    return result
+
+
+def lower_bound(one: list[int], two: list[int]) -> float:
+    """A loss that is exceeded with confidence 1 - ALPHA: best of threshold events, by Clopper and Pearson."""
+    best, events = 0.0, np.unique(np.quantile(one + two, np.linspace(0.02, 0.98, 25)).astype(int))
+    for left, right in ((np.array(one), np.array(two)), (-np.array(one), -np.array(two))):
+        for event in np.unique(np.concatenate([events, -events])):
+            hits, misses = int((left > event).sum()), int((right > event).sum())
+            if hits:
+                low = beta.ppf(ALPHA / 200, hits, len(left) - hits + 1)
+                high = beta.isf(ALPHA / 200, misses + 1, len(right) - misses) if misses < len(right) else 1.0
+                best = max(best, math.log(low / high))
+    return best
+
+
+@pytest.mark.parametrize("variant", [LOW, DEFAULT])
+def test_releases_tell_no_more_than_epsilon(variant: Design) -> None:
+    """Early, middle, late; near and far. Control: levels whose sums are exact."""
+    design = Design(Fraction(1), *list(variant.__dict__.values())[1:])
+    plan = OnlinePointsPlan(OnlinePoints(2, max_depth=2), PureDP.of(1), Event("replace"), design)
+    points = POINTS[:12]
+    bounds = []
+    for place, far in ((1, 0.5), (6, 0.02), (11, 0.5)):
+        other = moved(points, place, far)
+        target = (points[place], other[place])
+        bounds.append(lower_bound(outcomes(plan, points, target, 1), outcomes(plan, other, target, 2)))
+    assert max(bounds) <= 1.0
+
+
+def test_exact_sums_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = OnlinePointsPlan(OnlinePoints(2, max_depth=2), PureDP.of(1), Event("replace"), LOW)
+    monkeypatch.setattr(online, "_noisy", lambda exact, noise, randomness: exact.astype(float))
+    monkeypatch.setattr(
+        online.Cells, "_end_segment", lambda self, cell, rule, randomness: self.pending.__setitem__(cell, 0)
+    )
+    points = POINTS[:12]
+    other = moved(points, 10, 0.5)
+    target = (points[10], other[10])
+    assert lower_bound(outcomes(plan, points, target, 1), outcomes(plan, other, target, 2)) > 1.0

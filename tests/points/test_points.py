@@ -1,0 +1,229 @@
+"""Online points: input, partition, consistency, releases, budgets."""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import lsq_linear
+
+from dpstream.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.points import OnlinePoints, OnlinePointsPlan
+from dpstream.points.cells import cell_rule
+from dpstream.points.consistency import pool, split_evenly, split_in_proportion
+from dpstream.points.partition import cell_corners, codes_of
+from dpstream.points.schedule import DEFAULT, MAX_TICK, PAPER, Schedule
+from dpstream.privacy import Event, Individual, Randomness, User
+
+PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
+
+
+def plan_of(dimension: int, variant: str, epsilon: str = "1", depth: int = 10) -> OnlinePointsPlan:
+    return OnlinePoints(dimension, variant, depth).calibrate(epsilon)  # type: ignore[arg-type]
+
+
+# --- budgets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dimension", "variant"), [*PLANS, (1, "tight"), (64, "paper")])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(50)])
+def test_budgets_add_up_on_every_path(dimension: int, variant: str, epsilon: Fraction) -> None:
+    """From the noise scales of the cells themselves, over all depths and levels; and nearly all is used."""
+    design = PAPER if variant == "paper" else DEFAULT
+    schedule = Schedule(dimension, epsilon, design, 60)
+    costs = []
+    for level in range(-1, 45):
+        total = Fraction(0)
+        for depth in range(1, 61):
+            spent = schedule.spent(depth, level)
+            if spent and level <= 12:
+                rule = cell_rule(spent, 1000, design)
+                cost = 1 / rule.tests.scale + rule.segments.budget.amount + 1 / rule.end.scale
+                assert cost == spent
+            total += spent
+            total += schedule.reread(depth, level)
+        assert total == schedule.path_cost(level)
+        costs.append(total / (epsilon / 2))
+    # d = 1: the depths beyond the 60th, all together, by the integral.
+    tail = Fraction(schedule._constant) * Fraction(1, 61) * 2 if dimension == 1 else Fraction(0)
+    assert max(costs) + tail <= Fraction(1) + (tail / 50)
+    used = 0.38 if (dimension, variant) == (1, "paper") else 0.96
+    assert float(max(costs) + tail) > used
+
+
+def test_the_clock_of_levels() -> None:
+    for epsilon in (Fraction(1, 7), Fraction(3), Fraction(100)):
+        schedule = Schedule(2, epsilon, PAPER, 20)
+        ticks = range(1, 400)
+        levels = [schedule.level_of(t) for t in ticks]
+        assert all(
+            schedule.start(level) <= t < schedule.start(level + 1)
+            for t, level in zip(ticks, levels, strict=True)
+        )
+        assert all(b >= a for a, b in pairwise(levels))
+
+
+def test_a_budget_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Schedule.spent
+    monkeypatch.setattr(Schedule, "spent", lambda self, j, r: real(self, j, r) * Fraction(3, 2))
+    for dimension in (1, 2):
+        with pytest.raises(BudgetError, match="add up"):
+            plan_of(dimension, "default")
+
+
+def test_other_units_and_amounts_are_refused() -> None:
+    recipe = OnlinePoints(2)
+    for unit in (Event(), User(3), Individual()):
+        with pytest.raises(UnitError, match="number of points is public"):
+            recipe.calibrate(1, unit)
+    for epsilon in (0, -1, float("nan"), 10**6):
+        with pytest.raises(BudgetError):
+            recipe.calibrate(epsilon)
+    with pytest.raises(LimitError):
+        recipe.calibrate("1e-12")
+    for bad in (0, -1, 65, True, 1.5):
+        with pytest.raises(ConfigError, match="dimension"):
+            OnlinePoints(bad)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="max_depth"):
+            OnlinePoints(2, max_depth=bad)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="variant"):
+        OnlinePoints(2, "best")  # type: ignore[arg-type]
+
+
+# --- partition ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5), st.integers(0, 17), st.integers(0, 2**32))
+def test_codes_and_corners_are_inverse(dimension: int, depth: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    # Borders are frequent: multiples of 2^-6, both ends included.
+    points = generator.integers(0, 65, (20, dimension)) / 64
+    codes = codes_of(points, depth)
+    low, side = cell_corners(codes, depth, dimension)
+    assert (points >= low).all()
+    assert ((points < low + side) | ((points == 1.0) & (low + side == 1.0))).all()
+    assert depth == 0 or (codes_of(points, depth - 1) == codes >> 1).all()
+
+
+def test_bad_points_change_nothing() -> None:
+    plan, source = plan_of(2, "default"), Randomness.seeded(1)
+    state = plan.start(source)
+    good = np.random.default_rng(1).random((100, 2))
+    plan.step(state, good, source)
+    before = plan.release(state).points
+    bad = [np.zeros((3, 1)), np.zeros(2), np.zeros((2, 3)), np.array([["a", "b"]]), np.ones((1, 2), bool)]
+    bad += [np.array([[0.5, value]]) for value in (np.nan, np.inf, -np.inf, -1e-300, 1.0 + 2.0**-52)]
+    for points in bad:
+        with pytest.raises(DataError, match="points"):
+            plan.step(
+                state,
+                np.concatenate([good[:1], points])
+                if points.shape == (1, 2) and points.dtype == float
+                else points,
+                source,
+            )
+    assert state.points == 100
+    assert (plan.release(state).points == before).all()
+    plan.step(state, np.zeros((0, 2)), source)
+    assert (plan.release(state).points == before).all()
+    state.points = MAX_TICK
+    with pytest.raises(HorizonError):
+        plan.step(state, good, source)
+
+
+# --- consistency -------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32))
+def test_children_add_up_and_move_the_same_way(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    parents = generator.integers(0, 30, 50)
+    left, right = generator.integers(-20, 40, (2, 50))
+    moved = split_evenly(parents, left, right)
+    shared = split_in_proportion(parents, left.astype(float), right.astype(float), 0.0, generator)
+    for chosen, slack in ((moved, 0), (shared, 1)):
+        assert ((chosen >= 0) & (chosen <= parents)).all()
+        ups = chosen - np.maximum(left, 0), parents - chosen - np.maximum(right, 0)
+        same = (np.minimum(*ups) >= -slack) | (np.maximum(*ups) <= slack)
+        nothing = (np.maximum(left, 0) == np.maximum(right, 0)) & (slack > 0)
+        assert (same | nothing).all()
+
+
+def test_pooling_is_least_squares() -> None:
+    """Against a solver, with the root as a constraint of weight 10^6; and what is given is not changed."""
+    generator = np.random.default_rng(2)
+    counts = [generator.normal(10, 5, 1 << j) for j in (1, 2, 3)]
+    kept = copy.deepcopy(counts)
+    variances = [1.0, 4.0, 0.5]
+    pooled, bounds = pool(counts, variances, 37.0)
+    assert all((one == two).all() for one, two in zip(counts, kept, strict=True))
+    rows = [
+        np.repeat(np.eye(1 << j), 1 << (3 - j), axis=1) / np.sqrt(v)
+        for j, v in zip((1, 2, 3), variances, strict=True)
+    ]
+    values = [one / np.sqrt(v) for one, v in zip(counts, variances, strict=True)]
+    solved = lsq_linear(np.vstack([np.full((1, 8), 1e6), *rows]), np.concatenate([[37e6], *values])).x
+    assert pooled[2] == pytest.approx(solved, abs=1e-6)
+    assert pooled[0] == pytest.approx(solved.reshape(2, 4).sum(axis=1), abs=1e-6)
+    assert all(bound <= variance for bound, variance in zip(bounds, variances, strict=True))
+
+
+# --- releases ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dimension", "variant"), PLANS)
+@pytest.mark.parametrize("epsilon", ["1", "30", "0.001"])
+def test_releases_at_any_time(dimension: int, variant: str, epsilon: str) -> None:
+    """As many points as were read, in the cube and in the counted cells; repeatable, and the state is left alone."""
+    plan, source = plan_of(dimension, variant, epsilon), Randomness.seeded(5)
+    points = np.random.default_rng(3).random((700, dimension))
+    points[::7] = 1.0
+    state = plan.start(source)
+    for part in np.split(points, [1, 2, 9, 10, 100, 333]):
+        plan.step(state, part, source)
+        kept = copy.deepcopy(state)
+        release, again = plan.release(state), plan.release(state)
+        assert (release.points == again.points).all()
+        assert all((a == b).all() for a, b in zip(kept.stored, state.stored, strict=True))
+        assert release.points.shape == (state.points, dimension)
+        assert ((release.points >= 0) & (release.points <= 1)).all()
+        assert release.counts.min() >= 0
+        assert (
+            np.bincount(codes_of(release.points, release.depth), minlength=1 << release.depth)
+            == release.counts
+        ).all()
+        assert (plan.release(state, seed=1).points != release.points).any()
+    assert release.depth == (0 if epsilon == "0.001" else min(plan.schedule.level_of(700), 10))
+    assert "event" in plan.describe() or "values of one record" in plan.describe()
+
+
+@pytest.mark.parametrize("variant", ["paper", "default"])
+def test_much_budget_finds_where_the_points_are(variant: str) -> None:
+    """All points in one corner cell: nearly all synthetic points are near it, and not with a thousandth of epsilon."""
+    near = {}
+    for epsilon in ("200", "0.2"):
+        plan, source = plan_of(2, variant, epsilon, 12), Randomness.seeded(2)
+        state = plan.start(source)
+        plan.step(state, np.ones((6000, 2)), source)
+        near[epsilon] = float((plan.release(state).points > 0.9).all(axis=1).mean())
+    assert near["200"] > 0.97
+    assert near["0.2"] < 0.9
+
+
+def test_batches_of_any_size_give_the_same_counts() -> None:
+    """What a level holds does not depend on how points were cut into batches."""
+    points = np.random.default_rng(9).random((900, 2))
+    totals = []
+    for size in (1, 13, 900):
+        plan, source = plan_of(2, "default"), Randomness.seeded(1)
+        state = plan.start(source)
+        for first in range(0, 900, size):
+            plan.step(state, points[first : first + size], source)
+        totals.append(state.cells.total.tolist())
+        assert (state.cells.pending <= state.cells.total).all()
+    assert totals[0] == totals[1] == totals[2]
