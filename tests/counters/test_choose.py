@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.counters import COUNTER_NAMES, best, counter_by_name
+from dpstream.counters import COUNTER_NAMES, BLTCounter, best, counter_by_name
 from dpstream.counters.choose import rms_deviation
 from dpstream.errors import BudgetError, ConfigError, LimitError
 from dpstream.privacy import ZCDP, Budget, Event, PureDP
@@ -21,7 +21,8 @@ def errors(budget: Budget, horizon: int | None, ticks: int, unit: Event) -> dict
     found = {}
     for name in COUNTER_NAMES:
         try:
-            counter = counter_by_name(name, horizon=horizon).calibrate(budget, unit)
+            known = ticks if horizon is None and name == "blt" else horizon
+            counter = counter_by_name(name, horizon=known).calibrate(budget, unit)
             found[name] = math.sqrt(sum(counter.variance(t) for t in range(1, ticks + 1)) / ticks)
         except (BudgetError, ConfigError):
             continue
@@ -59,6 +60,11 @@ def test_few_ticks_are_simple_and_many_are_not() -> None:
             long = best(budget, horizon=horizon, expected_ticks=1000)
             simple = counter_by_name("simple").calibrate(budget, Event())
             assert long.deviation < 0.75 * rms_deviation(simple, 1000)
+
+
+def test_without_a_horizon_constants_are_for_the_expected_ticks() -> None:
+    for ticks, constants in ((250, 1000), (1000, 1000), (5000, 10_000), (10**5, 10**6)):
+        assert best(ZCDP.of("1/2"), expected_ticks=ticks).recipe == BLTCounter(constants)
 
 
 def test_gains_are_judged_apart() -> None:

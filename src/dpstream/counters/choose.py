@@ -171,13 +171,18 @@ def _answer(asked: _Question) -> Choice:
             where="counter",
         )
     ordered = sorted(found, key=lambda one: math.inf if one.deviation is None else one.deviation)
-    recipe = counter_by_name(chosen.name, horizon=asked.horizon)
-    return Choice(recipe, asked.ticks, asked.judged, tuple(ordered))
+    return Choice(_recipe(chosen.name, asked), asked.ticks, asked.judged, tuple(ordered))
+
+
+def _recipe(name: str, asked: _Question) -> Counter:
+    """By name. Where there is no horizon, "blt" is still told for about how many ticks it should be best."""
+    hint = asked.ticks if asked.horizon is None and name == "blt" else asked.horizon
+    return counter_by_name(name, horizon=hint)
 
 
 def _candidate(name: str, asked: _Question) -> Candidate:
     try:
-        counter = counter_by_name(name, horizon=asked.horizon).calibrate(asked.budget, asked.unit)
+        counter = _recipe(name, asked).calibrate(asked.budget, asked.unit)
         deviation = rms_deviation(counter, asked.ticks, asked.judged)
         last = math.sqrt(_law(counter, asked.judged)(asked.ticks))
     except BudgetError:

@@ -84,7 +84,7 @@ class NoiseTable:
         """``_without_bins`` at powers of two, and ever closer to a horizon; straight on in between and beyond."""
         last = self._horizon or _LONGEST
         powers = [_EXACT_TICKS << k for k in range(last.bit_length()) if _EXACT_TICKS << k < last]
-        near = [last - (last >> k) for k in range(2, 9)] if self._horizon else []
+        near = [last - (last >> k) for k in range(2, 10, 2)] if self._horizon else []
         known = sorted({*powers, *(at for at in near if at > _EXACT_TICKS), last})
         place = min(bisect_left(known, t), len(known) - 1)
         high, low = known[place], known[max(place - 1, 0)]
@@ -156,6 +156,8 @@ def _inverse_series(
 
 
 def _convolve(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    points = 1 << (len(a) + len(b) - 2).bit_length()
-    result: NDArray[np.float64] = np.fft.irfft(np.fft.rfft(a, points) * np.fft.rfft(b, points), points)
+    from scipy.fft import irfft, next_fast_len, rfft
+
+    points = next_fast_len(len(a) + len(b) - 1, real=True)
+    result: NDArray[np.float64] = irfft(rfft(a, points) * rfft(b, points), points)
     return result[: len(a) + len(b) - 1]

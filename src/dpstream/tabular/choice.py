@@ -49,14 +49,16 @@ def counter_for(
     Errors:
         ConfigError: an unknown name. HorizonError: a counter that may end before the stream.
     """
+    marginals = workload.cliques
+    ticks = expected_ticks(steps, rounds, len(marginals))
     if wanted == BEST:
-        marginals = workload.cliques
         cells = sum(workload.domain.cells(clique) for clique in marginals)
-        ticks = expected_ticks(steps, rounds, len(marginals))
         judged: Judged = "sums" if all_measured else "gains"
         choice = best(budget, unit, horizon=steps, expected_ticks=ticks, width=cells, judged=judged)
         return choice.recipe, choice
-    recipe = counter_by_name(wanted, horizon=steps) if isinstance(wanted, str) else wanted
+    # The constants of "blt" are those that ``best`` would take: a stream can go on with the name of what was chosen.
+    hint = ticks if steps is None and wanted == "blt" else steps
+    recipe = counter_by_name(wanted, horizon=hint) if isinstance(wanted, str) else wanted
     # A counter that ends before the stream would fail at the step at which a private selection picks it.
     ends = recipe.tick_limit
     if ends is not None and (steps is None or ends < steps):
