@@ -180,10 +180,8 @@ def _bound(axes: Axes, run: Mapping[str, Any], width: int, kind: str) -> None:
     """The theorem's bound; a narrower question adds up bins. A wider one has none: the window's own stands there."""
     facts, final = run["settings"], run["final"]
     if width > WINDOW:
-        axes.text(
-            0.97, 0.05, f"wider than the window: no bound\n(dashed: that of width {WINDOW})",
-            transform=axes.transAxes, fontsize=9, color=WARNING, ha="right",
-        )  # fmt: skip
+        note = f"wider than the window: no bound (dashed: of width {WINDOW})"
+        axes.set_title(note, loc="left", fontsize=9, color=WARNING)
     people, bins = facts["people"], 2 ** max(0, WINDOW - width)
     bound = bins * final["bound"] / people
     if kind == "raw":
