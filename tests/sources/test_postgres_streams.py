@@ -228,6 +228,25 @@ def test_a_kill_between_the_commit_and_the_slots_move_counts_nothing_twice(
         assert first == second
 
 
+@pytest.mark.parametrize("what", ["slot", "table"])
+def test_what_is_missing_is_told_before_the_first_step_is_due(
+    server: Cluster, db: psycopg.Connection, tmp_path: Path, what: str
+) -> None:
+    """What is committed before there is a slot is lost: waiting for the first period would be too late."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    given = (
+        CHANGES
+        if what == "slot"
+        else {**CALENDAR, "kind": '"postgres"', "table": '"t"', "time_column": '"at"'}
+    )
+    more = {"url": f'"{server.url}"', "every": '"week"', "start": f'"{today}"', "end": '"today"'}
+    good = settled(make(tmp_path / "good", 0, **{**given, **more}))
+    bad = settled(make(tmp_path / "bad", 0, **{**given, **more, what: '"nope"'}))
+    for verb in (("check",), ("run", "--dry-run"), ("run",), ("run", "--watch")):
+        assert "there is no" in dpstream(verb[0], bad, *verb[1:], code=2).stderr
+    assert "0 new steps" in dpstream("run", good).stdout
+
+
 INSIDE = """
 import os, signal, sys
 from dpstream.cli import main

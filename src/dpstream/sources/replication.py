@@ -119,6 +119,8 @@ class ChangeSource(Source):
             self._advance(session, position[_DONE])
 
     def _all(self, grid: Grid, first: int, seen: Mapping[str, int] | None, last: int) -> Iterator[StepInput]:
+        if last < first == 1:
+            self._look()  # what is committed before there is a slot is lost
         if self._begun is not None and self._begun[0] == first <= last:
             held = self._begun[1]
             yield from self._read(_Place(grid, first, seen, self.options), first, held)
@@ -157,6 +159,13 @@ class ChangeSource(Source):
             self._position = {_SYSTEM: system, _READ: survey.read, _DONE: survey.done(step)}
             parts = apart_from_users(inserts, deletes, self.options.user_column)
             yield StepInput(step, place.grid.batch_id(step), place.grid.period(step), *parts)
+
+    def _look(self) -> None:
+        """That the slot, the publication and the columns are there, before a first step is due."""
+        with Session(self.options) as session:
+            self._check(session)
+            self._place(session)
+            wanted_columns(session.relation(str(self.options.table)), self.options, self._columns)
 
     def _survey(self, session: Session, place: _Place, last: int, upto: int) -> _Survey:
         survey, relation = _Survey(upto), session.relation(str(self.options.table))

@@ -73,6 +73,8 @@ class TableSource(Source):
 
     def _read(self, grid: Grid, first: int, last: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         if first > last:
+            if first == 1:
+                self._look(grid)
             return
         watermark = None if seen is None else seen.get(_WATERMARK)
         begun, held = (0, None) if self._begun is None else self._begun
@@ -102,6 +104,13 @@ class TableSource(Source):
             deleted = None if self.options.op_column is None else deletes
             parts = apart_from_users(inserts, deleted, self.options.user_column)
             yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+
+    def _look(self, grid: Grid) -> None:
+        """That the table and its columns are there, before a first step is due."""
+        with Session(self.options) as session:
+            relation = session.relation(str(self.options.table))
+            wanted_columns(relation, self.options, self._columns)
+            _Reading(session, relation, self.options, grid, _Safe(None, 0, 0))
 
 
 @dataclass(frozen=True)
