@@ -174,7 +174,8 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
                 _refuse(file, f"the zip holds {len(inside)} CSV files")
             with archive.open(inside[0]) as stream:
                 yield stream
-    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, NotImplementedError):
+    # A zip that is encrypted, or packed in a way that Python does not know, is a RuntimeError.
+    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError, RuntimeError):
         _refuse(file, "the file is damaged, or of another kind")
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "it is damaged"
