@@ -199,10 +199,25 @@ def test_words_about_people(tmp_path: Path) -> None:
     assert "Every record is charged" not in statement
     dpstream("sample", made, "--step", 6, "--rows", 5, "--seed", 1, "--out", tmp_path / "some.csv")
     assert (tmp_path / "some.csv").read_text().count("\n") == 6
-    for verb in (("evaluate", made), ("audit", "--config", made)):
+    for verb in (("report", made), ("audit", made)):
         refused = CliRunner().invoke(main, [str(word) for word in verb])
         assert refused.exit_code == 2, refused.output
         assert "Traceback" not in refused.output
+
+
+def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    made = config(tmp_path, WIDE)
+    made.write_text(made.read_text() + 'sink = "duckdb"\n')
+    for months in (3, 6):
+        wide(tmp_path, months)
+        dpstream("run", made)
+    with duckdb.connect(str(tmp_path / "releases.duckdb")) as db:
+        stored = db.execute("SELECT * FROM synthetic ORDER BY person").fetchall()
+    table = read(tmp_path / "releases")
+    assert stored == [tuple(row.values()) for row in table.to_pylist()]
+    made.write_text(made.read_text().replace('publish = "both"', 'publish = "changes"'))
+    assert "whole tables of a panel" in dpstream("run", made, code=2).stderr
 
 
 def test_the_simulated_panel_runs_as_it_stands_and_goes_on(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.config.base_options import BaseOptions, read_base
 from dpstream.config.keys import SECTIONS, keys_of
-from dpstream.config.panels import PanelRecipe, check_panel_source, is_panel, read_panel, read_person_unit
+from dpstream.config.panels import (
+    PanelRecipe,
+    check_panel_output,
+    check_panel_source,
+    is_panel,
+    read_panel,
+    read_person_unit,
+)
 from dpstream.config.reader import Section, Used, shown
 from dpstream.config.recipes import Recipe, read_recipe
 from dpstream.config.sections import (
@@ -108,6 +115,8 @@ class Config:
         else:
             recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
         output = read_output(outputs, base, panel=panel)
+        if panel:
+            check_panel_output(outputs, output)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
         if output.publishing.records == "persistent" and not panel:
             with located(outputs.place("records")):
@@ -215,6 +224,7 @@ class Config:
     def publisher(self, out: str | Path | None = None) -> Sink:
         """Where releases go: the folder, and the database or the standard output that it is followed by."""
         from dpstream.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
+        from dpstream.streams.described import describe_tables
 
         output = self.output
         folder = Publisher(output.dir if out is None else out, format=output.format)
@@ -228,7 +238,12 @@ class Config:
             feed = StandardOutput()
         else:
             return folder
-        return Tee(folder, feed, self._schema.codebook()["resources"][0]["schema"]["fields"])
+        plan = self.plan()
+        book = describe_tables(
+            plan, plan.released_schema(self._schema), self.name, folder.table_name, with_ids=False
+        )
+        rows = book["dpstream"].get("panel", {}).get("fields", [])
+        return Tee(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
 
     def open_stream(
         self,

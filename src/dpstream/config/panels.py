@@ -8,7 +8,7 @@ from typing import cast, get_args
 from dpstream.config.keys import MECHANISMS
 from dpstream.config.panel_keys import PANELS
 from dpstream.config.reader import Section, shown
-from dpstream.config.sections import located, mechanism_name
+from dpstream.config.sections import OutputOptions, located, mechanism_name
 from dpstream.counters import COUNTER_NAMES
 from dpstream.errors import UnitError
 from dpstream.panel import CumulativeStream, WindowStream
@@ -17,7 +17,14 @@ from dpstream.privacy import Individual, parse_unit
 from dpstream.schema import Schema
 from dpstream.sources.options import SourceOptions
 
-__all__ = ["PanelRecipe", "check_panel_source", "is_panel", "read_panel", "read_person_unit"]
+__all__ = [
+    "PanelRecipe",
+    "check_panel_output",
+    "check_panel_source",
+    "is_panel",
+    "read_panel",
+    "read_person_unit",
+]
 
 PanelRecipe = WindowStream | CumulativeStream
 
@@ -87,6 +94,18 @@ def check_panel_source(section: Section, options: SourceOptions) -> None:
     if options.late == "next-step":
         raise section.wrong(
             "late", "a late report would be a second one of its person", "error, drop-and-count-nothing"
+        )
+
+
+def check_panel_output(section: Section, output: OutputOptions) -> None:
+    """A database holds one row a person, which new periods alone do not make.
+
+    Errors:
+        ConfigError: a database that would be given changes only.
+    """
+    if output.sink in ("duckdb", "postgresql") and output.publishing.publish == "changes":
+        raise section.wrong(
+            "publish", f"sink = {output.sink!r} holds whole tables of a panel", 'publish = "full" or "both"'
         )
 
 

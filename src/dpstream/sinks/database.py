@@ -130,7 +130,8 @@ class DatabaseFeed(ABC):
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
-        changes = piece.part("changes") if follows else None
+        # The table of a panel is wide: a new period is a new column, and the table is written anew.
+        changes = piece.part("changes") if follows and not piece.is_panel else None
         if changes is not None:
             rows = changes.to_pydict()
             gone = [one for one, op in zip(rows[ID], rows[OP], strict=True) if op == DELETE]

@@ -33,6 +33,11 @@ class Piece:
         self._files = files
         self._fields = [*fields, *_OWN]
 
+    @property
+    def is_panel(self) -> bool:
+        """Whether it is a table of synthetic people, whose changes are their new periods."""
+        return bool(self.manifest.get("records", {}).get("kind") == "panel")
+
     def part(self, kind: str) -> Any:
         """The ``table`` or the ``changes`` as a pyarrow Table; None where the release has none."""
         for name, data in self._files.items():

@@ -172,6 +172,7 @@ def collect(run: str | Path, *, most: int = MOST_STEPS) -> Run:
     from dpstream.config import Config
 
     config = Config.load(path)
+    config.table_recipe("report")
     catalogue = _catalogue(config.output.dir, config)
     _require_same_plan(config, catalogue)
     return _read(config.output.dir, config, catalogue, most)
