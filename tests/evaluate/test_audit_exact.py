@@ -31,6 +31,7 @@ from dpstream.evaluate.audits.exact import (
     exact_threshold,
     exact_transcripts,
 )
+from dpstream.evaluate.audits.sparse import audit_sparse
 from dpstream.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
 from dpstream.tabular.selection import Selector
 
@@ -155,6 +156,14 @@ def test_above_threshold_and_its_controls():
     assert exact_threshold(quiet, "x", control=True).passed
     fresh = controls.BrokenFreshThreshold(Fraction(4), 1)
     assert exact_threshold(fresh, "x", deviations=9, control=True).passed
+
+
+def test_the_sparse_counter_and_its_controls():
+    """Both halves of the budget are used up to a thousandth; each broken counter is caught."""
+    findings = list(audit_sparse(lambda _: None))
+    assert all(finding.passed for finding in findings)
+    assert all(finding.found > 0.999 * finding.claimed for finding in findings)
+    assert sum(finding.control for finding in findings) == 3
 
 
 def test_a_precondition_that_does_not_hold_is_found():

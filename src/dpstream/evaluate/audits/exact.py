@@ -4,6 +4,7 @@
 * Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores: every pattern of changes
   by less, nothing or more than nothing, on ties, ladders and large gaps.
 * Above-threshold: the running code on every value of its noise, summed up with the noise's probabilities.
+* The sparse counter: every pattern of releases of tiny streams (see ``sparse``).
 * DP-STabS: the exact log-ratio of whole transcripts of tiny streams (see ``transcripts``), typical ones and ones whose
   noise leans to one side. Each is exact; the largest of those that were tried is a lower bound on the loss, without
   any error probability.
@@ -33,6 +34,7 @@ from dpstream.evaluate.audits.controls import (
 )
 from dpstream.evaluate.audits.counters import calibrated_by_name, divergence_rate
 from dpstream.evaluate.audits.finding import AuditLength, Finding, Progress
+from dpstream.evaluate.audits.sparse import audit_sparse
 from dpstream.evaluate.audits.transcripts import selection_probabilities, transcript_loss
 from dpstream.privacy import ZCDP, AboveThreshold, Budget, Event, Noise, PureDP, Randomness
 from dpstream.schema.domain import Domain
@@ -77,6 +79,7 @@ def audit_exact(length: AuditLength, randomness: Randomness, progress: Progress)
         words = ", monotone" if monotone else ""
         test = AboveThreshold(Fraction(epsilon), 1, share, monotone)
         yield exact_threshold(test, f"above-threshold, epsilon {epsilon}, share {share}{words}")
+    yield from audit_sparse(progress)
     for subject, plan in _plans():
         progress(subject)
         yield from exact_transcripts(plan, _TRANSCRIPTS[length], randomness, subject)
