@@ -78,14 +78,15 @@ def test_sums_of_levels_cost_what_is_said(
 def test_sums_with_too_little_noise_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Controls: two thirds of the noise; cells that read a level when they begin and again when it is stored."""
     design = Design(Fraction(4), Fraction(1, 4), Fraction(2), False, Fraction(1), True, True)
-    plan = OnlinePointsPlan(OnlinePoints(2, max_depth=8), PureDP.of(3), Event("replace"), design)
+    plan = OnlinePointsPlan(OnlinePoints(8, max_depth=8), PureDP.of(3), Event("replace"), design)
+    points = np.random.default_rng(4).random((500, 8)) * 0.45
     spent, reread = type(plan.schedule).spent, type(plan.schedule).reread
 
     def worst() -> float:
         result = []
-        for how in NEIGHBOURS:
+        for place, far in NEIGHBOURS:
             with pytest.MonkeyPatch.context() as inner:
-                result.append(float(loss(plan, POINTS, moved(POINTS, *how), inner)))
+                result.append(float(loss(plan, points, moved(points, 5 * place, far), inner)))
         return max(result)
 
     honest = worst()
@@ -157,6 +158,6 @@ def test_exact_sums_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         online.Cells, "_end_segment", lambda self, cell, rule, randomness: self.pending.__setitem__(cell, 0)
     )
     points = POINTS[:12]
-    other = moved(points, 10, 0.5)
-    target = (points[10], other[10])
+    other = moved(points, 5, 0.5)
+    target = (points[5], other[5])
     assert lower_bound(outcomes(plan, points, target, 1), outcomes(plan, other, target, 2)) > 1.0

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError, HorizonError, UnitError
+from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
 from dpstream.points.cells import CellRule, Cells, cell_rule
 from dpstream.points.consistency import pool, split_evenly, split_in_proportion
 from dpstream.points.partition import MAX_DEPTH, check_dimension, check_points, codes_of, points_in, whole
@@ -60,7 +60,7 @@ class OnlinePoints:
 
         Errors:
             UnitError: another unit than ``Event("replace")``. BudgetError: an amount that cannot be used.
-            LimitError: epsilon is so small that noise would not fit 64-bit sums.
+            LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
         """
         protected = Event("replace") if unit is None else unit
         if protected != Event("replace"):
@@ -124,6 +124,7 @@ class OnlinePointsPlan:
     Attributes:
         design: public constants.
         schedule: levels and budgets.
+        horizon: so many points; 2^38, or fewer where epsilon is tiny and later noise would not fit 64-bit sums.
     """
 
     recipe: OnlinePoints
@@ -131,17 +132,27 @@ class OnlinePointsPlan:
     unit: Event
     design: Design
     schedule: Schedule = field(init=False)
+    horizon: int = field(init=False)
 
     def __post_init__(self) -> None:
         recipe = self.recipe
         schedule = Schedule(recipe.dimension, self.budget.epsilon, self.design, recipe.max_depth)
         object.__setattr__(self, "schedule", schedule)
         schedule.check()
-        # The largest noise of any level: fails here where it would not fit.
-        last = schedule.level_of(MAX_TICK)
-        deepest = schedule.depth(last)
-        for depth in {1, deepest} - {0}:
-            self._rule(depth, max(last, depth))
+        object.__setattr__(self, "horizon", self._last_tick())
+
+    def _last_tick(self) -> int:
+        """The largest noise is that of the highest cells (``d >= 2``) or of the deepest (``d = 1``)."""
+        level = max(1, self.schedule.level_of(MAX_TICK))
+        while True:
+            try:
+                for depth in (1, self.schedule.depth(level)):
+                    self._rule(depth, level)
+                return min(MAX_TICK, self.schedule.start(level + 1) - 1)
+            except LimitError:
+                if level == 1:
+                    raise
+                level -= 1
 
     def describe(self) -> str:
         """The plan in words."""
@@ -170,8 +181,10 @@ class OnlinePointsPlan:
         Cost: O(depth) a point, in arrays; about a microsecond a point and depth for large batches.
         """
         batch = check_points(points, self.recipe.dimension)
-        if state.points + len(batch) > MAX_TICK:
-            raise HorizonError("a stream has too many points", where="points", allowed=f"up to {MAX_TICK}")
+        if state.points + len(batch) > self.horizon:
+            raise HorizonError(
+                "a stream has too many points", where="points", allowed=f"up to {self.horizon}"
+            )
         codes = codes_of(batch, self.recipe.max_depth)
         done = 0
         while done < len(codes):
