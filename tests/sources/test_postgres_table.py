@@ -380,6 +380,30 @@ def test_another_server_and_one_that_was_set_back_are_refused(
     assert reader.take(7) == [[]]
 
 
+def test_a_server_that_crashes_gives_no_number_again_that_was_read(
+    server: Cluster, table: psycopg.Connection
+) -> None:
+    """Transactions that did not wait for the disk are lost in a crash, and their numbers are given out anew."""
+    reader = Reader(server, late="next-step", xid_column="tx")
+    table.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    table.execute("SELECT pg_reload_conf()")
+    try:
+        with server.connect() as hasty:
+            hasty.execute("SET synchronous_commit = off")
+            for _ in range(30):
+                add(hasty, 5, "a")
+            reader.take(6)
+        server.stop("immediate")
+        server.start()
+        with server.connect() as later:
+            later.execute("ALTER SYSTEM RESET wal_writer_delay")
+            later.execute("SELECT pg_reload_conf()")
+            add(later, 5, "late")
+        assert reader.take(7) == [["late"]]
+    finally:
+        server.execute("ALTER SYSTEM RESET wal_writer_delay")
+
+
 def test_a_connection_that_is_cut_leaves_nothing_half_read(
     server: Cluster, table: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -441,11 +441,8 @@ def _as_cast(text: str | None, kind: int) -> str | None:
 
 
 def _written(session: Session) -> int:
-    """A place on the server's disk behind every commit so far: what is not there yet cannot be decoded.
-
-    An empty message is logged for it: its commit writes out those before it, also of sessions that do not wait.
-    """
-    session.rows("SELECT pg_logical_emit_message(true, 'dpstream', '')")
+    """A place on the server's disk behind every commit so far: what is not there yet cannot be decoded."""
+    session.flush()
     return int(session.one("SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint"))
 
 

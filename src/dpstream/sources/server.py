@@ -179,6 +179,14 @@ class Session:
                 told = True
             time.sleep(0.1)
 
+    def flush(self) -> None:
+        """Everything that is committed by now is on the server's disk when this returns, and no crash gives out its
+        transactions' numbers again.
+
+        An empty message is logged for it: its commit writes out those before it, also of sessions that do not wait.
+        """
+        self.rows("SELECT pg_logical_emit_message(true, 'dpstream', '')")
+
     def system(self) -> int:
         """The number that tells this server's data from every other's."""
         return int(self.one("SELECT system_identifier FROM pg_control_system()"))

@@ -40,7 +40,7 @@ class TableSource(Source):
     under ``late = "error"``, a null time.
 
     Memory: the records of one step. Cost: one query a step (an index on the time column helps; with
-    ``xid_column``, one on that too), and one transaction number for each reading.
+    ``xid_column``, one on that too), and two transaction numbers for each reading.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class TableSource(Source):
                     safe = _Safe(watermark, border, snapshot.next)
                     reading = _Reading(session, relation, self.options, grid, safe)
                     inserts, deletes = reading.records(step, self._columns)
+                session.flush()
             watermark = border
             self._position = {_SYSTEM: system, _WATERMARK: watermark}
             deleted = None if self.options.op_column is None else deletes
