@@ -160,6 +160,9 @@ class CounterBank:
     ) -> NDArray[np.int64]:
         """All at one clock: the bank is one wide counter."""
         own = {name: array for name, array in state.items() if not name.startswith("rows/")}
+        for name in self._with_rows(state):
+            # There may be more rows, from when one of the counters was ahead and needed them.
+            own[name] = own[name][: int(state[f"rows/{name}"][0])]
         own["t"] = state["t"][:1].copy()
         result = self.counter.step(own, increments, randomness)
         state["t"][:] = own.pop("t")[0]
