@@ -400,3 +400,51 @@ def test_a_small_public_number_is_drowned_but_means_what_it_says():
         last.answer(Pattern((1, 1)))
     empty = run(plan, np.ones((0, 2), np.int64), Randomness.seeded(5))[-1]
     assert math.isnan(empty.answer(Pattern((1,)), people=0).value)
+
+
+@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
+def test_segments_share_the_budget_and_say_their_errors(unit):
+    """A panel that may go on: 2 histograms, then 2 at half the budget, then 1 at a quarter."""
+    plan = FixedWindow(6, 2, segment=2).calibrate("0.7", unit)
+    assert sum(plan.shares) == Fraction(7, 10)
+    assert [share / plan.shares[0] for share in plan.shares] == [
+        1,
+        1,
+        Fraction(1, 2),
+        Fraction(1, 2),
+        Fraction(1, 4),
+    ]
+    cells = 2 if unit is REPLACE else 1
+    assert [noise.sigma_squared * 2 * s for noise, s in zip(plan.noises, plan.shares, strict=True)] == [
+        cells
+    ] * 5
+    # A pattern's error hears its own noise and the last k periods'; the sum of all people the first only.
+    last = run(plan, np.zeros((0, 6), np.int64), Randomness.seeded(1))[-1]
+    own, before, first = (plan.noises[i].variance for i in (4, 3, 0))
+    exact = own / 2 + before / 4 + first / 4
+    assert last.error_variance(np.eye(4)[2]) == pytest.approx(exact + plan.rounding * (1 / 2 + 1 / 4))
+    assert last.error_variance(np.ones(4)) == pytest.approx(4 * first)
+    assert plan.noise.variance > exact
+    with pytest.raises(LimitError, match="padding"):  # what the budget cannot pay
+        FixedWindow(60, 1, segment=1).calibrate("0.7", unit)
+    with pytest.raises(ConfigError):
+        FixedWindow(6, 2, segment=0)
+
+
+def test_shares_among_those_who_are_present():
+    """Symbol 2 is "absent": of the people present now, how many report 1. Error against many runs."""
+    panel = np.random.default_rng(6).choice(3, (3000, 4), p=[0.3, 0.2, 0.5])
+    present, ones = AtLeast(1, 1, (0, 1)), Pattern((1,))
+    plan = FixedWindow(4, 2, 3, "1e-4").calibrate("0.01", REPLACE)
+    truth = (panel[:, -1] == 1).sum() / (panel[:, -1] < 2).sum()
+    answers = [
+        run(plan, panel, Randomness.seeded(seed))[-1].answer(ones, among=present) for seed in range(300)
+    ]
+    errors = np.array([(one.value - truth) / one.standard_error for one in answers])
+    assert chi2.ppf(1e-9, 300) * 0.95 < (errors**2).sum() < chi2.isf(1e-9, 300) * 1.05
+    # It is not that of the count alone, as if the number present were known.
+    alone = np.array([one.count_error / (one.count / one.value) for one in answers])
+    assert (alone > 1.05 * np.array([one.standard_error for one in answers])).all()
+    last = run(plan, panel, Randomness.seeded(1))[-1]
+    with pytest.raises(ConfigError, match="number of people"):
+        last.answer(ones, among=present, people=3000)

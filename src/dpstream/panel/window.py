@@ -39,12 +39,16 @@ class FixedWindow:
         window: k, how many periods in a row the synthetic people are right about.
         symbols: q, the size of the alphabet: each person reports one of ``0 .. symbols - 1`` each period.
         failure: beta, the probability that the stated bound fails anywhere (and that a count has to be clipped).
+        segment: for a panel that may go on for longer than is known: each histogram of the first so many gets the
+            same share of the budget, each of the next as many half of that, and so on up to period T. None for even
+            shares. Padding and bound are those of the last segment.
     """
 
     periods: int
     window: int
     symbols: int = 2
     failure: Amount = "0.05"
+    segment: int | None = None
 
     def __post_init__(self) -> None:
         # Python integers: a power of NumPy's own could pass 64 bits unseen.
@@ -57,6 +61,8 @@ class FixedWindow:
                 where="window",
                 allowed=f"up to {MAX_PATTERNS} patterns",
             )
+        if self.segment is not None:
+            object.__setattr__(self, "segment", whole(self.segment, "segment", 1, _MAX_PERIODS))
         if not exact_amount(self.failure, where="failure") < 1:
             raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
 
@@ -127,12 +133,24 @@ class FixedWindowPlan:
         return int(self.recipe.symbols**self.recipe.window)
 
     @cached_property
-    def noise(self) -> DiscreteGaussian:
+    def shares(self) -> tuple[Fraction, ...]:
+        """rho of each histogram, never rising; they add up to the budget exactly."""
+        length = self.recipe.segment or self.histograms
+        weights = [Fraction(1, 2 ** (i // length)) for i in range(self.histograms)]
+        part = self.budget.rho / sum(weights)
+        return tuple(part * weight for weight in weights)
+
+    @cached_property
+    def noises(self) -> tuple[DiscreteGaussian, ...]:
         """The noise of each cell of each histogram."""
         cells = 1 if self.unit.relation == "add-remove" else 2
-        noise = noise_for(self.budget.scaled(Fraction(1, self.histograms)), cells, cells)
-        assert isinstance(noise, DiscreteGaussian)
-        return noise
+        made = {share: noise_for(ZCDP(share), cells, cells) for share in set(self.shares)}
+        return tuple(made[share] for share in self.shares)  # type: ignore[misc]
+
+    @property
+    def noise(self) -> DiscreteGaussian:
+        """The widest of them: that of the last histogram, and of all where shares are even."""
+        return self.noises[-1]
 
     @property
     def rounding(self) -> float:
@@ -205,7 +223,9 @@ class FixedWindowPlan:
         if state.period < recipe.window:
             return None
         counts = np.bincount(state.recent, minlength=self.patterns).astype(np.int64)
-        noisy = counts + self.padding + randomness.draw(self.noise, self.patterns)
+        noisy = (
+            counts + self.padding + randomness.draw(self.noises[state.period - recipe.window], self.patterns)
+        )
         # From here on: noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))
         if state.synthetic is None:
@@ -281,36 +301,33 @@ class WindowRelease:
         """Synthetic people, padding included; the same at every period."""
         return int(self.counts.sum())
 
-    def answer(self, query: WindowQuery, *, people: int | None = None) -> WindowAnswer:
+    def answer(
+        self, query: WindowQuery, *, people: int | None = None, among: WindowQuery | None = None
+    ) -> WindowAnswer:
         """Answer a question about the last ``query.width`` periods, at most k.
 
         Args:
             people: n, where it is public (relation ``replace``); otherwise shares are of the released total.
+            among: shares are of the people who this question counts, such as those who are present; without n then.
 
         Errors:
-            ConfigError: the query is wider than the window (see ``panel.history``), or n is given under add/remove
+            ConfigError: a query is wider than the window (see ``panel.history``), or n is given under add/remove
                 or missing under replacement.
         """
         plan = self.plan
-        if query.width > plan.recipe.window:
-            raise ConfigError(
-                f"the question looks back {query.width} periods",
-                where="panel",
-                allowed=f"up to {plan.recipe.window} periods: the synthetic people are right about no more in a row",
-            )
-        if (people is None) == (plan.unit.relation == "replace"):
+        weights = self._weights(query)
+        needed = among is None and plan.unit.relation == "replace"
+        if (people is not None) != needed:
             raise ConfigError(
                 "the number of people is given exactly where it is public",
                 where="panel",
-                allowed="people=n under replacement, nothing otherwise",
+                allowed="people=n under replacement, nothing otherwise or with among=",
             )
-        symbols = plan.recipe.symbols
-        weights = query.weights(symbols)[np.arange(plan.patterns) % symbols**query.width]
-        count = float(weights @ self.counts - plan.padding * weights.sum())
-        total = self.people - plan.patterns * plan.padding if people is None else people
+        base = np.ones(plan.patterns) if among is None else self._weights(among)
+        count, total = self._count(weights), self._count(base) if people is None else people
         share = count / total if total > 0 else math.nan
         # A share of a noisy total: its error is that of the weights less the share (first order).
-        around = weights - share if people is None and total > 0 else weights
+        around = weights - share * base if people is None and total > 0 else weights
         error = math.sqrt(self.error_variance(around)) / total if total > 0 else math.nan
         return WindowAnswer(
             raw=float(weights @ self.counts) / self.people if self.people else math.nan,
@@ -324,20 +341,37 @@ class WindowRelease:
             else "",
         )
 
+    def _count(self, weights: NDArray[np.float64]) -> float:
+        return float(weights @ self.counts - self.plan.padding * weights.sum())
+
+    def _weights(self, query: WindowQuery) -> NDArray[np.float64]:
+        """The question's weights on the patterns of the whole window."""
+        recipe = self.plan.recipe
+        if query.width > recipe.window:
+            raise ConfigError(
+                f"the question looks back {query.width} periods",
+                where="panel",
+                allowed=f"up to {recipe.window} periods: the synthetic people are right about no more in a row",
+            )
+        suffixes = np.arange(self.plan.patterns) % recipe.symbols**query.width
+        weights: NDArray[np.float64] = query.weights(recipe.symbols)[suffixes]
+        return weights
+
     def error_variance(self, weights: NDArray[np.float64]) -> float:
         """Variance of a weighted sum of the counts; exact for the noise, an upper bound for the coins of rounding.
 
         A count's error is its own noise less its group's mean noise, plus an even share of the group's earlier
-        error. This leaves the covariance of the noise as it is: ``sigma^2`` times the identity at every period.
-        Rounding is followed back; after k periods its weights are even, and even weights round nothing.
+        error. So the weights are followed back. After k periods they are even: even weights hear no later noise and
+        round nothing. Where all noise is alike, its part is ``sigma^2`` times the sum of squared weights.
         """
         plan, symbols = self.plan, self.plan.recipe.symbols
         current = np.asarray(weights, dtype=np.float64)
-        variance = plan.noise.variance * float(current @ current)
-        for _ in range(min(self.period - plan.recipe.window, plan.recipe.window)):
+        variance, newest = 0.0, self.period - plan.recipe.window
+        for back in range(min(newest, plan.recipe.window)):
             groups = current.reshape(-1, symbols)
             means = groups.mean(axis=1)
             # One rounding moves r of q symbols by one: covariance r(q - r)/(q(q - 1)) (I - J/q), at most this.
-            variance += plan.rounding * float(((groups - means[:, None]) ** 2).sum())
+            own = plan.noises[newest - back].variance + plan.rounding
+            variance += own * float(((groups - means[:, None]) ** 2).sum())
             current = np.tile(means, symbols)
-        return variance
+        return variance + plan.noises[0].variance * float(current @ current)

@@ -61,9 +61,9 @@ class BrokenUnpairedNoise(_Broken):
     """BROKEN: under replacement one person moves two counts; this has the noise for one. True loss: twice."""
 
     @cached_property
-    def noise(self) -> DiscreteGaussian:
+    def noises(self) -> tuple[DiscreteGaussian, ...]:
         """Too quiet."""
-        return DiscreteGaussian(super().noise.sigma_squared / 2)
+        return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
 
 
 def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
