@@ -26,8 +26,8 @@ _COLUMNS = ("SSUID", "PNUM", "MONTHCODE", "THINCPOVT2")
 _ALLOWED = (
     f"the public use person file (pu2021.csv, or the zip with it): columns {', '.join(_COLUMNS)} between '|'"
 )
-#: A row of the file has thousands of columns; a block holds at least the header and many rows.
-_BLOCK_BYTES = 2**24
+#: A row has thousands of columns, some ten kilobytes; up to some thirty blocks are read ahead.
+_BLOCK_BYTES = 2**22
 #: A person's month: in poverty, not, or not known.
 _UNKNOWN = -1
 
@@ -127,7 +127,8 @@ def _columns(batch: Any) -> tuple[Any, ...]:
     ratio = batch.column("THINCPOVT2").to_numpy(zero_copy_only=False)
     poor = np.where(np.isnan(ratio), _UNKNOWN, ratio < 1.0).astype(np.int8)
     households = np.array(batch.column("SSUID").to_pylist(), dtype=np.str_)
-    persons, months = (batch.column(name).to_numpy(zero_copy_only=False) for name in _COLUMNS[1:3])
+    # Copies: views would keep the whole block.
+    persons, months = (np.array(batch.column(name), dtype=np.int64) for name in _COLUMNS[1:3])
     return households, persons, months, poor
 
 
