@@ -326,13 +326,11 @@ class Stream:
     def discard_reservation(self) -> None:
         """Give up a step that was reserved but never committed, so that another batch can take its place.
 
-        Nothing of it left the process (releases leave only after the commit), so nothing was spent. It is
-        not done silently, because a batch that reads differently after a crash is usually a source that
-        is not stable, and that is the owner's to decide.
+        Nothing of it left the process, so nothing was spent. It is not done silently: a batch that reads
+        differently after a crash is usually a source that is not stable, and that is the owner's to decide.
 
-        The same call allows another attempt at a step whose mechanism failed after it had drawn noise. That
-        it failed may depend on the noise and the records: who saw it has seen an output that no
-        guarantee accounts for (docs/guide/durability.md).
+        The same call allows another attempt at a step whose mechanism failed after it had drawn noise. Whoever
+        saw that has seen an output that no guarantee accounts for (docs/guide/durability.md).
         """
         self._check_process()
         self._store.release_reservation()
