@@ -205,6 +205,29 @@ def test_words_about_people(tmp_path: Path) -> None:
         assert "Traceback" not in refused.output
 
 
+@pytest.mark.parametrize("kind", ["panel-window", "panel-cumulative"])
+def test_evaluate_compares_the_published_people_with_the_private_ones(tmp_path: Path, kind: str) -> None:
+    """Oracle: the true answers from the panel itself; the released ones from the manifests."""
+    options = "\nwindow = 2" if kind == "panel-window" else ""
+    made = config(tmp_path, LONG, mechanism=f'name = "{kind}"{options}')
+    long(tmp_path)
+    dpstream("run", made)
+    before = {path: path.read_bytes() for path in (tmp_path / "releases").rglob("*") if path.is_file()}
+    summary = json.loads(dpstream("evaluate", made, "--json").stdout)
+    assert "not releasable" in summary["label"]
+    rows = pyarrow.csv.read_csv(tmp_path / "evaluation" / "answers.csv").to_pylist()
+    manifest = json.loads((tmp_path / "releases" / "step-000006" / "manifest.json").read_text())
+    published = [one["count"] for one in manifest["accuracy"]["panel"]["answers"]]
+    last = [row for row in rows if row["step"] == 6]
+    ones = TRUTH[:, 4:].sum(axis=1) if kind == "panel-window" else TRUTH.sum(axis=1)
+    times = range(1, 3 if kind == "panel-window" else 7)
+    assert [row["true"] for row in last] == [(ones >= b).sum() for b in times]
+    assert [row["released"] for row in last] == published[: len(last)]
+    assert {path: path.read_bytes() for path in before} == before
+    refused = dpstream("evaluate", made, "--workload", "all-1-way", code=2)
+    assert "panel" in refused.stderr
+
+
 def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     made = config(tmp_path, WIDE)

@@ -78,8 +78,13 @@ def command(
     from dpstream.evaluate.evaluation import evaluate_run
     from dpstream.evaluate.evaluation_files import summarise, write_evaluation
     from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
+    from dpstream.panel.people import PeoplePlan
 
     loaded = Config.load(config)
+    if isinstance(loaded.plan(), PeoplePlan):
+        given = (workload, listed, every, target, state)
+        _panel(loaded, out, releases, as_json, refused=any(one is not None for one in given))
+        return
     chosen = _workload(loaded, workload)
     places = {
         "releases": loaded.output.dir if releases is None else Path(releases),
@@ -109,6 +114,38 @@ def command(
     else:
         _print(found)
         click.echo(f"{found.label}: {len(written)} files in {folder}")
+
+
+def _panel(config: Config, out: str | None, releases: str | None, as_json: bool, *, refused: bool) -> None:
+    """The usual questions of a panel, answered by the published people and by the private ones."""
+    from dpstream.errors import ConfigError
+    from dpstream.evaluate.panel_run import evaluate_panel, write_panel_evaluation
+    from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
+
+    if refused:
+        raise ConfigError(
+            "the stream is a panel, whose periods are all compared, by the usual questions",
+            where="evaluate",
+            allowed="--out, --releases, --no-pictures, --json",
+        )
+    published = config.output.dir if releases is None else Path(releases)
+    places = {"releases": published, "state": config.state_dir}
+    folder = config.path.parent / "evaluation" if out is None else Path(out)
+    check_private_folder(folder, places, where="--out")
+    found = evaluate_panel(config, published)
+    open_private_folder(folder, places, where="--out")
+    written, facts = write_panel_evaluation(found, folder, config)
+    if as_json:
+        print_json({**facts, "folder": str(folder), "files": [path.name for path in written]})
+        return
+    out_ = console()
+    out_.print(facts["label"])
+    rows = [
+        [one["question"], str(one["periods"]), _number(one["error"]), _number(one["stated"])]
+        for one in facts["questions"]
+    ]
+    print_table(["people", "periods", "error", "stated standard error"], rows, right=[1, 2, 3])
+    click.echo(f"{facts['label']}: {len(written)} files in {folder}")
 
 
 def parse_steps(text: str) -> list[int]:

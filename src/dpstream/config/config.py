@@ -118,7 +118,7 @@ class Config:
         if panel:
             check_panel_output(outputs, output)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
-        if output.publishing.records == "persistent" and not panel:
+        if output.publishing.records == "persistent":
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
         server = read_server(states, name)

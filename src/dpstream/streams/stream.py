@@ -8,13 +8,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpstream.errors import HorizonError, StepError, StoreDamagedError, StoreError
 from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Individual
 from dpstream.streams import container
 from dpstream.streams.arguments import check_options, check_places, check_text, position_text
 from dpstream.streams.base import Base
@@ -101,8 +101,7 @@ def open_stream(
     check_options(keep, max_rows, name)
     schema.require_confirmed(name)
     policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
-    if not isinstance(plan.unit, Individual):
-        policy.check_columns(schema.names)
+    policy.check_columns(schema.names)
     facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)
     random = randomness or Randomness.system()
     member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))
@@ -157,7 +156,9 @@ class Stream:
             self._stream_id = self._store.meta["stream_id"].hex()
             self._outlet: Outlet | None = None
             if sink is not None:
-                self._outlet = Outlet(self._store, sink, facts, self._plan_hash, self._describe_tables)
+                persistent = policy.records == "persistent"
+                book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
+                self._outlet = Outlet(self._store, sink, facts, self._plan_hash, book)
             self._state = self._stored_state()
             self._undecided = self._store.undecided_failure()
             if self._outlet is not None:
@@ -452,10 +453,6 @@ class Stream:
         """Publish from committed rows; repeatable at every point."""
         if self._outlet is not None:
             self._outlet.publish()
-
-    def _describe_tables(self, path: str) -> dict[str, Any]:
-        persistent = self._policy.records == "persistent"
-        return describe_tables(self._plan, self._released, self._facts["stream"], path, with_ids=persistent)
 
     def _require_outlet(self, verb: str) -> Outlet:
         if self._outlet is None:
