@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -18,7 +19,7 @@ from dpstream.points.cells import cell_rule
 from dpstream.points.consistency import pool, split_evenly, split_in_proportion
 from dpstream.points.partition import cell_corners, codes_of
 from dpstream.points.schedule import DEFAULT, MAX_TICK, PAPER, Schedule
-from dpstream.privacy import Event, Individual, Randomness, User
+from dpstream.privacy import Event, Individual, PureDP, Randomness, User
 
 PLANS = [(1, "paper"), (1, "default"), (2, "paper"), (2, "default"), (3, "default"), (8, "default")]
 
@@ -42,8 +43,9 @@ def test_budgets_add_up_on_every_path(dimension: int, variant: str, epsilon: Fra
         for depth in range(1, 61):
             spent = schedule.spent(depth, level)
             if spent and level <= 12:
-                rule = cell_rule(spent, 1000, design)
+                rule = cell_rule(spent, 1000, design, schedule.has_blocks(depth, level))
                 cost = 1 / rule.tests.scale + rule.segments.budget.amount + 1 / rule.end.scale
+                cost += 1 / rule.block.scale if rule.block else 0
                 assert cost == spent
             total += spent
             total += schedule.reread(depth, level)
@@ -229,3 +231,19 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
         totals.append(state.cells.total.tolist())
         assert (state.cells.pending <= state.cells.total).all()
     assert totals[0] == totals[1] == totals[2]
+
+
+def test_a_moving_crowd_is_followed() -> None:
+    """Blocks: within a level the default sees that all new points are elsewhere; without them it does not."""
+    generator = np.random.default_rng(4)
+    points = np.concatenate([generator.random((4096, 2)) * 0.5, 0.5 + generator.random((3000, 2)) * 0.5])
+    far = {}
+    for blocks in (0, 8):
+        design = replace(DEFAULT, blocks=blocks, block_share=DEFAULT.block_share if blocks else Fraction(0))
+        plan = OnlinePointsPlan(OnlinePoints(2), PureDP.of(2), Event("replace"), design)
+        source = Randomness.seeded(7)
+        state = plan.start(source)
+        plan.step(state, points, source)
+        far[blocks] = float((plan.release(state).points > 0.5).all(axis=1).mean())
+    assert far[8] > 0.33
+    assert far[0] < 0.25

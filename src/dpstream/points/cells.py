@@ -47,23 +47,25 @@ class CellRule:
     Guarantee: everything a cell gives in the level is pure DP with ``epsilon`` for one arrival in it. The sparse
     counter costs ``test_share epsilon``: half for the tests (one arrival moves all later counts of its segment the same
     way, so the scale is 1 over that half: ``counters.sparse``), half for the counter of segments. The level's sum
-    costs the rest.
+    costs the rest, but for what the sums of blocks cost where the cells give them.
 
     Attributes:
         tests: noise of every test, and of every segment's threshold.
         threshold: in points.
         segments: the counter of segments.
         end: noise of the level's sum.
+        block: noise of each block's sum; None where the cells give none.
     """
 
     tests: DiscreteLaplace
     threshold: int
     segments: CalibratedCounter
     end: DiscreteLaplace
+    block: DiscreteLaplace | None = None
 
 
 @lru_cache(maxsize=4096)
-def cell_rule(epsilon: Fraction, ticks: int, design: Design) -> CellRule:
+def cell_rule(epsilon: Fraction, ticks: int, design: Design, blocks: bool = False) -> CellRule:
     """The rule for a level of ``ticks`` with ``epsilon`` for an arrival."""
     half = epsilon * design.test_share / 2
     tests = DiscreteLaplace(1 / half)
@@ -72,7 +74,10 @@ def cell_rule(epsilon: Fraction, ticks: int, design: Design) -> CellRule:
     )
     segments = recipe.calibrate(PureDP(half), Event())
     threshold = math.ceil(design.factor * tests.scale * log_fraction(ticks))
-    return CellRule(tests, threshold, segments, DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))
+    block_share = design.block_share if blocks else Fraction(0)
+    end = DiscreteLaplace(1 / (epsilon * (1 - design.test_share - block_share)))
+    block = DiscreteLaplace(1 / (epsilon * block_share)) if blocks else None
+    return CellRule(tests, threshold, segments, end, block)
 
 
 @dataclass

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pool", "split_evenly", "split_in_proportion"]
+__all__ = ["pool", "shrunk", "split_evenly", "split_in_proportion"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def shrunk(values: Floats, noise: float) -> Floats:
+    """Values times ``1 - (noise/value)^2``, or 0 where that is negative: the factor of James and Stein, one by one."""
+    size = np.abs(values)
+    clear = size > noise
+    return np.where(clear, values * (1.0 - (noise / np.where(clear, size, 1.0)) ** 2), 0.0)
 
 
 def split_evenly(parents: Ints, left: Ints, right: Ints) -> Ints:
@@ -28,17 +35,14 @@ def split_in_proportion(
 ) -> Ints:
     """Parents split as their children's estimates (clipped at 0), drawn towards halves as far as these are noise.
 
-    What the children differ by is multiplied by ``1 - (noise/difference)^2``, or 0 where that is negative (the factor
-    of James and Stein for one number). Fractions are rounded up with their probability.
+    What the children differ by is ``shrunk``. Fractions are rounded up with their probability.
 
     Args:
         noise: a public standard deviation of the difference, times a public constant.
     """
     left, right = np.maximum(left, 0.0), np.maximum(right, 0.0)
-    both, apart = left + right, np.abs(left - right)
-    clear = apart > noise
-    kept = np.where(clear, 1.0 - (noise / np.where(clear, apart, 1.0)) ** 2, 0.0)
-    share = 0.5 + 0.5 * kept * (left - right) / np.where(clear, both, 1.0)
+    both = left + right
+    share = 0.5 + 0.5 * shrunk(left - right, noise) / np.where(both > 0.0, both, 1.0)
     return np.minimum(np.floor(parents * share + generator.random(len(parents))).astype(np.int64), parents)
 
 

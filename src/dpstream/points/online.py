@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
 from dpstream.points.cells import CellRule, Cells, cell_rule
-from dpstream.points.consistency import pool, split_evenly, split_in_proportion
+from dpstream.points.consistency import pool, shrunk, split_evenly, split_in_proportion
 from dpstream.points.partition import MAX_DEPTH, check_dimension, check_points, codes_of, points_in, whole
 from dpstream.points.schedule import DEFAULT, MAX_TICK, PAPER, Design, Schedule
 from dpstream.privacy.budget import Amount, PureDP
@@ -75,6 +75,27 @@ class OnlinePoints:
 
 
 @dataclass
+class Blocks:
+    """Finished blocks of the open level.
+
+    Attributes:
+        done: how many.
+        end: the last tick of the last one.
+        sums: for each depth from 1 that gives them, noisy counts of all finished blocks together.
+        newest: the same for the last block alone.
+        variance: of one cell of a block, for each of these depths.
+        counted: exact totals of the level at ``end``, in heap order; secret.
+    """
+
+    done: int = 0
+    end: int = 0
+    sums: list[Floats] = field(default_factory=list)
+    newest: list[Floats] = field(default_factory=list)
+    variance: list[float] = field(default_factory=list)
+    counted: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
+
+
+@dataclass
 class PointsState:
     """What is remembered between batches. Secret, but for ``stored``, ``variance`` and ``seed``.
 
@@ -86,6 +107,7 @@ class PointsState:
         variance: of one cell of ``stored``, for each depth; depends on nothing private.
         kept: codes of points by level, as long as some cells still read them.
         seed: of the places of released points; public.
+        blocks: noisy counts of the open level's finished blocks; public.
     """
 
     points: int
@@ -95,6 +117,7 @@ class PointsState:
     variance: list[float]
     kept: dict[int, list[Ints]]
     seed: int
+    blocks: Blocks = field(default_factory=lambda: Blocks())
 
 
 @dataclass(frozen=True)
@@ -191,12 +214,14 @@ class OnlinePointsPlan:
             tick = state.points + 1
             while tick > state.cells.end:
                 self._next_level(state, randomness)
-            part = codes[done : done + min(_CHUNK, state.cells.end - state.points)]
+            part = codes[done : done + min(_CHUNK, self._border(state) - state.points)]
             state.cells.arrive(part >> (self.recipe.max_depth - state.cells.depth), tick, randomness)
             if self._keeps(state.level):
                 state.kept.setdefault(state.level, []).append(part)
             state.points += len(part)
             done += len(part)
+            if state.points == self._border(state) < state.cells.end:
+                self._end_block(state, randomness)
 
     def release(self, state: PointsState, seed: int | None = None) -> PointsRelease:
         """Synthetic points now; public. The same state and seed give the same points.
@@ -220,7 +245,32 @@ class OnlinePointsPlan:
     # --- what is counted --------------------------------------------------------------------------------
 
     def _rule(self, depth: int, level: int) -> CellRule:
-        return cell_rule(self.schedule.spent(depth, level), max(1, self.schedule.ticks(level)), self.design)
+        schedule = self.schedule
+        return cell_rule(
+            schedule.spent(depth, level),
+            max(1, schedule.ticks(level)),
+            self.design,
+            schedule.has_blocks(depth, level),
+        )
+
+    def _border(self, state: PointsState) -> int:
+        """The tick with which the open block ends, or the level."""
+        ends = self.schedule.block_ends(state.level)
+        return ends[state.blocks.done] if state.blocks.done < len(ends) else state.cells.end
+
+    def _end_block(self, state: PointsState, randomness: Randomness) -> None:
+        """Noisy sums of the block, for the depths that give them: the first ones. An arrival is in one block."""
+        cells, blocks = state.cells, state.blocks
+        length = state.points - (blocks.end or self.schedule.start(state.level) - 1)
+        rules = [rule.block for rule in cells.rules if rule.block is not None]
+        counted = cells.total[: 2 << len(rules)].copy()
+        newest = counted - blocks.counted if blocks.done else counted
+        sums = [_noisy(newest[1 << j : 2 << j], noise, randomness) for j, noise in enumerate(rules, start=1)]
+        blocks.newest, blocks.variance = pool(sums, [noise.variance for noise in rules], float(length))
+        blocks.sums = (
+            [a + b for a, b in zip(blocks.sums, blocks.newest, strict=True)] if blocks.done else blocks.newest
+        )
+        blocks.done, blocks.end, blocks.counted = blocks.done + 1, state.points, counted
 
     def _no_cells(self, end: int) -> Cells:
         empty = np.zeros(2, np.int64)
@@ -235,6 +285,7 @@ class OnlinePointsPlan:
         """Close the level, begin the next one and its cells. Public facts decide everything here."""
         schedule = self.schedule
         self._store_level(state, randomness)
+        state.blocks = Blocks()
         state.level += 1
         depth, first = schedule.depth(state.level), schedule.start(state.level)
         if depth > len(state.stored):
@@ -314,21 +365,34 @@ class OnlinePointsPlan:
         for j in range(1, depth + 1):
             counted = state.cells.counted[1 << j : 2 << j]
             if self.design.pooled:
-                growth = self._growth(state, j)
+                open_level, variance = self._open_level(state, j, stored[j - 1], variances[j - 1])
                 most = counted + state.cells.rules[j - 1].threshold
-                estimate = stored[j - 1] + np.clip(growth * np.maximum(stored[j - 1], 0.0), counted, most)
-                noise = _CLEAR * (1.0 + growth) * math.sqrt(2.0 * variances[j - 1])
+                estimate = stored[j - 1] + np.clip(open_level, counted, most)
+                noise = _CLEAR * math.sqrt(2.0 * variance)
             else:
                 estimate, noise = stored[j - 1] + counted, 0.0
             result.append((estimate[0::2], estimate[1::2], noise))
         return result
 
-    def _growth(self, state: PointsState, depth: int) -> float:
-        """Points of the open level for each point that the stored counts of ``depth`` rest on; public."""
-        schedule = self.schedule
-        begun = 0 if schedule.rereads_all else schedule.start(depth - 1 if self.design.history else depth) - 1
+    def _open_level(
+        self, state: PointsState, depth: int, stored: Floats, variance: float
+    ) -> tuple[Floats, float]:
+        """What the level holds so far: what finished levels let expect, and what its blocks say otherwise beyond noise.
+
+        Also the variance of the sum of the first and ``stored``.
+        """
+        schedule, blocks = self.schedule, state.blocks
         before = schedule.start(state.level) - 1
-        return (state.points - before) / max(before - begun, 1)
+        begun = 0 if schedule.rereads_all else schedule.start(depth - 1 if self.design.history else depth) - 1
+        rate = (state.points - before) / max(before - begun, 1)
+        expected = rate * np.maximum(stored, 0.0)
+        if blocks.done and depth <= len(blocks.sums):
+            growth = (state.points - blocks.end) / (blocks.end - before) * blocks.done
+            seen = blocks.sums[depth - 1] + growth * np.maximum(blocks.newest[depth - 1], 0.0)
+            spread = blocks.done - 1 + (1.0 + growth) ** 2
+            noise = _CLEAR * math.sqrt(spread * blocks.variance[depth - 1] + rate**2 * variance)
+            expected = expected + shrunk(seen - expected, noise)
+        return expected, (1.0 + rate) ** 2 * variance
 
 
 def _noisy(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Floats:

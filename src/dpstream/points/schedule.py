@@ -5,7 +5,8 @@ before ``t_0``. Cells of depth ``j`` begin with level ``j``, at tick ``t_j``.
 
 What one arrival in level ``r`` pays, on the path of cells that holds it:
 
-* each depth ``j <= r``: ``spent(j, r)``, in two parts: the sparse counter of the level, and the level's sum at its end;
+* each depth ``j <= r``: ``spent(j, r)``, in parts: the sparse counter of the level, the level's sum at its end, and the
+  sum of the block that holds the arrival, where there are blocks;
 * each depth ``j > r`` whose cells read level ``r`` when they begin: ``reread(j, r)``.
 
 Under replacement two paths change, so the sum over all depths is at most ``epsilon/2``, for every ``r``.
@@ -26,6 +27,9 @@ __all__ = ["MAX_TICK", "Design", "Schedule"]
 MAX_TICK = 2**38
 #: Rational amounts below the printed, irrational ones: multiples of epsilon over this.
 _GRID = 1 << 40
+#: An average cell of a block holds so many times its noise's scale, or the sums are not worth their budget.
+#: Little is enough: where points gather, cells hold more than the average.
+_CLEAR_BLOCK = Fraction(1, 4)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class Design:
             0 for none (``d >= 2``) or for one sum a level (``d = 1``), as in the text.
         tight: ``d = 1``: whether the constant uses up the budget.
         pooled: whether levels' sums are combined by variance, and parents split in proportion.
+        blocks: into how many blocks a level is cut, each of which gives noisy sums of its own before the level ends; 0
+            for none.
+        block_share: part of a level's budget for these, at depths where they say something (``Schedule.blocks``).
     """
 
     leaf: Fraction
@@ -50,10 +57,12 @@ class Design:
     history: Fraction
     tight: bool
     pooled: bool
+    blocks: int = 0
+    block_share: Fraction = Fraction(0)
 
 
 PAPER = Design(Fraction(1), Fraction(1, 2), Fraction(9, 2), True, Fraction(0), False, False)
-DEFAULT = Design(Fraction(16), Fraction(1, 4), Fraction(2), False, Fraction(1), True, True)
+DEFAULT = Design(Fraction(16), Fraction(1, 8), Fraction(2), False, Fraction(1), True, True, 8, Fraction(1, 4))
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,20 @@ class Schedule:
         while self.start(level + 1) <= tick:
             level += 1
         return level
+
+    def block_ends(self, level: int) -> tuple[int, ...]:
+        """Last ticks of the level's blocks but the last, which ends with the level."""
+        blocks, ticks = self.design.blocks, self.ticks(level)
+        if level < 1 or ticks < max(blocks, 1):
+            return ()
+        return tuple(self.start(level) - 1 + ticks * i // blocks for i in range(1, blocks))
+
+    def has_blocks(self, depth: int, level: int) -> bool:
+        """Whether cells of this depth give sums of blocks: where an average cell has points enough."""
+        if not self.block_ends(level):
+            return False
+        mean = Fraction(self.ticks(level), self.design.blocks << depth)
+        return mean * self.spent(depth, level) * self.design.block_share >= _CLEAR_BLOCK
 
     def depth(self, level: int) -> int:
         """The deepest cells of a level."""
