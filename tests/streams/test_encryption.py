@@ -229,6 +229,8 @@ def test_values_of_another_stream_with_the_same_key_are_found(tmp_path: Path, ma
         (KEY, None, f"is encrypted .key {KEY.name}., and no key is given"),
         (None, KEY, "is not encrypted, and a key is given"),
     ],
+    # Keys are drawn anew by every process: their names would make tests that no other process knows.
+    ids=["another key", "no key", "a key too many"],
 )
 def test_a_wrong_key_is_one_sentence_and_changes_nothing(
     tmp_path: Path, stored: StateKey | None, given_key: StateKey | None, words: str
