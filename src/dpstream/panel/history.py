@@ -13,12 +13,13 @@ from dpstream.panel.cumulative import CumulativeRelease
 from dpstream.panel.queries import WindowQuery
 from dpstream.panel.window import WindowAnswer, WindowRelease
 
-__all__ = ["People"]
+__all__ = ["People", "answer_wider"]
 
 _WIDER = (
     "looks back on more periods than the synthetic people are right about in a row: it may be wrong by any amount, and "
     "the padding is still in it"
 )
+_CUMULATIVE = "a cumulative panel is right about numbers of ones so far, not about when"
 
 
 @dataclass
@@ -78,21 +79,33 @@ class People:
             ConfigError: there are fewer periods, or no such symbol. Also those of ``WindowRelease.answer``.
         """
         last = self._last
-        if last is None or query.width > self.periods:
-            raise ConfigError(
-                f"the question looks back {query.width} periods",
-                where="panel",
-                allowed=f"up to {self.periods}, the periods so far",
-            )
         if isinstance(last, WindowRelease):
             if query.width <= last.plan.recipe.window:
                 return last.answer(query, people=people)
-            symbols = last.plan.recipe.symbols
-            note = f"{query.describe()}: {_WIDER}"
-        else:
-            symbols = 2
-            note = f"{query.describe()}: a cumulative panel is right about numbers of ones so far, not about when"
-        query.check(symbols)
-        count = float(query.of(self.wide()[:, -query.width :]).sum())
-        share = count / last.people if last.people else math.nan
-        return WindowAnswer(share, share, count, None, None, None, note)
+            return answer_wider(query, self.wide(), last.plan.recipe.symbols)
+        return answer_wider(query, self.wide(), 2, _CUMULATIVE)
+
+
+def answer_wider(
+    query: WindowQuery, table: NDArray[np.uint8], symbols: int, note: str = _WIDER
+) -> WindowAnswer:
+    """Answer a question that the noise scales say nothing about, from the released people as they are.
+
+    Args:
+        table: their symbols, shape (people, periods).
+        note: why there are no errors.
+
+    Errors:
+        ConfigError: there are fewer periods, or no such symbol.
+    """
+    periods = table.shape[1]
+    if query.width > periods:
+        raise ConfigError(
+            f"the question looks back {query.width} periods",
+            where="panel",
+            allowed=f"up to {periods}, the periods so far",
+        )
+    query.check(symbols)
+    count = float(query.of(table[:, -query.width :]).sum())
+    share = count / len(table) if len(table) else math.nan
+    return WindowAnswer(share, share, count, None, None, None, f"{query.describe()}: {note}")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpstream.errors import ConfigError
 from dpstream.mechanism import CellEstimate, Measured, Packed, PeopleEstimate
 from dpstream.panel.cumulative import CumulativeRelease
+from dpstream.panel.history import answer_wider
 from dpstream.panel.queries import AtLeast, Consecutive, WindowQuery
 from dpstream.panel.questions import parse_question
 from dpstream.panel.window import FixedWindowPlan, WindowRelease
@@ -190,7 +191,11 @@ class WindowSynthesis(PanelSynthesis):
                 where="panel",
                 allowed="words, or AtLeast, Consecutive, Pattern",
             )
-        found = self._release.answer(query, people=self.people)
+        recipe = self.core.recipe
+        if query.width <= recipe.window:
+            found = self._release.answer(query, people=self.people)
+        else:
+            found = answer_wider(query, self.history, recipe.symbols)
         words = f"{query.describe()}; {_NORMAL}" if found.count_error is not None else found.note
         return PeopleEstimate(
             found.count, found.count_error, found.value, found.standard_error, found.bound, found.raw, words
