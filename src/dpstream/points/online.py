@@ -76,19 +76,21 @@ class OnlinePoints:
 
 @dataclass
 class Blocks:
-    """Finished blocks of the open level.
+    """Finished blocks of the open level; public but for ``counted``.
 
     Attributes:
         done: how many.
-        end: the last tick of the last one.
+        end: the last tick of the last one; of the level before while there is none.
+        length: ticks of ``newest``.
         sums: for each depth from 1 that gives them, noisy counts of all finished blocks together.
-        newest: the same for the last block alone.
-        variance: of one cell of a block, for each of these depths.
+        newest: the same for the last block alone, that of the level before while there is none.
+        variance: of one cell of ``newest``, for each of its depths.
         counted: exact totals of the level at ``end``, in heap order; secret.
     """
 
     done: int = 0
     end: int = 0
+    length: int = 1
     sums: list[Floats] = field(default_factory=list)
     newest: list[Floats] = field(default_factory=list)
     variance: list[float] = field(default_factory=list)
@@ -220,7 +222,8 @@ class OnlinePointsPlan:
                 state.kept.setdefault(state.level, []).append(part)
             state.points += len(part)
             done += len(part)
-            if state.points == self._border(state) < state.cells.end:
+            blocks = self.schedule.block_ends(state.level)
+            if state.blocks.done < len(blocks) and state.points == blocks[state.blocks.done]:
                 self._end_block(state, randomness)
 
     def release(self, state: PointsState, seed: int | None = None) -> PointsRelease:
@@ -261,12 +264,12 @@ class OnlinePointsPlan:
     def _end_block(self, state: PointsState, randomness: Randomness) -> None:
         """Noisy sums of the block, for the depths that give them: the first ones. An arrival is in one block."""
         cells, blocks = state.cells, state.blocks
-        length = state.points - (blocks.end or self.schedule.start(state.level) - 1)
+        blocks.length = state.points - blocks.end
         rules = [rule.block for rule in cells.rules if rule.block is not None]
         counted = cells.total[: 2 << len(rules)].copy()
         newest = counted - blocks.counted if blocks.done else counted
         sums = [_noisy(newest[1 << j : 2 << j], noise, randomness) for j, noise in enumerate(rules, start=1)]
-        blocks.newest, blocks.variance = pool(sums, [noise.variance for noise in rules], float(length))
+        blocks.newest, blocks.variance = pool(sums, [noise.variance for noise in rules], float(blocks.length))
         blocks.sums = (
             [a + b for a, b in zip(blocks.sums, blocks.newest, strict=True)] if blocks.done else blocks.newest
         )
@@ -285,7 +288,8 @@ class OnlinePointsPlan:
         """Close the level, begin the next one and its cells. Public facts decide everything here."""
         schedule = self.schedule
         self._store_level(state, randomness)
-        state.blocks = Blocks()
+        old = state.blocks
+        state.blocks = Blocks(0, state.points, old.length, [], old.newest, old.variance)
         state.level += 1
         depth, first = schedule.depth(state.level), schedule.start(state.level)
         if depth > len(state.stored):
@@ -386,10 +390,11 @@ class OnlinePointsPlan:
         begun = 0 if schedule.rereads_all else schedule.start(depth - 1 if self.design.history else depth) - 1
         rate = (state.points - before) / max(before - begun, 1)
         expected = rate * np.maximum(stored, 0.0)
-        if blocks.done and depth <= len(blocks.sums):
-            growth = (state.points - blocks.end) / (blocks.end - before) * blocks.done
-            seen = blocks.sums[depth - 1] + growth * np.maximum(blocks.newest[depth - 1], 0.0)
-            spread = blocks.done - 1 + (1.0 + growth) ** 2
+        if depth <= len(blocks.newest):
+            growth = (state.points - blocks.end) / blocks.length
+            seen, spread = growth * np.maximum(blocks.newest[depth - 1], 0.0), growth**2
+            if blocks.done:
+                seen, spread = seen + blocks.sums[depth - 1], blocks.done - 1 + (1.0 + growth) ** 2
             noise = _CLEAR * math.sqrt(spread * blocks.variance[depth - 1] + rate**2 * variance)
             expected = expected + shrunk(seen - expected, noise)
         return expected, (1.0 + rate) ** 2 * variance

@@ -45,8 +45,7 @@ class Design:
             0 for none (``d >= 2``) or for one sum a level (``d = 1``), as in the text.
         tight: ``d = 1``: whether the constant uses up the budget.
         pooled: whether levels' sums are combined by variance, and parents split in proportion.
-        blocks: into how many blocks a level is cut, each of which gives noisy sums of its own before the level ends; 0
-            for none.
+        blocks: into how many blocks a level is cut, each of which gives noisy sums of its own; 0 for none.
         block_share: part of a level's budget for these, at depths where they say something (``Schedule.blocks``).
     """
 
@@ -90,11 +89,11 @@ class Schedule:
         return level
 
     def block_ends(self, level: int) -> tuple[int, ...]:
-        """Last ticks of the level's blocks but the last, which ends with the level."""
+        """Last ticks of the level's blocks; the last one ends with the level."""
         blocks, ticks = self.design.blocks, self.ticks(level)
         if level < 1 or ticks < max(blocks, 1):
             return ()
-        return tuple(self.start(level) - 1 + ticks * i // blocks for i in range(1, blocks))
+        return tuple(self.start(level) - 1 + ticks * i // blocks for i in range(1, blocks + 1))
 
     def has_blocks(self, depth: int, level: int) -> bool:
         """Whether cells of this depth give sums of blocks: where an average cell has points enough."""
