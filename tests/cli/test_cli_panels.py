@@ -251,3 +251,31 @@ def test_the_simulated_panel_runs_as_it_stands_and_goes_on(tmp_path: Path) -> No
     dpstream("run", made)
     assert read(tmp_path / "releases").select(earlier.column_names).equals(earlier)
     assert status(made)["steps"] == 12
+
+
+def test_init_drafts_wide_and_long_panels(tmp_path: Path) -> None:
+    """The draft holds no id, and runs once it is confirmed and filled in."""
+    (tmp_path / "data").mkdir()
+    for shape in ("wide", "long"):
+        wide(tmp_path) if shape == "wide" else long(tmp_path)
+        made = tmp_path / f"{shape}.toml"
+        more = ["--time-column", "month"] if shape == "long" else []
+        data = tmp_path / "data"
+        dpstream("init", data, "--person-column", "household", *more, "--out", made)
+        text = made.read_text()
+        assert MARK not in text
+        assert "CONFIRM" in text
+        assert ('period_columns = "poor_{period:02}"' in text) == (shape == "wide")
+        dpstream("run", made, code=2)
+        text = text.replace("confirmed = false", "confirmed = true").replace("horizon = 12", "horizon = 6")
+        if shape == "long":  # the months are numbers, and no calendar
+            calendar = text[text.index('every = "week"') : text.index("late =")]
+            text = text.replace(calendar, "end = 6\n")
+        made.write_text(text.replace('"releases"', f'"{shape}"').replace('"state"', f'"{shape}-state"'))
+        dpstream("run", made)
+        assert status(made)["steps"] == 6
+    save(tmp_path, "a", {"household": ["a"], "spring": [1]})
+    refused = dpstream(
+        "init", tmp_path / "data", "--person-column", "household", "--out", tmp_path / "x.toml", code=2
+    )
+    assert "numbered as periods" in refused.stderr

@@ -16,6 +16,11 @@ __all__ = ["command"]
 @click.argument("data", type=click.Path(), required=False)
 @click.option("--time-column", metavar="COLUMN", help="The column that says to which step a row belongs.")
 @click.option(
+    "--person-column",
+    metavar="COLUMN",
+    help="The column that says who a row is, for a panel; without --time-column, periods are numbered columns.",
+)
+@click.option(
     "--out", default="dpstream.toml", show_default=True, type=click.Path(), help="The file to write."
 )
 @click.option(
@@ -24,7 +29,9 @@ __all__ = ["command"]
     type=click.Path(),
     help="The earlier stream's configuration; instead of DATA.",
 )
-def command(data: str | None, time_column: str | None, out: str, after: str | None) -> None:
+def command(
+    data: str | None, time_column: str | None, person_column: str | None, out: str, after: str | None
+) -> None:
     """Draft a configuration from DATA: a file, a folder, or a quoted pattern.
 
     The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
@@ -38,13 +45,15 @@ def command(data: str | None, time_column: str | None, out: str, after: str | No
     \b
     Examples:
       dpstream init 'data/*.parquet' --time-column file_date
+      dpstream init panel.csv --person-column household
       dpstream init --after dpstream.toml --out next.toml
     """
     from dpstream.config.succession import draft_successor
     from dpstream.errors import ConfigError
     from dpstream.schema import draft_config
 
-    if (data is None) == (after is None) or (after is not None and time_column is not None):
+    apart = time_column is None and person_column is None
+    if (data is None) == (after is None) or (after is not None and not apart):
         raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
     target = Path(out)
     if target.exists():
@@ -60,7 +69,8 @@ def command(data: str | None, time_column: str | None, out: str, after: str | No
         )
         click.echo(f"next: dpstream plan {out}")
         return
-    _write(target, draft_config(data, time_column=time_column, path=_pattern(Path(data), target.parent)))
+    place = _pattern(Path(data), target.parent)
+    _write(target, draft_config(data, time_column=time_column, person_column=person_column, path=place))
     click.echo(
         f"wrote {out}: confirm or replace what is marked CONFIRM or FILL IN, then set confirmed = true"
     )

@@ -35,14 +35,23 @@ format = 1
 
 [stream]
 name = {name}
-unit = "event"              # event (add/remove) | event-replace | individual | user
-total = "private"           # or "public": batch sizes are declared public, and the relation becomes replace
+{unit}
 
 [source]
 path = {path}
 """
 
-_TAIL = """
+_RECORDS = """\
+unit = "event"              # event (add/remove) | event-replace | user
+total = "private"           # or "public": batch sizes are declared public, and the relation becomes replace\
+"""
+
+_PEOPLE = """\
+unit = "individual"         # all that one person reports
+total = "private"           # or "public": the number of people is declared public (individual-replace)\
+"""
+
+_TABLES = """
 [mechanism]
 name = "dpstabs"            # or baseline
 workload = "all-2-way"      # or a list of column tuples with weights
@@ -52,7 +61,19 @@ workload = "all-2-way"      # or a list of column tuples with weights
 [budget]
 epsilon = "1"               # exact decimal
 horizon = "none"            # or a number of steps
+"""
 
+_PANELS = """
+[mechanism]
+name = "panel-window"       # right about every few periods in a row; or panel-cumulative: about all periods so far
+window = 3                  # each further period multiplies the patterns
+
+[budget]
+rho = "0.005"               # exact decimal, or epsilon and delta
+horizon = 12                # FILL IN: how many periods there will be
+"""
+
+_TAIL = """
 [output]
 dir = "releases"
 format = "parquet"          # or csv
@@ -68,6 +89,7 @@ def draft_config(
     data: Any,
     time_column: str | None = None,
     *,
+    person_column: str | None = None,
     name: str | None = None,
     path: str | None = None,
     rows: int = SAMPLE_ROWS,
@@ -78,11 +100,14 @@ def draft_config(
     ----------
     data : a path (csv, csv.gz, parquet, ndjson; a folder; a pattern), or any table ``Schema.encode`` takes.
     time_column : the column that cuts the data into steps; it becomes no attribute.
+    person_column : the column that says who a row is, for a panel. Without a time column the data are wide: one row
+        a person, and columns that end in the number of their period, from 1.
     name, path : the stream's name and the source's path; by default taken from ``data``.
     rows : how many rows are looked at, at most.
 
     Guarantee: none. The text is private until confirmed.
-    Errors: ``ConfigError`` for an unknown time column or path; ``DataError`` for a file that cannot be read.
+    Errors: ``ConfigError`` for an unknown time or person column or path, and for wide data without numbered columns;
+    ``DataError`` for a file that cannot be read.
     """
     if isinstance(data, (str, Path)):
         path = str(data) if path is None else path
@@ -91,14 +116,47 @@ def draft_config(
         table = arrow.to_table(data, "draft").slice(0, rows)
     path = "data.parquet" if path is None else path
     columns = table.column_names
-    if time_column is not None and time_column not in columns:
-        raise ConfigError(
-            f"there is no column {time_column!r}", where="time column", allowed=", ".join(columns)
-        )
-    names = [column for column in columns if column != time_column]
+    for what, column in (("time column", time_column), ("person column", person_column)):
+        if column is not None and column not in columns:
+            raise ConfigError(f"there is no column {column!r}", where=what, allowed=", ".join(columns))
+    unit = _RECORDS if person_column is None else _PEOPLE
+    head = _HEAD.format(name=toml_value(name or _stream_name(path)), path=toml_value(path), unit=unit)
+    if person_column is not None:
+        head += f"user_column = {toml_value(person_column)}  # who it is\n"
+    mechanism = _TABLES if person_column is None else _PANELS
+    if person_column is not None and time_column is None:
+        template, variable, values = _periods(table, person_column)
+        steps = f"period_columns = {toml_value(template)}  # one column, one period\n"
+        return head + steps + _schema_part({variable: guess_column(variable, values)}) + mechanism + _TAIL
+    names = [column for column in columns if column not in (time_column, person_column)]
     guesses = {column: guess_column(column, table.column(column)) for column in names}
-    head = _HEAD.format(name=toml_value(name or _stream_name(path)), path=toml_value(path))
-    return head + _steps(time_column) + _schema_part(guesses) + _TAIL
+    return head + _steps(time_column) + _schema_part(guesses) + mechanism + _TAIL
+
+
+def _periods(table: Any, person_column: str) -> tuple[str, str, Any]:
+    """The longest run of numbered columns: their common name, the variable's name, and the values of all."""
+    import pyarrow as pa
+
+    runs: dict[tuple[str, str], dict[int, str]] = {}
+    for name in table.column_names:
+        found = re.fullmatch(r"(.*?)([0-9]{1,5})([^0-9]*)", name)
+        if found and name != person_column:
+            runs.setdefault((found[1], found[3]), {})[int(found[2])] = name
+    whole = {key: run for key, run in runs.items() if sorted(run) == list(range(1, len(run) + 1))}
+    if not whole:
+        raise ConfigError(
+            "no columns are numbered as periods, from 1 on",
+            where="person column",
+            allowed="columns such as m1, m2, ...; or a time column, with one row for each person and period",
+        )
+    (before, after), run = max(whole.items(), key=lambda item: len(item[1]))
+    digits = len(run[1]) - len(before) - len(after)
+    period = "{period}" if digits == 1 else f"{{period:0{digits}}}"
+    columns = [table.column(run[number]) for number in sorted(run)]
+    same = [column for column in columns if column.type == columns[0].type]
+    values = pa.chunked_array([chunk for column in same for chunk in column.chunks], columns[0].type)
+    variable = re.sub(r"[^A-Za-z0-9]+$", "", before) or "value"
+    return f"{before}{period}{after}", variable, values
 
 
 def _stream_name(path: str) -> str:
