@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.counters import CalibratedCounter, CounterState, TreeCounter, UnboundedBlockCounter
-from dpstream.counters.base import MAX_TICKS
+from dpstream.counters.base import MAX_INCREMENT, MAX_TICKS
+from dpstream.errors import LimitError
 from dpstream.points.schedule import Design, log_fraction
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.noise import DiscreteLaplace
@@ -66,7 +67,11 @@ class CellRule:
 
 @lru_cache(maxsize=4096)
 def cell_rule(epsilon: Fraction, ticks: int, design: Design, blocks: bool = False) -> CellRule:
-    """The rule for a level of ``ticks`` with ``epsilon`` for an arrival."""
+    """The rule for a level of ``ticks`` with ``epsilon`` for an arrival.
+
+    Errors:
+        LimitError: the noise, or a segment's sum, would not fit 64-bit sums.
+    """
     half = epsilon * design.test_share / 2
     tests = DiscreteLaplace(1 / half)
     recipe = (
@@ -74,6 +79,11 @@ def cell_rule(epsilon: Fraction, ticks: int, design: Design, blocks: bool = Fals
     )
     segments = recipe.calibrate(PureDP(half), Event())
     threshold = math.ceil(design.factor * tests.scale * log_fraction(ticks))
+    # A segment's sum must be an increment that a counter takes, whatever arrives: decided by public numbers, here.
+    if threshold + 60 * tests.scale > MAX_INCREMENT:
+        raise LimitError(
+            "the noise of the sparse counters does not fit", where="points", allowed="a larger epsilon"
+        )
     block_share = design.block_share if blocks else Fraction(0)
     end = DiscreteLaplace(1 / (epsilon * (1 - design.test_share - block_share)))
     block = DiscreteLaplace(1 / (epsilon * block_share)) if blocks else None
