@@ -79,7 +79,8 @@ class Blocks:
     """Finished blocks of the open level; public but for ``counted``.
 
     Attributes:
-        done: how many.
+        ends: last ticks of the level's blocks.
+        done: how many are finished.
         end: the last tick of the last one; of the level before while there is none.
         length: ticks of ``newest``.
         sums: for each depth from 1 that gives them, noisy counts of all finished blocks together.
@@ -88,6 +89,7 @@ class Blocks:
         counted: exact totals of the level at ``end``, in heap order; secret.
     """
 
+    ends: tuple[int, ...] = ()
     done: int = 0
     end: int = 0
     length: int = 1
@@ -222,8 +224,7 @@ class OnlinePointsPlan:
                 state.kept.setdefault(state.level, []).append(part)
             state.points += len(part)
             done += len(part)
-            blocks = self.schedule.block_ends(state.level)
-            if state.blocks.done < len(blocks) and state.points == blocks[state.blocks.done]:
+            if state.blocks.done < len(state.blocks.ends) and state.points == self._border(state):
                 self._end_block(state, randomness)
 
     def release(self, state: PointsState, seed: int | None = None) -> PointsRelease:
@@ -258,8 +259,8 @@ class OnlinePointsPlan:
 
     def _border(self, state: PointsState) -> int:
         """The tick with which the open block ends, or the level."""
-        ends = self.schedule.block_ends(state.level)
-        return ends[state.blocks.done] if state.blocks.done < len(ends) else state.cells.end
+        blocks = state.blocks
+        return blocks.ends[blocks.done] if blocks.done < len(blocks.ends) else state.cells.end
 
     def _end_block(self, state: PointsState, randomness: Randomness) -> None:
         """Noisy sums of the block, for the depths that give them: the first ones. An arrival is in one block."""
@@ -289,8 +290,9 @@ class OnlinePointsPlan:
         schedule = self.schedule
         self._store_level(state, randomness)
         old = state.blocks
-        state.blocks = Blocks(0, state.points, old.length, [], old.newest, old.variance)
         state.level += 1
+        ends = schedule.block_ends(state.level)
+        state.blocks = Blocks(ends, 0, state.points, old.length, [], old.newest, old.variance)
         depth, first = schedule.depth(state.level), schedule.start(state.level)
         if depth > len(state.stored):
             self._begin_depth(state, depth, randomness)

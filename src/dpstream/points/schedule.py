@@ -75,7 +75,12 @@ class Schedule:
 
     def start(self, level: int) -> int:
         """``t_r``; 1 for level -1."""
-        return 1 if level < 0 else math.ceil(self.design.leaf * 2**level / self.epsilon)
+        return 1 if level < 0 else self._starts[level]
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """More levels than ``MAX_TICK`` can reach: epsilon is at most 1000."""
+        return tuple(math.ceil(self.design.leaf * 2**level / self.epsilon) for level in range(64))
 
     def ticks(self, level: int) -> int:
         """How many ticks the level has; 0 for some early ones where epsilon is large."""
