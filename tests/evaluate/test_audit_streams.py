@@ -69,7 +69,9 @@ def test_what_is_audited():
         "canary at step 1",
         "record replaced at step 1",
     }
-    assert named("tree").scene.pairs[-1].name == f"canary at step {len(named('tree').scene)}"
+    assert (
+        named("tree counters").scene.pairs[-1].name == f"canary at step {len(named('tree counters').scene)}"
+    )
     assert {type(subject.budget).__name__ for subject in ALL} == {"PureDP", "ZCDP"}
     assert sum(subject.control for subject in ALL) == len(stream_controls())
 
