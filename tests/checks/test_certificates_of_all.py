@@ -50,12 +50,12 @@ def calibrated(name: str, horizon: int, budget: Budget, unit: Event) -> Calibrat
         return None
 
 
-#: Noise drawn ahead: the outputs do not tell every noise, which needs elimination and programs: few and short horizons.
+#: Noise drawn ahead: the outputs do not tell every noise, which needs elimination and programs: shorter horizons.
 AHEAD = ("subtract-blocks", "k-ary", "optimal-tree", "optimal-epochs")
 
 
 def horizons_for(name: str) -> tuple[int, ...]:
-    return (*range(1, 17), 33, 64, 72) if name in AHEAD else (*range(1, 65), *HORIZONS)
+    return (*range(1, 65), 300) if name in AHEAD else (*range(1, 65), *HORIZONS)
 
 
 def reached_after(counter: CalibratedCounter, horizon: int) -> Fraction:
