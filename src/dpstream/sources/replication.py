@@ -9,7 +9,7 @@ stored place has lost changes, and is refused.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,8 @@ from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pgoutput import UNCHANGED, Begin, Change, Described, Truncate, Tuple, head, parse
 from dpstream.sources.pieces import Pieces
-from dpstream.sources.server import Relation, Session, quoted
-from dpstream.sources.source import Source, check_start
+from dpstream.sources.server import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.sources.source import check_start
 from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.table import wanted_columns
 
@@ -31,7 +31,7 @@ __all__ = ["ChangeSource"]
 #: A commit takes its time a moment before it is in the log. An open transaction takes a later time, and is not
 #: waited for longer than this (seconds).
 _GRACE = 5.0
-_SYSTEM, _READ, _DONE = "system", "read", "done"
+_READ, _DONE = "read", "done"
 _ROWS = 2**14
 #: Enough of a message for ``head`` (names have up to 63 bytes), but for a truncation ("T"), which names all tables.
 _HEAD = 160
@@ -70,7 +70,7 @@ class _Survey:
         return min((place for later, place in self.first.items() if later > step), default=self.read)
 
 
-class ChangeSource(Source):
+class ChangeSource(ServerSource):
     """Private changes of one table, from a slot of the plugin ``pgoutput``.
 
     Guarantee: a change is in the step of its transaction's commit time (UTC); if it was not in the log when that
@@ -85,20 +85,6 @@ class ChangeSource(Source):
     slot's place is decoded once to find the steps, and then once up to the end of each step.
     """
 
-    def __init__(
-        self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
-    ) -> None:
-        self.options = options
-        self._columns = columns
-        self._today = today or options.clock()
-        self._position: dict[str, int] = {}
-        self._begun: tuple[int, dict[str, int]] | None = None
-
-    @property
-    def position(self) -> dict[str, int]:
-        """How far the log was read, up to where all of it is in released steps, and which server it is."""
-        return dict(self._position)
-
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
@@ -108,10 +94,6 @@ class ChangeSource(Source):
         assert grid is not None  # a calendar, and no end in the data: check_kind
         assert last is not None
         return self._all(grid, start_step, seen, last)
-
-    def resume(self, step: int, position: Mapping[str, int]) -> None:
-        """Read ``step`` up to the place in the log at which the reading that was stopped had ended."""
-        self._begun = (step, dict(position))
 
     def committed(self, position: Mapping[str, int]) -> None:
         """Move the slot on: the changes before that place are in durable steps."""
@@ -133,10 +115,7 @@ class ChangeSource(Source):
             return
         with Session(self.options) as session:
             self._check(session)
-            system = session.system()
-            for known in (place.seen, held):
-                if known is not None:
-                    session.require_system(known.get(_SYSTEM, -1))
+            system = self._same_system(session, place.seen, held)
             if place.seen is not None and not self._position:
                 # Later in this reading that is for ``committed``: only it knows that the step is durable.
                 self._advance(session, place.seen[_DONE])
@@ -156,7 +135,7 @@ class ChangeSource(Source):
                 if step in survey.last:
                     self._collect(session, place, survey, step, rows)
                 inserts, deletes = rows.take()
-            self._position = {_SYSTEM: system, _READ: survey.read, _DONE: survey.done(step)}
+            self._position = {SYSTEM: system, _READ: survey.read, _DONE: survey.done(step)}
             parts = apart_from_users(inserts, deletes, self.options.user_column)
             yield StepInput(step, place.grid.batch_id(step), place.grid.period(step), *parts)
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,10 +17,14 @@ from dpstream.libpq import connection_settings, driver, failure
 from dpstream.sources.formats import UnreadableError
 from dpstream.sources.kinds import duration
 from dpstream.sources.options import SourceOptions
+from dpstream.sources.source import Source
 
-__all__ = ["Relation", "Session", "Snapshot", "quoted"]
+__all__ = ["SYSTEM", "Relation", "ServerSource", "Session", "Snapshot", "quoted"]
 
 _log = logging.getLogger("dpstream.sources")
+
+#: In positions: which server was read.
+SYSTEM = "system"
 
 _WHERE = "[source] url"
 _LEAST_VERSION = 130000
@@ -287,3 +291,34 @@ def _address(options: SourceOptions) -> str:
 def quoted(name: str) -> str:
     """An identifier as it stands."""
     return '"' + name.replace('"', '""') + '"'
+
+
+class ServerSource(Source):
+    """What both kinds of sources on a server keep: how far they have read, and which server that was."""
+
+    def __init__(
+        self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
+    ) -> None:
+        self.options = options
+        self._columns = columns
+        self._today = today or options.clock()
+        self._position: dict[str, int] = {}
+        self._begun: tuple[int, dict[str, int]] | None = None
+
+    @property
+    def position(self) -> dict[str, int]:
+        """How far was read, and on which server."""
+        return dict(self._position)
+
+    def resume(self, step: int, position: Mapping[str, int]) -> None:
+        """Read ``step`` up to where the reading that was stopped had ended."""
+        self._begun = (step, dict(position))
+
+    @staticmethod
+    def _same_system(session: Session, *positions: Mapping[str, int] | None) -> int:
+        """The server's number; StepError where an earlier reading was of another server."""
+        system = session.system()
+        for known in positions:
+            if known is not None:
+                session.require_system(known.get(SYSTEM, -1))
+        return system

@@ -9,7 +9,6 @@ next reading.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +17,18 @@ from dpstream.errors import ConfigError, DataError, StepError
 from dpstream.sources.calendar import Grid
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.query import split_records
-from dpstream.sources.server import Relation, Session, quoted
-from dpstream.sources.source import Source, check_start
+from dpstream.sources.server import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.sources.source import check_start
 from dpstream.sources.step import Period, StepInput, apart_from_users
 
 __all__ = ["TableSource", "wanted_columns"]
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
 _XID, _XID8 = 28, 5069
-_SYSTEM, _WATERMARK = "system", "watermark"
+_WATERMARK = "watermark"
 
 
-class TableSource(Source):
+class TableSource(ServerSource):
     """Private records of a table to which rows are only added.
 
     Guarantee: a row is in the step of its own time. If it was not committed, and safe, when that step was read, it
@@ -42,24 +41,6 @@ class TableSource(Source):
     Memory: the records of one step. Cost: one query a step (an index on the time column helps; with
     ``xid_column``, one on that too), and two transaction numbers for each reading.
     """
-
-    def __init__(
-        self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
-    ) -> None:
-        self.options = options
-        self._columns = columns
-        self._today = today or options.clock()
-        self._position: dict[str, int] = {}
-        self._begun: tuple[int, dict[str, int]] | None = None
-
-    @property
-    def position(self) -> dict[str, int]:
-        """The watermark, and which server it is of."""
-        return dict(self._position)
-
-    def resume(self, step: int, position: Mapping[str, int]) -> None:
-        """Read ``step`` up to the watermark of the reading that was stopped."""
-        self._begun = (step, dict(position))
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
@@ -79,10 +60,7 @@ class TableSource(Source):
         watermark = None if seen is None else seen.get(_WATERMARK)
         begun, held = (0, None) if self._begun is None else self._begun
         with Session(self.options) as session:
-            system = session.system()
-            for known in (seen, held):
-                if known is not None:
-                    session.require_system(known.get(_SYSTEM, -1))
+            system = self._same_system(session, seen, held)
             session.settle()
         for step in range(first, last + 1):
             # Closed in between: a step may take long, and an open snapshot keeps dead rows alive.
@@ -101,7 +79,7 @@ class TableSource(Source):
                     inserts, deletes = reading.records(step, self._columns)
                 session.flush()
             watermark = border
-            self._position = {_SYSTEM: system, _WATERMARK: watermark}
+            self._position = {SYSTEM: system, _WATERMARK: watermark}
             deleted = None if self.options.op_column is None else deletes
             parts = apart_from_users(inserts, deleted, self.options.user_column)
             yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
