@@ -198,16 +198,6 @@ class CalibratedBinnedCounter(FactoredCounter):
     design: Design
 
     @property
-    def name(self) -> str:
-        """The recipe's name."""
-        return self.recipe.name
-
-    @property
-    def horizon(self) -> int | None:
-        """The recipe's horizon."""
-        return self.recipe.tick_limit
-
-    @property
     def public_arrays(self) -> frozenset[str]:
         """See ``FactoredCounter.public_arrays``."""
         return frozenset({"values", "whole", "part"})

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpstream.counters.base import (
     MAX_TICKS,
     CalibratedCounter,
+    Counter,
     CounterState,
     check_count,
     check_increment,
@@ -50,6 +51,18 @@ class FactoredCounter(CalibratedCounter):
     ``variance(t)`` is that of the estimate before it is rounded to a whole number; rounding adds about 1/12, and never
     more than 1/2 to the standard deviation.
     """
+
+    recipe: Counter
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        return self.recipe.name
+
+    @property
+    def horizon(self) -> int | None:
+        """The recipe's horizon."""
+        return self.recipe.tick_limit
 
     @property
     @abstractmethod

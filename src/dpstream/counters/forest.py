@@ -156,16 +156,6 @@ class CalibratedForest(FactoredCounter):
     budget: PureDP
     unit: Event
 
-    @property
-    def name(self) -> str:
-        """The recipe's name."""
-        return self.recipe.name
-
-    @property
-    def horizon(self) -> int | None:
-        """The recipe's horizon."""
-        return self.recipe.tick_limit
-
     def describe(self) -> str:
         """Rule, budget and noise in words."""
         first = self.noise(self.trees[0].shares[0]).describe()

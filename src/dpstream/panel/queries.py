@@ -59,12 +59,8 @@ class WindowQuery(ABC):
 
 
 @dataclass(frozen=True)
-class AtLeast(WindowQuery):
-    """People with one of ``values`` in at least ``times`` of the last ``width`` periods.
-
-    >>> AtLeast(2, width=3).weights(2).tolist()
-    [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
-    """
+class _Times(WindowQuery):
+    """One of ``values`` in some number of the last ``width`` periods."""
 
     times: int
     width: int
@@ -73,13 +69,22 @@ class AtLeast(WindowQuery):
     def __post_init__(self) -> None:
         _check(self.times, self.width, self.values)
 
-    def describe(self) -> str:
-        """The question in words."""
-        return f"{_word(self.values)} in at least {self.times} of the last {self.width} periods"
-
     def check(self, symbols: int) -> None:
         """See ``WindowQuery.check``."""
         _check_symbols(self.values, symbols)
+
+
+@dataclass(frozen=True)
+class AtLeast(_Times):
+    """People with one of ``values`` in at least ``times`` of the last ``width`` periods.
+
+    >>> AtLeast(2, width=3).weights(2).tolist()
+    [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+    """
+
+    def describe(self) -> str:
+        """The question in words."""
+        return f"{_word(self.values)} in at least {self.times} of the last {self.width} periods"
 
     def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
         """See ``WindowQuery.of``."""
@@ -87,27 +92,16 @@ class AtLeast(WindowQuery):
 
 
 @dataclass(frozen=True)
-class Consecutive(WindowQuery):
+class Consecutive(_Times):
     """People with one of ``values`` in at least ``times`` periods in a row, within the last ``width``.
 
     >>> Consecutive(2, width=3).weights(2).tolist()
     [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     """
 
-    times: int
-    width: int
-    values: tuple[int, ...] = (1,)
-
-    def __post_init__(self) -> None:
-        _check(self.times, self.width, self.values)
-
     def describe(self) -> str:
         """The question in words."""
         return f"{_word(self.values)} in at least {self.times} periods in a row, of the last {self.width}"
-
-    def check(self, symbols: int) -> None:
-        """See ``WindowQuery.check``."""
-        _check_symbols(self.values, symbols)
 
     def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
         """See ``WindowQuery.of``."""
