@@ -207,12 +207,19 @@ class OnlinePointsPlan:
 
         Cost: O(depth) a point, in arrays; about a microsecond a point and depth for large batches.
         """
-        batch = check_points(points, self.recipe.dimension)
-        if state.points + len(batch) > self.horizon:
+        self.read(
+            state, codes_of(check_points(points, self.recipe.dimension), self.recipe.max_depth), randomness
+        )
+
+    def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
+        """As ``step``, for points given as indices of their cells of ``max_depth``.
+
+        Errors (before anything is drawn or changed): HorizonError.
+        """
+        if state.points + len(codes) > self.horizon:
             raise HorizonError(
                 "a stream has too many points", where="points", allowed=f"up to {self.horizon}"
             )
-        codes = codes_of(batch, self.recipe.max_depth)
         done = 0
         while done < len(codes):
             tick = state.points + 1
@@ -235,7 +242,17 @@ class OnlinePointsPlan:
 
         Cost: O(t); nothing is spent and the state is not changed.
         """
+        counts, depth = self.counts(state, seed), state.cells.depth
         generator = np.random.default_rng([state.seed if seed is None else seed, state.points])
+        return PointsRelease(points_in(counts, depth, self.recipe.dimension, generator), counts, depth)
+
+    def counts(self, state: PointsState, seed: int | None = None) -> Ints:
+        """How many synthetic points are in each cell of the deepest cells now; public.
+
+        The coins of rounding are the same for every release with one seed: counts then change only where the
+        estimates do.
+        """
+        generator = np.random.default_rng([state.seed if seed is None else seed, 0])
         counts = np.array([state.points], np.int64)
         for left, right, noise in self._estimates(state):
             if self.design.pooled:
@@ -243,8 +260,7 @@ class OnlinePointsPlan:
             else:
                 chosen = split_evenly(counts, left.astype(np.int64), right.astype(np.int64))
             counts = np.stack([chosen, counts - chosen], axis=1).ravel()
-        depth = state.cells.depth
-        return PointsRelease(points_in(counts, depth, self.recipe.dimension, generator), counts, depth)
+        return counts
 
     # --- what is counted --------------------------------------------------------------------------------
 
