@@ -1,0 +1,142 @@
+"""W1 of point sets against brute force and known cases; what is no exact distance brackets it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpstream.errors import ConfigError, DataError
+from dpstream.evaluate.transport import assignment, dyadic_bound, largest_marginal, line, w1
+
+Floats = NDArray[np.float64]
+
+
+def apart(x: Floats, y: Floats, periodic: tuple[int, ...]) -> float:
+    steps = [abs(float(p) - float(q)) for p, q in zip(x, y, strict=True)]
+    return max(min(s, 1 - s) if i in periodic else s for i, s in enumerate(steps))
+
+
+def by_hand(a: Floats, b: Floats, periodic: tuple[int, ...] = ()) -> float:
+    """All assignments, after repeating points until both sets have as many."""
+    n = math.lcm(len(a), len(b))
+    a, b = np.repeat(a, n // len(a), axis=0), np.repeat(b, n // len(b), axis=0)
+    return min(
+        sum(apart(x, b[j], periodic) for x, j in zip(a, order, strict=True)) / n
+        for order in itertools.permutations(range(n))
+    )
+
+
+@st.composite
+def two_sets(draw: st.DrawFn) -> tuple[Floats, Floats, tuple[int, ...]]:
+    d = draw(st.integers(1, 3))
+    sizes = draw(st.sampled_from([(1, 1), (1, 4), (2, 3), (3, 3), (2, 4), (5, 5), (6, 2)]))
+    # Few places, so that ties, borders and equal points are common.
+    place = st.integers(0, 16).map(lambda i: i / 16)
+    a, b = (np.array(draw(st.lists(place, min_size=n * d, max_size=n * d))).reshape(n, d) for n in sizes)
+    return a, b, tuple(i for i in range(d) if draw(st.booleans()))
+
+
+@settings(max_examples=120, deadline=None)
+@given(two_sets())
+def test_distances_are_those_of_brute_force_and_bounds_hold(
+    sets: tuple[Floats, Floats, tuple[int, ...]],
+) -> None:
+    a, b, periodic = sets
+    true = by_hand(a, b, periodic)
+    found = w1(a, b, periodic=periodic)
+    assert found.exact
+    assert found.value == pytest.approx(true, abs=1e-9)
+    assert assignment(a, b, periodic=periodic) == pytest.approx(true, abs=1e-9)
+    assert largest_marginal(a, b, periodic=periodic) <= true + 1e-12
+    bounds = [dyadic_bound(a, b, periodic=periodic, levels=levels) for levels in (0, 1, 4, 12)]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[-1] >= true - 1e-12
+    # Which side of a border a point is on costs a factor, never more than the cube.
+    assert bounds[0] <= 1.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=30),
+    st.lists(st.floats(0, 1), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_one_coordinate_at_any_size(a: list[float], b: list[float], periodic: bool) -> None:
+    one, two = np.array(a), np.array(b)
+    around = [0] if periodic else []
+    exact = assignment(one[:, None], two[:, None], periodic=around)
+    assert line(one, two, periodic=periodic) == pytest.approx(exact, abs=1e-7)
+
+
+def test_known_cases() -> None:
+    g = np.random.default_rng(1)
+    cloud = g.random((50, 2)) * 0.5
+    # A cloud that is shifted as a whole moves by the longer side of the shift.
+    assert w1(cloud, cloud + np.array([0.1, 0.3])).value == pytest.approx(0.3)
+    assert w1(cloud, cloud).value == 0.0
+    # A uniform line against a point at its end, and against one half of it.
+    even = (np.arange(10_000) + 0.5)[:, None] / 10_000
+    assert w1(even, np.zeros((7, 1))).value == pytest.approx(0.5)
+    assert w1(even, even[:5000]).value == pytest.approx(0.25, abs=1e-4)
+    assert w1(even, even[:5000], periodic=[0]).value == pytest.approx(0.125, abs=1e-4)
+    # Across midnight.
+    assert w1(np.array([[0.99, 0.5]]), np.array([[0.01, 0.5]]), periodic=[0]).value == pytest.approx(0.02)
+
+
+def test_samples_bracket_the_distance_of_large_sets() -> None:
+    g = np.random.default_rng(2)
+    a = g.random((20_000, 2)) * [0.8, 1.0]
+    shifted = a + np.array([0.2, 0.0])
+    found = w1(a, shifted, sample=300, repeats=4, seed=3)
+    assert not found.exact
+    assert found.sample == 300
+    assert found.lower == pytest.approx(0.2, abs=1e-9)
+    assert found.value - found.floor_a - found.floor_b <= 0.2 <= found.value + 4 * found.error
+    assert found.corrected == pytest.approx(0.2, abs=0.02)
+    assert found.lower <= 0.2 <= found.upper
+    assert w1(a, shifted, sample=300, repeats=4, seed=3) == found
+    # Two sets of one law: the floors explain all of it; without them one would see a distance that is not there.
+    same = w1(a, g.random((20_000, 2)) * [0.8, 1.0], sample=300, repeats=4)
+    assert same.value > 5 * same.corrected
+    assert same.upper < 0.1
+
+
+def test_the_bound_is_an_upper_bound_where_cells_hold_all_the_distance() -> None:
+    """Control: what is matched inside of the finest cells counts too."""
+    a, b = np.full((3, 2), 0.01), np.full((5, 2), 0.24)
+    assert dyadic_bound(a, b, levels=2) == 0.25
+    assert dyadic_bound(a, b, levels=2) >= w1(a, b).value == pytest.approx(0.23)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "error"),
+    [
+        (np.zeros((0, 2)), np.zeros((1, 2)), {}, DataError),
+        (np.zeros(3), np.zeros(3), {}, DataError),
+        (np.zeros((1, 2)), np.zeros((1, 3)), {}, DataError),
+        (np.full((1, 2), np.nan), np.zeros((1, 2)), {}, DataError),
+        (np.full((1, 2), 1.5), np.zeros((1, 2)), {}, DataError),
+        (np.zeros((1, 2)), np.zeros((1, 2)), {"periodic": [2]}, ConfigError),
+        (np.zeros((1, 2)), np.zeros((1, 2)), {"sample": 1}, ConfigError),
+        (np.zeros((1, 2)), np.zeros((1, 2)), {"repeats": 0}, ConfigError),
+    ],
+    ids=["empty", "flat", "widths", "nan", "outside", "coordinate", "sample", "repeats"],
+)
+def test_bad_input(a: Floats, b: Floats, options: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        w1(a, b, **options)  # type: ignore[arg-type]
+
+
+def test_limits_of_exact_parts() -> None:
+    with pytest.raises(ConfigError, match="unequal numbers"):
+        assignment(np.zeros((300, 2)), np.zeros((200, 2)))
+    with pytest.raises(ConfigError, match="levels"):
+        dyadic_bound(np.zeros((1, 8)), np.zeros((1, 8)), levels=8)
+    # Eight coordinates: seven halvings of each fit.
+    assert dyadic_bound(np.zeros((1, 8)), np.zeros((2, 8))) == 2.0**-7
