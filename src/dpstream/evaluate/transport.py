@@ -7,8 +7,8 @@ What is exact and what is not:
 
 * ``line`` (one coordinate) is exact at any size.
 * ``assignment`` is exact for equally many points; a linear program is, for few points of any number.
-* Larger sets are compared by samples. The distance of samples is too large on average, at most by how far two samples of
-  the same set are apart: ``Distance.floor_a`` and ``floor_b`` measure that. So
+* Larger sets are compared by samples. The distance of samples is too large on average, at most by how far two samples
+  of the same set are apart: ``Distance.floor_a`` and ``floor_b`` measure that. So
 
       E[value] - E[floor_a] - E[floor_b]  <=  W1  <=  E[value].
 
