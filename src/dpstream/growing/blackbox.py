@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,17 +164,18 @@ class BlackBox(ABC, Generic[Release]):
     def describe(self) -> str:
         """What one run does, in words; public."""
 
-    def check(self, budget: Budget, t: int, beta: float) -> None:
-        """Refuse a run that cannot be made, before any data is read; depends on public numbers only.
+    def fitted(self, alpha: float | None) -> Self:
+        """This black box for the accuracy that its first run promises; called once, before any data are read.
 
         Args:
-            beta: the failure probability of this run, for boxes whose size depends on the promised accuracy.
+            alpha: as a share of the records; None where nothing is promised.
 
-        Errors: LimitError, BudgetError.
+        Errors: LimitError: it would be larger than can be run; the number is named.
         """
+        return self
 
     @abstractmethod
-    def run(self, budget: Budget, data: Database, beta: float, randomness: Randomness) -> Release:
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> Release:
         """Spend ``budget`` once on the database."""
 
     @abstractmethod
