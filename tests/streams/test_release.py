@@ -25,7 +25,7 @@ from dpstream.schema import Boolean, Categorical, Date, DateTime, Domain, Intege
 from dpstream.schema.domain import Clique
 from dpstream.streams import Release, open_stream, release
 from dpstream.streams.manifest import accuracy_of
-from dpstream.streams.predicate import parse_predicate
+from dpstream.tables.predicate import parse_predicate
 
 WIDE = Schema(
     [

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.sinks import read
-from dpstream.streams.predicate import parse_predicate
+from dpstream.tables.predicate import parse_predicate
 
 if TYPE_CHECKING:
     from dpstream.config import Config

@@ -15,7 +15,7 @@ from dpstream.errors import ConfigError, LimitError
 from dpstream.mechanism import Measured, PeopleEstimate, PeopleSynthesis, Synthesis
 from dpstream.privacy.law import check_confidence
 from dpstream.schema.domain import Clique, Domain
-from dpstream.streams.predicate import parse_predicate
+from dpstream.tables.predicate import parse_predicate
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
-from dpstream.streams.bins import Literal, equal_mask, order_mask
+from dpstream.tables.bins import Literal, equal_mask, order_mask
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema
