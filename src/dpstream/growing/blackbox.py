@@ -149,12 +149,15 @@ class BlackBox(ABC, Generic[Release]):
 
     #: Name in configuration files and manifests.
     name: str
-    #: What ``run`` will find in ``data``.
-    reads: Reads
     #: What is known of its accuracy; None: nothing, and then gamma has to be given.
     accuracy: PowerLaw | None = None
     #: Definitions of privacy it can be run under. One that knows pure budgets only is given ``sqrt(2 rho)``.
     definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure", "zcdp")
+
+    @property
+    @abstractmethod
+    def reads(self) -> Reads:
+        """What ``run`` will find in ``data``."""
 
     @abstractmethod
     def options(self) -> dict[str, Any]:
