@@ -1,28 +1,21 @@
-"""One self-contained page: assembled, sealed by its content-security policy, and written."""
+"""One self-contained page about a run: collected, rendered, and written where it may be."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from pathlib import Path
 
-import dpstream
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreError
-from dpstream.evaluate.label import LABEL
 from dpstream.evaluate.private_folder import releases_around
 from dpstream.evaluate.report import sections_error, sections_promise, sections_tables, sections_time
-from dpstream.evaluate.report.charts import Charts
+from dpstream.evaluate.report.assembly import MARKER, assemble, charts_of
 from dpstream.evaluate.report.collect import MOST_STEPS, Run, collect
-from dpstream.evaluate.report.markup import Html, element, integer, raw, script_json
+from dpstream.evaluate.report.markup import integer
 from dpstream.evaluate.report.truth import Truth, collect_truth
 
 __all__ = ["MARKER", "render", "write_report"]
 
-#: Stands near the top of every page: what may be replaced by a newer one.
-MARKER = "<!-- a report by dpstream -->"
 _SECTIONS = (
     ("promise", "Protection"),
     ("releases", "Releases"),
@@ -85,9 +78,9 @@ def write_report(
 
 
 def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> str:
-    """The page as text."""
-    private = truth is not None
-    charts = Charts({facts.step: facts.period.split("/")[0] for facts in run.shown if facts.period})
+    """The page of a stream of tables, as text."""
+    first, last = run.shown[0], run.shown[-1]
+    charts = charts_of(run)
     body = [
         sections_promise.promise(run),
         sections_time.releases(run, truth, charts),
@@ -97,78 +90,25 @@ def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> 
         sections_error.errors(run, truth, charts),
         sections_error.weak(run, truth),
     ]
-    data = {**charts.as_json(), "heat": sections_tables.heat_json(run, chosen, truth)}
-    scripts = [_asset("uPlot.iife.min.js"), _asset("report.js")]
-    title = f"{run.manifest['stream']}: dpstream report" + (f" ({LABEL})" if private else "")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="robots", content="noindex") if private else None,
-        element("title", title),
-        element("style", raw(_asset("uPlot.min.css") + _asset("report.css"))),
-    )
-    links = [element("a", text, href=f"#{name}") for name, text in _SECTIONS if name != "pairs" or chosen]
-    page = element(
-        "html",
-        raw(MARKER),
-        head,
-        element(
-            "body",
-            sections_promise.banner(run, private),
-            element(
-                "div",
-                sections_promise.header(run, private),
-                element("nav", links, aria_label="Sections"),
-                element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body),
-                _footer(run, truth),
-                class_="page",
-            ),
-            element("script", script_json(data), type="application/json", id="data"),
-            [element("script", raw(script)) for script in scripts],
-            class_="private" if private else None,
+    tiles = [
+        sections_promise.tile(
+            "Rows in the last release", integer(last.rows), f"a noisy number; first {integer(first.rows)}"
         ),
-        lang="en",
-    )
-    return f"<!doctype html>\n{page}\n"
-
-
-_NO_SCRIPT = (
-    "Lines and heat maps need JavaScript (nothing is loaded from anywhere); the rest of the page does not."
-)
-
-
-def _footer(run: Run, truth: Truth | None) -> Html:
-    program = run.manifest["program"]
-    read = f"{integer(len(run.shown))} manifests and {integer(len(run.tables))} tables"
-    texts = [
-        f"Made by dpstream {dpstream.__version__} from releases of {program['name']} {program['version']}. "
-        f"{read} were read; all of them match their published hashes.",
-        "Every number on this page is computed from the releases and from public declarations."
-        if truth is None
-        else f"This page holds private truth: {LABEL}.",
-        "The page loads nothing. Charts are drawn by uPlot, whose licence stands in the source of the page.",
+        sections_promise.tile(
+            "Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"
+        ),
     ]
-    licence = _asset("THIRD_PARTY.txt")
-    return element("footer", [element("p", text) for text in texts], raw(f"<!--\n{licence}-->"))
-
-
-def _policy(scripts: Sequence[str]) -> str:
-    """No network at all, and no script but the page's own: each is named by its hash."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
+    links = [entry for entry in _SECTIONS if entry[0] != "pairs" or chosen]
+    return assemble(
+        run,
+        body,
+        tiles=tiles,
+        links=links,
+        charts=charts,
+        heat=sections_tables.heat_json(run, chosen, truth),
+        tables=len(run.tables),
+        private=truth is not None,
     )
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _asset(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
 def _checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -5,20 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 from dpstream.evaluate.label import LABEL
-from dpstream.evaluate.report.collect import Run
+from dpstream.evaluate.report.collect import StepFacts
 from dpstream.evaluate.report.markup import Html, element, integer, join, table
 from dpstream.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 
-__all__ = ["banner", "header", "promise"]
+__all__ = ["Promised", "banner", "header", "promise", "tile"]
 
 #: Beyond this epsilon the bound has more than 13 digits, and says nothing.
 _HARDLY_A_BOUND = 30
 
 
-def banner(run: Run, private: bool) -> Html:
+class Promised(Protocol):
+    """What the head of a page needs to know of a run, whatever it releases; see ``collect.Run``."""
+
+    @property
+    def manifest(self) -> dict[str, Any]: ...
+
+    @property
+    def states(self) -> tuple[tuple[int, str], ...]: ...
+
+    @property
+    def shown(self) -> tuple[StepFacts, ...]: ...
+
+    @property
+    def test_seed(self) -> bool: ...
+
+
+def banner(run: Promised, private: bool) -> Html:
     """What nobody may overlook: private truth on the page, or noise that can be predicted."""
     warnings = []
     if private:
@@ -36,10 +52,9 @@ def banner(run: Run, private: bool) -> Html:
     return element("div", warnings, role="alert") if warnings else Html("")
 
 
-def header(run: Run, private: bool) -> Html:
-    """Title and the few numbers to remember."""
+def header(run: Promised, private: bool, tiles: Sequence[Html]) -> Html:
+    """Title and the few numbers to remember; ``tiles``: those about what is released."""
     manifest = run.manifest
-    first, last = run.shown[0], run.shown[-1]
     name = "Evaluation" if private else "Privacy and quality report"
     return element(
         "header",
@@ -48,18 +63,15 @@ def header(run: Run, private: bool) -> Html:
         element("p", _when(run), class_="lead"),
         element(
             "dl",
-            _tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
-            _tile("Loss of privacy", _short(manifest["guarantee"]), _cap(manifest)),
-            _tile(
-                "Rows in the last release", integer(last.rows), f"a noisy number; first {integer(first.rows)}"
-            ),
-            _tile("Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"),
+            tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
+            tile("Loss of privacy", _short(manifest["guarantee"]), _cap(manifest)),
+            tiles,
             class_="tiles",
         ),
     )
 
 
-def promise(run: Run) -> Html:
+def promise(run: Promised) -> Html:
     """Section 1."""
     manifest = run.manifest
     plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
@@ -83,7 +95,7 @@ def promise(run: Run) -> Html:
     )
 
 
-def _when(run: Run) -> str:
+def _when(run: Promised) -> str:
     first, last = run.shown[0], run.shown[-1]
     if first.period is None or last.period is None:
         return f"State of the stream after step {last.step}."
@@ -91,7 +103,8 @@ def _when(run: Run) -> str:
     return f"Records from {begin} to {end}; state of the stream after step {last.step}."
 
 
-def _tile(name: str, value: str, more: str) -> Html:
+def tile(name: str, value: str, more: str) -> Html:
+    """One number with its name."""
     return element(
         "div", element("dt", name), element("dd", value, class_="big"), element("dd", more, class_="more")
     )
@@ -114,11 +127,11 @@ def _cap(manifest: dict[str, Any]) -> str:
     return f"of {decimal_text(planned)} planned, for all releases together"
 
 
-def _plainly(run: Run) -> list[str]:
+def _plainly(run: Promised) -> list[str]:
     manifest = run.manifest
     last = run.shown[-1].step
     words = [f"Protected is {manifest['unit']['words']}."]
-    words += _bound(manifest["guarantee"], last)
+    words += _bound(manifest["guarantee"], last, str(manifest.get("relation", "add-remove")))
     if run.test_seed:
         return [
             "There is no guarantee: this stream was made with a test seed. Otherwise it would read:",
@@ -144,13 +157,14 @@ def _more_steps(manifest: dict[str, Any]) -> str:
     return "The amount is for the whole stream: further steps are paid for already."
 
 
-def _bound(guarantee: dict[str, Any], last: int) -> list[str]:
+def _bound(guarantee: dict[str, Any], last: int, relation: str = "add-remove") -> list[str]:
     """The promise as a factor.
 
     >>> _bound({"definition": "pure", "epsilon": "1"}, 3)[0][:97]
     'Whether it is there or not, any outcome of all releases up to step 3 together is at most 2.72 tim'
     """
-    opening = f"Whether it is there or not, any outcome of all releases up to step {last} together"
+    whatever = "Whatever it holds" if relation == "replace" else "Whether it is there or not"
+    opening = f"{whatever}, any outcome of all releases up to step {last} together"
     if guarantee["definition"] == "pure":
         epsilon = Fraction(guarantee["epsilon"])
         return [
@@ -180,10 +194,15 @@ def _times(epsilon: Fraction) -> str:
     return f"at most {math.ceil(factor * 10**digits) / 10**digits:,.{min(digits, 2)}f} times likelier"
 
 
-def _limits(run: Run) -> list[str]:
+def _limits(run: Promised) -> list[str]:
     unit = run.manifest["unit"]["name"]
     limits = []
-    if unit.startswith("event"):
+    if unit == "event-replace":
+        limits += [
+            "How many records there are is public. Protected is what any one of them holds.",
+            "A person with several records loses the sum over them: ten records, ten times the amount.",
+        ]
+    elif unit.startswith("event"):
         limits += [
             "A record that is added and later withdrawn or corrected is two such events, and loses twice as much.",
             "A person with several records loses the sum over them: ten records, ten times the amount.",
@@ -197,7 +216,7 @@ def _limits(run: Run) -> list[str]:
     return limits
 
 
-def _declared(run: Run) -> Html | None:
+def _declared(run: Promised) -> Html | None:
     facts = run.manifest["declared_public"]
     if not facts:
         return None

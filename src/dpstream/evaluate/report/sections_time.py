@@ -15,7 +15,7 @@ from dpstream.evaluate.report.folding import top_codes
 from dpstream.evaluate.report.markup import Html, element, integer, join, table
 from dpstream.evaluate.report.truth import Truth
 
-__all__ = ["movement", "releases"]
+__all__ = ["movement", "releases", "states"]
 
 #: Columns that get a chart of their own; the others are named.
 MOST_COLUMNS = 40
@@ -33,7 +33,7 @@ def releases(run: Run, truth: Truth | None, charts: Charts) -> Html:
     return element(
         "section",
         element("h2", "The releases"),
-        _states(run),
+        states(run.states),
         element("div", _rows(run, truth, charts), _churn(run, charts), class_="grid wide"),
         element("p", _thinned(run), class_="note") if _thinned(run) else None,
         id="releases",
@@ -50,17 +50,18 @@ def movement(run: Run, charts: Charts) -> Html:
     )
 
 
-def _states(run: Run) -> Html:
+def states(told: Sequence[tuple[int, str]]) -> Html:
+    """What there is of each release; ``told``: every step and its state."""
     spans = [
         (state, group[0], group[-1])
         for state, group in (
             (state, [step for step, _ in part])
-            for state, part in itertools.groupby(run.states, key=lambda entry: entry[1])
+            for state, part in itertools.groupby(told, key=lambda entry: entry[1])
         )
     ]
-    counts = {state: sum(1 for _, s in run.states if s == state) for state in _STATES}
-    if counts["full"] == len(run.states):
-        many = f"All {integer(len(run.states))} releases are full tables." if len(run.states) > 1 else None
+    counts = {state: sum(1 for _, s in told if s == state) for state in _STATES}
+    if counts["full"] == len(told):
+        many = f"All {integer(len(told))} releases are full tables." if len(told) > 1 else None
         return element("p", many or "One release so far, a full table.")
     pieces = [
         element(
