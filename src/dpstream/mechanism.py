@@ -39,6 +39,7 @@ __all__ = [
     "Part",
     "PeopleEstimate",
     "PeopleSynthesis",
+    "PlacedSynthesis",
     "PredictedError",
     "PrivateBatch",
     "StartTable",
@@ -245,6 +246,36 @@ class PeopleSynthesis(Protocol):
         ...
 
 
+@runtime_checkable
+class PlacedSynthesis(Protocol):
+    """A ``Synthesis`` whose release is records with values of their own: nothing is drawn from a model.
+
+    Attributes:
+        fine: the columns whose codes the records have; finer than the declared ones.
+    """
+
+    @property
+    def fine(self) -> Schema: ...
+
+    def table(self, rows: int, seed: int) -> Any:
+        """The release where it has so many rows, whatever the seed; else some of it."""
+        ...
+
+    def records(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """Fine codes of a first release that later ones follow."""
+        ...
+
+    def follow(
+        self, old: NDArray[np.int32], rows: int, seed: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """Which records of the release before stay, and the fine codes of those that come."""
+        ...
+
+    def accuracy(self) -> dict[str, Any]:
+        """For the manifest; JSON-able."""
+        ...
+
+
 class StartTable(Protocol):
     """A public table that a stream may begin with: the last release of another one, in this one's columns."""
 
@@ -302,6 +333,10 @@ class StreamPlan(ABC):
 
     def released_schema(self, schema: Schema) -> Schema:
         """The columns of released tables, from those of the private records; the same as a rule."""
+        return schema
+
+    def reading_schema(self, schema: Schema) -> Schema:
+        """The columns as whose codes private records are read; the same as a rule."""
         return schema
 
     def declared_public(self) -> tuple[str, ...]:

@@ -174,11 +174,15 @@ class OnlinePointsPlan:
         while True:
             try:
                 for depth in (1, self.schedule.depth(level)):
-                    self._rule(depth, level)
+                    self.rule(depth, level)
                 return min(MAX_TICK, self.schedule.start(level + 1) - 1)
             except LimitError:
                 if level == 1:
-                    raise
+                    raise LimitError(
+                        "epsilon is so small that the first level's noise does not fit 64-bit sums",
+                        where="budget",
+                        allowed="a larger epsilon",
+                    ) from None
                 level -= 1
 
     def describe(self) -> str:
@@ -192,7 +196,10 @@ class OnlinePointsPlan:
 
     def start(self, randomness: Randomness) -> PointsState:
         """A fresh state."""
-        seed = int(randomness.words(1)[0])
+        return self.fresh(int(randomness.words(1)[0]))
+
+    def fresh(self, seed: int = 0) -> PointsState:
+        """A fresh state whose releases have this seed; public."""
         return PointsState(0, -1, self._no_cells(self.schedule.start(0) - 1), [], [], {}, seed)
 
     def step(self, state: PointsState, points: Floats, randomness: Randomness) -> None:
@@ -216,10 +223,7 @@ class OnlinePointsPlan:
 
         Errors (before anything is drawn or changed): HorizonError.
         """
-        if state.points + len(codes) > self.horizon:
-            raise HorizonError(
-                "a stream has too many points", where="points", allowed=f"up to {self.horizon}"
-            )
+        self.check_room(state, len(codes))
         done = 0
         while done < len(codes):
             tick = state.points + 1
@@ -233,6 +237,13 @@ class OnlinePointsPlan:
             done += len(part)
             if state.blocks.done < len(state.blocks.ends) and state.points == self._border(state):
                 self._end_block(state, randomness)
+
+    def check_room(self, state: PointsState, more: int) -> None:
+        """HorizonError where a stream cannot take so many points more; their number is public."""
+        if state.points + more > self.horizon:
+            raise HorizonError(
+                "a stream has too many points", where="points", allowed=f"up to {self.horizon}"
+            )
 
     def release(self, state: PointsState, seed: int | None = None) -> PointsRelease:
         """Synthetic points now; public. The same state and seed give the same points.
@@ -264,7 +275,8 @@ class OnlinePointsPlan:
 
     # --- what is counted --------------------------------------------------------------------------------
 
-    def _rule(self, depth: int, level: int) -> CellRule:
+    def rule(self, depth: int, level: int) -> CellRule:
+        """Noise and threshold of the cells of a depth in a level; public."""
         schedule = self.schedule
         return cell_rule(
             schedule.spent(depth, level),
@@ -319,7 +331,7 @@ class OnlinePointsPlan:
             # A level without ticks: its cells are there, and nothing is tested.
             state.cells = self._no_cells(end)
             return
-        rules = tuple(self._rule(j, state.level) for j in range(1, depth + 1))
+        rules = tuple(self.rule(j, state.level) for j in range(1, depth + 1))
         state.cells = Cells.begin(depth, first, end, rules, randomness)
 
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:

@@ -73,6 +73,8 @@ class Column(ABC):
     type_name: ClassVar[str]
     #: What an ordinary value looks like, for messages.
     expects: ClassVar[str]
+    #: Most codes of a column of this kind.
+    most_codes: ClassVar[int] = MAX_CODES
 
     name: str
     other: str | None = field(default=None, kw_only=True)
@@ -86,8 +88,8 @@ class Column(ABC):
             if label is not None and (not isinstance(label, str) or not label):
                 raise self._wrong(f"{key} is not a label", allowed="a text that is not empty")
         self._validate()
-        if self.size > MAX_CODES:
-            raise self._wrong(f"the domain has {self.size} codes", allowed=f"at most {MAX_CODES}")
+        if self.size > self.most_codes:
+            raise self._wrong(f"the domain has {self.size} codes", allowed=f"at most {self.most_codes}")
         labels = self.labels()
         if len(set(labels)) != len(labels):
             twice = next(label for i, label in enumerate(labels) if label in labels[:i])

@@ -11,7 +11,8 @@ value combination has ``min(n p, m q)`` records that stay and ``max(0, m q - n p
 the sum of their minima: a maximal coupling). Coins are dealt rather than tossed one by one, so that the table
 keeps the low sampling error of fresh samples.
 
-Mechanisms that release a table instead of a model are carried by the overlap of the two tables themselves.
+Mechanisms that release a table instead of a model are carried by the overlap of the two tables themselves; those whose
+records have places, by what of the old table fits the new counts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import StoreDamagedError
-from dpstream.mechanism import Packed, Synthesis
+from dpstream.mechanism import Packed, PlacedSynthesis, Synthesis
 from dpstream.tables.changes import DELETE, ID, INSERT, OP
 
 if TYPE_CHECKING:
@@ -124,13 +125,29 @@ def carry(
 
     Cost: two looks at the density of each record, and one or two samples of the new model.
     """
+    if isinstance(after, PlacedSynthesis):
+        return _carry_placed(before[0] if before else None, after, rows, seed, first_id)
     if before is None:
-        codes = after.sample(rows, seed)
-        ids = np.arange(first_id, first_id + rows, dtype=np.int64)
-        records = Records(codes, ids, first_id + rows, schema.decode(codes, _inner(seed)))
-        return Succession(records, None, 0, rows)
+        return _begin(after.sample(rows, seed), schema, seed, first_id)
     stays, added = carry_codes(before[0].codes, before[1], after, rows, seed)
     return _succession(before[0], stays, added, schema, seed)
+
+
+def _carry_placed(
+    before: Records | None, after: PlacedSynthesis, rows: int, seed: int, first_id: int
+) -> Succession:
+    """The same where the release is the records: those that still have their place stay."""
+    if before is None:
+        return _begin(after.records(rows, seed), after.fine, seed, first_id)
+    stays, added = after.follow(before.codes, rows, seed)
+    return _succession(before, stays, added, after.fine, seed)
+
+
+def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
+    """A table that follows none."""
+    ids = np.arange(first_id, first_id + len(codes), dtype=np.int64)
+    records = Records(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
+    return Succession(records, None, 0, len(codes))
 
 
 def carry_codes(

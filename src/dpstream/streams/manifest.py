@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dpstream
-from dpstream.mechanism import PeopleSynthesis, StreamPlan, Synthesis
+from dpstream.mechanism import PeopleSynthesis, PlacedSynthesis, StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
 from dpstream.streams.base import base_words
@@ -99,7 +99,7 @@ def accuracy_of(
         relation: of the unit; under ``replace`` the total is no estimate.
         with_base: whether the stream began with another one's table.
     """
-    if isinstance(synthesis, PeopleSynthesis):
+    if isinstance(synthesis, PeopleSynthesis | PlacedSynthesis):
         return synthesis.accuracy()
     measured = synthesis.measured
     errors = [one.standard_error for one in measured.values()]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, LimitError
-from dpstream.mechanism import Measured, PeopleEstimate, PeopleSynthesis, Synthesis
+from dpstream.mechanism import Measured, PeopleEstimate, PeopleSynthesis, PlacedSynthesis, Synthesis
 from dpstream.privacy.law import check_confidence
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables.predicate import parse_predicate
@@ -268,6 +268,8 @@ def draw_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int) -> An
     """Records of a synthesis as a typed table; equal for equal arguments and program versions."""
     if isinstance(synthesis, PeopleSynthesis):
         return _draw_people(synthesis.table(schema), rows, seed)
+    if isinstance(synthesis, PlacedSynthesis):
+        return synthesis.table(rows, seed)
     codes = synthesis.sample(rows, seed)
     # Another seed inside the bins: equal generators would tie a record to its place in the bin.
     inner = int.from_bytes(hashlib.sha256(b"decode:%d" % seed).digest()[:8], "little") >> 1

@@ -94,6 +94,7 @@ def read_batch(
             store.fingerprint(canonical_bytes(schema.domain, inserts, deletes, owners.words())),
             owned,
         )
+    schema = plan.reading_schema(schema)
     encoded, inserts, deletes = encode_batch(batch, schema, where=where)
     if batch.users is not None:
         raise DataError(

@@ -1,0 +1,390 @@
+"""Points as durable streams: from columns to cells and back, what is refused, what is published, exact continuation."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    DpstreamError,
+    LimitError,
+    SchemaError,
+    StoreDamagedError,
+    UnitError,
+)
+from dpstream.mechanism import Packed
+from dpstream.points import PointsStream, PointsStreamPlan
+from dpstream.points.space import Space
+from dpstream.points.streams import shuffled
+from dpstream.privacy import Event, Individual, Randomness, User
+from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.schema.fine import fine
+from dpstream.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.streams import Batch, Stream, container, open_stream
+from dpstream.streams.publishing import Publishing
+from dpstream.tables import EncodedBatch
+
+CITY = Schema(
+    (
+        Categorical("kind", ["cafe", "shop", "bar"]),
+        Real("x", [0, 0.5, 1]),
+        Real("price", [1, 10, 1000]),
+        Integer("hour", min=0, max=23),
+    )
+)
+LINE = Schema((Real("x", [0, 0.25, 0.5, 0.75, 1]),))
+REPLACE = Event("replace")
+
+
+def plan(schema: Schema = CITY, epsilon: str = "4", **options: Any) -> PointsStreamPlan:
+    more = {"log": ("price",), "periodic": ("hour",)} if schema is CITY else {}
+    return PointsStream(schema, **{"max_depth": 12, **more, **options}).calibrate(
+        epsilon=epsilon, unit=REPLACE
+    )
+
+
+def start(folder: Path, made: PointsStreamPlan, *, seed: int | None = None, **publishing: Any) -> Stream:
+    return open_stream(
+        made,
+        made.recipe.schema,
+        folder / "state",
+        publish_to=Publisher(folder / "releases"),
+        publishing=Publishing(**publishing),
+        randomness=None if seed is None else Randomness.seeded(seed),
+    )
+
+
+def frame(count: int, seed: int, schema: Schema = CITY) -> dict[str, Any]:
+    generator = np.random.default_rng(seed)
+    columns = {
+        "kind": generator.choice(["cafe", "shop", "bar"], count, p=[0.7, 0.2, 0.1]),
+        "x": generator.random(count) ** 2,
+        "price": np.exp(generator.random(count) * 6.0),
+        "hour": generator.integers(0, 24, count),
+    }
+    return {name: columns[name] for name in schema.names}
+
+
+# --- coordinates ---------------------------------------------------------------------------------------------
+
+AXES = {
+    "real": fine(Real("c", [-3.5, 0, 8])),
+    "circle": fine(Real("c", [0, 24]), periodic=True),
+    "log": fine(Real("c", [0.1, 5, 1e6]), scale="log"),
+    "whole": fine(Integer("c", min=-4, max=36)),
+    "many": fine(Integer("c", edges=[-(10**12), 10**12])),
+    "log whole": fine(Integer("c", min=1, max=1000), scale="log"),
+    "day": fine(Date("c", start=dt.date(2020, 1, 1), end=dt.date(2021, 12, 31), every="month")),
+    "instant": fine(DateTime("c", start=dt.datetime(2020, 1, 1), end=dt.date(2020, 1, 31), every="day")),
+    "long": fine(DateTime("c", start=dt.datetime(1900, 1, 1), end=dt.date(2100, 1, 31), every="year")),
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_drawn_value_has_the_code_it_was_drawn_for(name: str, data: st.DataObject) -> None:
+    """And lies within the bounds, in the column's own type. Where several codes share a whole number: a near one."""
+    axis = AXES[name]
+    ends = st.sampled_from([0, axis.size - 1])
+    codes = np.array(data.draw(st.lists(ends | st.integers(0, axis.size - 1), min_size=1, max_size=20)))
+    values = axis.decode(codes, np.random.default_rng(data.draw(st.integers(0, 99))))
+    assert values.type == axis.arrow_type()
+    again = axis.encode(values)
+    assert again.min() >= 0
+    near = {"log whole": 2**27, "day": 0, "whole": 0, "instant": 0}.get(name, 1)
+    assert np.abs(again - codes).max() <= near
+    assert (np.diff(axis.encode(values.sort())) >= 0).all() if name != "circle" else True
+
+
+def test_borders_of_coordinates() -> None:
+    """Exactly the upper bound is in the last part, or, on a circle, in the first."""
+    last = AXES["real"].size - 1
+    assert AXES["real"].encode([-3.5, 8.0, np.nextafter(8.0, 0.0)]).tolist() == [0, last, last]
+    assert AXES["circle"].encode([0.0, 24.0]).tolist() == [0, 0]
+    assert AXES["whole"].encode([-4, 36]).tolist() == [0, 40]
+    assert AXES["day"].encode([dt.date(2020, 1, 1), dt.date(2021, 12, 31)]).tolist() == [0, 730]
+    clipped = fine(Real("c", [0, 1], outside="clip"))
+    assert clipped.encode([-9.0, 9.0, -np.inf, np.inf]).tolist() == [0, clipped.size - 1] * 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_partition_is_a_tree_of_boxes(data: st.DataObject) -> None:
+    """Oracle: a recursive walk. Every record's cell is the box that holds it; boxes of a depth part all records."""
+    sizes = tuple(data.draw(st.lists(st.integers(1, 9) | st.just(2**30), min_size=1, max_size=4)))
+    first = (*(data.draw(st.booleans()) and size <= 9 for size in sizes[:-1]), False)
+    sizes = (*sizes[:-1], data.draw(st.just(2**30) | st.integers(2, 9)))
+    try:
+        space = Space(sizes, first, data.draw(st.integers(1, 12)))
+    except ConfigError:
+        return  # more categories than cells
+    generator = np.random.default_rng(data.draw(st.integers(0, 99)))
+    codes = np.column_stack([generator.integers(0, size, 40) for size in sizes]).astype(np.int32)
+    cells = space.cells_of(codes)
+    for row, cell in zip(codes, cells, strict=True):
+        assert cell == _walked(row.tolist(), sizes, first, space.depth)
+    for depth in range(space.depth + 1):
+        above = cells >> (space.depth - depth)
+        low, high = space.boxes(above, depth)
+        assert ((low <= codes) & (codes < high)).all()
+        drawn = space.draw(above, depth, generator)
+        assert (space.cells_of(drawn) >> (space.depth - depth) == above).all()
+
+
+def _walked(row: list[int], sizes: tuple[int, ...], first: tuple[bool, ...], depth: int) -> int:
+    boxes, cell, others = [(0, size) for size in sizes], 0, [a for a, c in enumerate(first) if not c]
+    for _ in range(depth):
+        able = [a for a, (low, high) in enumerate(boxes) if high - low > 1]
+        wanted = [a for a in able if first[a]] or [a for a in others if a in able]
+        if not wanted:
+            cell *= 2
+            continue
+        axis = wanted[0]
+        low, high = boxes[axis]
+        middle = (low + high + 1) // 2
+        cell = 2 * cell + (row[axis] >= middle)
+        boxes[axis] = (middle, high) if row[axis] >= middle else (low, middle)
+        if not first[axis]:
+            at = others.index(axis)
+            others = others[at + 1 :] + others[: at + 1]
+    return cell
+
+
+def test_categories_are_whole_cells() -> None:
+    """Each of five categories is one cell of depth 2 or 3, and no cell holds none."""
+    space = Space((5, 2**30), (True, False), 10)
+    low, high = space.boxes(np.arange(8), 3)
+    categories = [tuple(range(a, b)) for a, b in zip(low[:, 0], high[:, 0], strict=True)]
+    assert all(len(some) == 1 for some in categories)
+    assert {some[0] for some in categories} == set(range(5))
+
+
+# --- the stream ----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_its_synthesizer(tmp_path: Path) -> None:
+    """Oracle: the core, fed with the same cells in the same order; and the same t gives the same points."""
+    made = plan()
+    with start(tmp_path, made, seed=5) as stream:
+        stream._randomness = Randomness.seeded(6)
+        for step in range(4):
+            release = stream.step(Batch(frame(700, step)), f"b{step}")
+        empty = stream.step(Batch(frame(0, 1)), "nothing")
+        assert empty.rows == release.rows == 2800
+        assert empty.sample().equals(release.sample())
+        assert release.sample().equals(read(tmp_path / "releases", 4))
+    state, source = made.core.fresh(), Randomness.seeded(6)
+    for step in range(4):
+        cells = made.space.cells_of(made.reading.encode(frame(700, step)))
+        if not step:
+            state.seed = int(source.words(1)[0])
+        made.core.read(state, cells[shuffled(len(cells), source)], source)
+        source.words(1)  # the step's own seed
+    counts = made.core.counts(state)
+    synthesis = release._model
+    assert np.array_equal(synthesis.counts, counts)  # type: ignore[attr-defined]
+    released = made.space.cells_of(made.reading.encode(release.sample()))
+    found = np.bincount(released >> (made.space.depth - state.cells.depth), minlength=len(counts))
+    # A value drawn at the very border of a cell may be rounded into the next one.
+    assert np.abs(found - counts).sum() <= 4
+    assert release.marginal(["kind"]).values.sum() == 2800
+    assert release.answer("kind = 'cafe'").value > 1500
+
+
+@pytest.mark.parametrize(("schema", "options"), [(CITY, {}), (LINE, {}), (LINE, {"variant": "paper"})])
+def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
+    schema: Schema, options: dict[str, Any]
+) -> None:
+    """Through bytes and back after every step, over many levels: the same counts, and the same packed state."""
+    made = plan(schema, "40", **options)
+    one, two = made.start(), made.start()
+    sources = Randomness.seeded(1), Randomness.seeded(1)
+    sizes, kept = [0, 1, 3, 40, 1, 500, 0, 1200, 3000, 2, 5000], False
+    for step, size in enumerate(sizes):
+        rows = made.reading.encode(frame(size, step, schema))
+        batch = EncodedBatch(made.reading.domain, rows)
+        left, right = made.step(one, batch, sources[0]), made.step(two, batch, sources[1])
+        assert np.array_equal(left.counts, right.counts)
+        kept = kept or bool(one.kept)
+        again = made.unpack_synthesis(container.load(container.dump(left.pack()), where="test"))
+        assert again.table(left.points, 0).equals(right.table(right.points, 0))
+        two = made.unpack_state(container.load(container.dump(made.pack_state(two)), where="test"))
+    assert one.level > 5
+    assert one.cells.segments
+    assert kept
+    assert container.dump(made.pack_state(one)) == container.dump(made.pack_state(two))
+
+
+def test_a_damaged_state_is_refused() -> None:
+    made = plan(LINE)
+    state, source = made.start(), Randomness.seeded(1)
+    made.core.read(state, np.arange(600) % 4096, source)
+    packed = made.pack_state(state)
+    for name in packed.arrays:
+        with pytest.raises(StoreDamagedError):
+            made.unpack_state(Packed(packed.meta, {n: a for n, a in packed.arrays.items() if n != name}))
+    with pytest.raises(StoreDamagedError):
+        made.unpack_state(Packed({**packed.meta, "cells": {"depth": 2, "end": 9}}, packed.arrays))
+
+
+def test_the_order_of_records_plays_no_part(tmp_path: Path) -> None:
+    """A repetition in another order is the same step; and orders are uniform: each of 6 of 3 records alike."""
+    rows = frame(200, 1)
+    order = np.random.default_rng(1).permutation(200)
+    with start(tmp_path, plan()) as stream:
+        first = stream.step(Batch(rows), "b")
+        again = stream.step(Batch({name: values[order] for name, values in rows.items()}), "b")
+        assert first.sample().equals(again.sample())
+    source = Randomness.seeded(3)
+    found = [tuple(shuffled(3, source).tolist()) for _ in range(6000)]
+    _, counts = np.unique(found, axis=0, return_counts=True)
+    assert len(counts) == 6
+    # False alarm below 1e-8: six binomials within seven standard deviations of 1000.
+    assert np.abs(counts - 1000).max() < 7 * np.sqrt(6000 * 5 / 36)
+
+
+@pytest.mark.parametrize("publish", ["full", "changes", "both"])
+def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish: str) -> None:
+    """What readers put together holds the counts of each release, by the fewest changes."""
+    made = plan()
+    before: Any = None
+    with start(tmp_path, made, records="persistent", publish=publish, full_every=3) as stream:
+        for step in range(1, 6):
+            release = stream.step(Batch(frame(900, step)), f"b{step}")
+            table = read(tmp_path / "releases", step, ids=True)
+            counts, depth = release._model.counts, release._model.depth  # type: ignore[attr-defined]
+            cells = made.space.cells_of(made.reading.encode(table.drop_columns("record_id")))
+            found = np.bincount(cells >> (made.space.depth - depth), minlength=len(counts))
+            assert np.abs(found - counts).sum() <= 4
+            facts = read_manifest(tmp_path / "releases", step)["records"]
+            if before is not None:
+                old = np.bincount(before >> (made.space.depth - depth), minlength=len(counts))
+                assert abs(facts["deletes"] - np.maximum(old - counts, 0).sum()) <= 4
+                assert facts["inserts"] - facts["deletes"] == 900
+            if publish != "full" and step > 1:
+                assert read_changes(tmp_path / "releases", step).num_rows == sum(
+                    facts[key] for key in ("deletes", "inserts")
+                )
+            before = cells
+
+
+def test_a_table_that_is_cut_keeps_its_points(tmp_path: Path) -> None:
+    made = plan()
+    sink = Publisher(tmp_path / "releases")
+    policy = Publishing(records="persistent", publish="both")
+    with open_stream(
+        made, CITY, tmp_path / "state", publish_to=sink, publishing=policy, max_rows=500
+    ) as stream:
+        for step in range(1, 4):
+            release = stream.step(Batch(frame(400, step)), f"b{step}")
+            assert read(tmp_path / "releases").num_rows == release.rows == min(400 * step, 500)
+            assert release.total == 400 * step
+
+
+# --- bad input -----------------------------------------------------------------------------------------------
+
+BAD: dict[str, tuple[str, Any, str]] = {
+    "nan": ("x", float("nan"), "null"),
+    "null": ("x", None, "null"),
+    "infinity": ("x", float("inf"), "outside"),
+    "outside": ("x", 7.25, "outside"),
+    "text": ("x", "somewhere", "not numbers"),
+    "no whole number": ("hour", 7.25, "whole"),
+    "no price": ("price", 0.0, "outside"),
+    "no category": ("kind", "zoo", "outside"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_points_that_do_not_fit_stop_before_anything_is_drawn(tmp_path: Path, name: str) -> None:
+    column, value, words = BAD[name]
+    rows = {key: list(values) for key, values in frame(5, 1).items()}
+    rows[column] = [value, *([value] if isinstance(value, str) else []), *rows[column]][:5]
+    if isinstance(value, str):
+        rows[column] = [value] * 5
+    with start(tmp_path, plan()) as stream:
+        with pytest.raises(DataError, match=words) as caught:
+            stream.step(Batch(rows), "b")
+        assert column in str(caught.value)
+        assert "7.25" not in str(caught.value)
+        assert "zoo" not in str(caught.value)
+        assert stream.last_step == 0
+        stream.step(Batch(frame(5, 1)), "b")
+
+
+def test_other_columns_and_deletes_are_refused(tmp_path: Path) -> None:
+    with start(tmp_path, plan()) as stream:
+        with pytest.raises(SchemaError, match="lack"):
+            stream.step(Batch({"x": [0.5]}), "b")
+        with pytest.raises(DataError, match="does not declare"):
+            stream.step(Batch({**frame(1, 1), "y": [0.5]}), "b")
+        with pytest.raises(DataError, match="deletes"):
+            stream.step(Batch(frame(1, 1), frame(1, 1)), "b")
+    with pytest.raises(ConfigError, match="another plan"):
+        start(tmp_path, plan(max_depth=9))
+
+
+TWO = Schema((Categorical("a", ["u", "v"]), Real("x", [0, 1])))
+WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
+    "no coordinate": (lambda: plan(Schema((Boolean("a"),))), ConfigError, "no column is one"),
+    "one value": (lambda: plan(Schema((Integer("a", min=3, max=3),))), SchemaError, "more than one value"),
+    "nulls": (lambda: plan(Schema((Real("a", [0, 1], missing="none"),))), SchemaError, "has no place"),
+    "strangers": (lambda: plan(Schema((Real("a", [0, 1], other="far"),))), SchemaError, "has no place"),
+    "log of 0": (lambda: plan(LINE, log=("x",)), SchemaError, "positive numbers"),
+    "log of a category": (lambda: plan(TWO, log=("a",)), ConfigError, "no coordinate"),
+    "unknown": (lambda: plan(TWO, periodic=("z",)), ConfigError, "no coordinate"),
+    "clipped circle": (
+        lambda: plan(Schema((Real("a", [0, 1], outside="clip"),)), periodic=("a",)),
+        SchemaError,
+        "no border",
+    ),
+    "too deep": (lambda: plan(TWO, max_depth=60), ConfigError, "max_depth"),
+    "categories only": (
+        lambda: plan(Schema((Categorical("a", [str(i) for i in range(40)]), Real("x", [0, 1]))), max_depth=6),
+        ConfigError,
+        "leave none",
+    ),
+    "rho": (lambda: PointsStream(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
+    "event": (lambda: PointsStream(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
+    "user": (lambda: PointsStream(TWO).calibrate(epsilon="1", unit=User(3)), UnitError, "number of points"),
+    "person": (lambda: PointsStream(TWO).calibrate(epsilon="1", unit=Individual()), UnitError, "number"),
+    "tiny": (lambda: plan(TWO, epsilon="1e-30"), LimitError, "larger epsilon"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_calibrated(name: str) -> None:
+    make, kind, words = WRONG[name]
+    with pytest.raises(kind, match=words) as caught:
+        make()
+    assert caught.value.allowed
+
+
+def test_an_epsilon_that_opens_no_cell_gives_uniform_points(tmp_path: Path) -> None:
+    made = plan(LINE, epsilon="1/1000")
+    assert f"begin with point {32_000}" in made.describe()
+    with start(tmp_path, made) as stream:
+        release = stream.step(Batch({"x": np.full(4000, 0.9)}), "b")
+    # Uniform: four bins of 1000 each, within seven standard deviations (false alarm below 1e-10).
+    assert np.abs(release.marginal(["x"]).values - 1000).max() < 7 * np.sqrt(750)
+
+
+def test_equal_points_are_points_like_others() -> None:
+    """All at the border 1.0: one path of cells is busy, and the packed state stays small."""
+    made = plan(LINE, max_depth=16)
+    state, source = made.start(), Randomness.seeded(1)
+    cells = made.space.cells_of(made.reading.encode({"x": np.ones(1)})).repeat(10**5)
+    made.core.read(state, cells, source)
+    assert len(container.dump(made.pack_state(state))) < 500_000
+    counts = made.core.counts(state)
+    assert counts[-1] > 0.9 * 10**5
