@@ -1,0 +1,371 @@
+"""Private empirical risk minimisation: sensitivity against exact minimisers, certificates, predictions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, DataError, LimitError, SchemaError
+from dpstream.growing.blackbox import Database
+from dpstream.growing.erm import ERM, ErmRun, root_above
+from dpstream.growing.erm_classifier import LinearClassifier
+from dpstream.growing.erm_features import FeatureMap
+from dpstream.growing.erm_loss import loss_by_name
+from dpstream.growing.erm_solver import Certificate, Rows, _descend, minimise, risk
+from dpstream.mechanism import Packed
+from dpstream.privacy import ZCDP, Budget, PureDP, Randomness
+from dpstream.schema import Boolean, Categorical, Integer, Schema
+from dpstream.schema.domain import Domain
+
+DOMAIN = Domain(("zip", "late", "age", "paid"), (3, 2, 5, 2))
+FEATURES = FeatureMap(DOMAIN, "late", numbers=(("age", 4),))
+LOSSES = ("logistic", "svm")
+BUDGETS: dict[str, Budget] = {"pure": PureDP.of("1/2"), "zcdp": ZCDP.of("1/8")}
+#: 64 bits of mantissa on the platforms of the tests: the oracle's steps are 2,000 times finer than the solver's.
+Long = np.longdouble
+
+
+def records(t: int, seed: int, domain: Domain = DOMAIN) -> np.ndarray:
+    """The label leans on the first and last column."""
+    g = np.random.default_rng(seed)
+    codes = np.stack([g.integers(0, size, t) for size in domain.sizes], axis=1)
+    codes[:, 1] = g.random(t) < 0.2 + 0.3 * (codes[:, 0] == 0) + 0.3 * codes[:, -1]
+    return codes.astype(np.int32)
+
+
+def database(codes: np.ndarray) -> Database:
+    return Database(len(codes), (), codes)
+
+
+def dense(features: FeatureMap, codes: np.ndarray) -> np.ndarray:
+    """The features of every record, written down."""
+    blocks = [block[codes[:, p]] for block, p in zip(features.blocks, features.positions, strict=True)]
+    if features.has_constant:
+        blocks.append(np.full((len(codes), 1), features.scale))
+    return np.concatenate(blocks, axis=1)
+
+
+def exact_minimiser(features: FeatureMap, name: str, lam: float, codes: np.ndarray) -> np.ndarray:
+    """Newton's method in extended precision, with steps halved while the gradient does not shrink."""
+    x = dense(features, codes).astype(Long) * features.labels(codes)[:, None]
+    theta = np.zeros(x.shape[1], Long)
+
+    def slopes(margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if name == "logistic":
+            share = 1 / (1 + np.exp(margins))
+            return -share, share * (1 - share)
+        return -np.clip(Long(1.5) - margins, 0, 1), ((margins > 0.5) & (margins < 1.5)).astype(Long)
+
+    def gradient(point: np.ndarray) -> np.ndarray:
+        return x.T @ slopes(x @ point)[0] / len(x) + lam * point
+
+    for _ in range(200):
+        now = gradient(theta)
+        if np.sqrt((now * now).sum()) < 1e-17:
+            break
+        curvature = (x * slopes(x @ theta)[1][:, None]).T @ x / len(x) + lam * np.eye(x.shape[1])
+        # The inverse in double precision is good enough for a direction; the gradient decides.
+        step = np.linalg.solve(curvature.astype(float), now.astype(float)).astype(Long)
+        length = Long(1)
+        while length > 1e-9 and (gradient(theta - length * step) ** 2).sum() >= (now * now).sum():
+            length /= 2
+        theta = theta - length * step
+    assert float(np.sqrt((gradient(theta) ** 2).sum())) < 1e-15
+    return theta
+
+
+@st.composite
+def feature_maps(draw: st.DrawFn) -> FeatureMap:
+    sizes = draw(st.lists(st.integers(1, 6), min_size=2, max_size=5))
+    sizes[0] = max(sizes[0], 2)
+    domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), tuple(sizes))
+    names = [name for name, size in zip(domain.names[1:], sizes[1:], strict=True) if size >= 3]
+    numbers = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    bins = tuple((name, draw(st.integers(2, domain.sizes[domain.index(name)]))) for name in numbers)
+    return FeatureMap(domain, "c0", numbers=bins)
+
+
+@given(feature_maps())
+@settings(max_examples=60, deadline=None)
+def test_no_record_has_a_norm_above_one(features: FeatureMap) -> None:
+    """Exactly, as rational numbers, for every record that the domain allows."""
+    largest = sum(
+        max(sum(Fraction(value) ** 2 for value in row) for row in block.tolist()) for block in features.blocks
+    )
+    largest += Fraction(features.scale) ** 2 * features.has_constant
+    assert largest <= 1
+    assert len(features.names()) == features.dimension == len(set(features.names()))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_minimiser_moves_by_two_over_lam_t_at_most(loss: str) -> None:
+    """Every replacement of one record in many small databases, against exact minimisers; the bound is reached."""
+    domain = Domain(("a", "y"), (3, 2))
+    features = FeatureMap(domain, "y")
+    every = [np.array(code, np.int32) for code in itertools.product(range(3), range(2))]
+    worst = 0.0
+    for lam in (1.0, 2.0**-5):
+        for chosen in itertools.combinations_with_replacement(range(6), 2):
+            points = [
+                exact_minimiser(features, loss, lam, np.stack([every[i] for i in (*chosen, last)]))
+                for last in range(6)
+            ]
+            for one, two in itertools.combinations(points, 2):
+                worst = max(worst, float(np.sqrt(((one - two) ** 2).sum())) * lam * 3 / 2)
+    assert worst <= 1.0 + 1e-9
+    # The rounded hinge has slope -1 at 0: a changed label moves the minimiser by the whole bound.
+    assert worst > (0.999 if loss == "svm" else 0.4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("budget", list(BUDGETS))
+def test_rounded_points_of_neighbours_are_within_the_sensitivity(loss: str, budget: str) -> None:
+    """What the noise is added to, for random databases and replacements chosen to move it far."""
+    box = ERM(FEATURES, loss)  # type: ignore[arg-type]
+    for t, seed in ((20, 0), (300, 1)):
+        codes = records(t, seed)
+        run = box.plan(BUDGETS[budget], t)
+        l1, l2_squared = run.sensitivity
+
+        def rounded(changed: np.ndarray, run: ErmRun = run) -> np.ndarray:
+            return np.rint(minimise(Rows(FEATURES, changed), run.certificate) / run.step)
+
+        base = rounded(codes)
+        for other in itertools.product(range(3), range(2), (0, 4), range(2)):
+            near = codes.copy()
+            near[0] = other
+            moved = np.abs(rounded(near) - base)
+            assert moved.sum() <= l1
+            assert Fraction(int((moved**2).sum())) <= l2_squared
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("lam", [0.5, 2.0**-8, 2.0**-13])
+def test_the_solver_keeps_its_certificate(loss: str, lam: float) -> None:
+    """Against the exact minimiser; also where only plain steps are allowed, as in the proof of termination."""
+    codes = records(400, 7)
+    certificate = Certificate(FEATURES, loss_by_name(loss), lam, len(codes))
+    certificate.check()
+    rows = Rows(FEATURES, codes)
+    exact = exact_minimiser(FEATURES, loss, lam, codes)
+    allowed = certificate.share / (lam * len(codes))
+    assert np.linalg.norm((minimise(rows, certificate) - exact).astype(float)) <= allowed
+    assert float(np.linalg.norm(exact.astype(float))) <= certificate.ball / 2
+    plain = math.ceil(4 * certificate.condition * math.log(8 * certificate.condition / certificate.gradient))
+    slow = _descend(rows, certificate, plain, 0.0)
+    assert slow is not None
+    assert np.linalg.norm((slow - exact).astype(float)) <= allowed
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_computed_gradients_are_within_the_bound_on_rounding(loss: str) -> None:
+    """Against extended precision, far from the origin and with several chunks of different records."""
+    domain = Domain(("a", "y", "b", "c"), (50, 2, 40, 60))
+    features, lam = FeatureMap(domain, "y"), 2.0**-12
+    codes = records(9000, 3, domain)
+    certificate = Certificate(features, loss_by_name(loss), lam, len(codes))
+    g = np.random.default_rng(0)
+    x = dense(features, codes).astype(Long) * features.labels(codes)[:, None]
+    rows = Rows(features, codes)
+    assert len(rows.labels) > 8192
+    for length in (0.0, 0.3, 1.0):
+        theta = g.standard_normal(features.dimension)
+        theta *= length * certificate.ball / np.linalg.norm(theta)
+        margins = x @ theta.astype(Long)
+        slope = -1 / (1 + np.exp(margins)) if loss == "logistic" else -np.clip(Long(1.5) - margins, 0, 1)
+        exact = x.T @ slope / len(x) + Long(lam) * theta
+        found = rows.gradient(loss_by_name(loss), lam, theta)
+        assert np.linalg.norm((found - exact).astype(float)) <= certificate.rounding
+
+
+def test_multiplicities_change_nothing() -> None:
+    """Different records with weights give the gradient of all records."""
+    codes = records(500, 5)
+    assert len(Rows(FEATURES, codes).labels) <= 60
+    theta = np.random.default_rng(1).standard_normal(FEATURES.dimension)
+    loss = loss_by_name("logistic")
+    x = dense(FEATURES, codes) * FEATURES.labels(codes)[:, None]
+    expected = x.T @ loss.slope(x @ theta) / len(x) + 0.1 * theta
+    assert np.allclose(Rows(FEATURES, codes).gradient(loss, 0.1, theta), expected, atol=1e-13)
+
+
+def test_slopes_are_derivatives() -> None:
+    for name in LOSSES:
+        loss, m = loss_by_name(name), np.linspace(-3, 3, 601)
+        numeric = (loss.value(m + 1e-6) - loss.value(m - 1e-6)) / 2e-6
+        assert np.allclose(loss.slope(m), numeric, atol=1e-6)
+        assert (loss.slope(m) >= -1).all()
+        assert (loss.slope(m) <= 0).all()
+        bends = np.abs(np.diff(loss.slope(m))) / np.diff(m)
+        assert bends.max() <= loss.smoothness * (1 + 1e-9)
+        assert float(loss.value(np.zeros(1))[0]) <= loss.at_zero
+
+
+def test_the_minimiser_is_that_of_a_known_library() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    codes, lam = records(2000, 11), 2.0**-9
+    found = minimise(Rows(FEATURES, codes), Certificate(FEATURES, loss_by_name("logistic"), lam, len(codes)))
+    peer = linear_model.LogisticRegression(C=1 / (lam * len(codes)), fit_intercept=False, tol=1e-10)
+    peer.fit(dense(FEATURES, codes), FEATURES.labels(codes))
+    assert np.allclose(found, peer.coef_[0], atol=1e-4)
+
+
+class Tape(Randomness):
+    """Records the noise that is asked for, and gives zeros."""
+
+    def __init__(self) -> None:
+        super().__init__(bytes)
+        self.asked: list[tuple[object, int]] = []
+
+    def draw(self, noise: object, size: int) -> np.ndarray:  # type: ignore[override]
+        self.asked.append((noise, size))
+        return np.zeros(size, np.int64)
+
+
+@pytest.mark.parametrize("budget", list(BUDGETS))
+def test_a_run_draws_one_noise_for_each_coefficient(budget: str) -> None:
+    codes, tape = records(200, 2), Tape()
+    run = ERM(FEATURES).plan(BUDGETS[budget], len(codes))
+    made = ERM(FEATURES).run(BUDGETS[budget], database(codes), tape)
+    assert tape.asked == [(run.noise, FEATURES.dimension)]
+    point = minimise(Rows(FEATURES, codes), run.certificate)
+    assert np.abs(made.measured - point).max() <= run.step / 2
+    assert made.standard_error == run.standard_error
+    assert made.lam == run.lam
+    # Scales from the definitions: D1/epsilon and D2^2/(2 rho), in steps of the grid.
+    root = math.sqrt(FEATURES.dimension)
+    moved = 2 / (run.lam * len(codes)) / run.step
+    if budget == "pure":
+        assert 1.0 <= float(run.noise.scale) / (root * moved / 0.5) <= 1.01  # type: ignore[union-attr]
+    else:
+        assert 1.0 <= float(run.noise.sigma_squared) / (moved**2 / 0.25) <= 1.01  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_bound_on_excess_risk_holds(loss: str) -> None:
+    """Mean over 40 runs against the best classifier within the radius; the bound is far from tight."""
+    codes, budget = records(4000, 4), ZCDP.of("1/8")
+    box = ERM(FEATURES, loss, radius=3.0)  # type: ignore[arg-type]
+    best = exact_minimiser(FEATURES, loss, 2.0**-13, codes).astype(float)
+    best *= min(1.0, 3.0 / np.linalg.norm(best))
+    source, kind = Randomness.seeded(1), loss_by_name(loss)
+    runs = [box.run(budget, database(codes), source) for _ in range(40)]
+    mean = np.mean([risk(FEATURES, kind, codes, made.coefficients) for made in runs])
+    excess = float(mean) - risk(FEATURES, kind, codes, best)
+    bound = box.predicted_excess(budget, len(codes))
+    assert 0.0 < excess <= bound < kind.at_zero
+
+
+def test_regularisation_is_the_best_of_the_bound() -> None:
+    box, t = ERM(FEATURES), 5000
+    for budget in BUDGETS.values():
+        lam = box.plan(budget, t).lam
+        assert math.ldexp(lam, 60).is_integer()
+        here = box.predicted_excess(budget, t)
+        for factor in (0.8, 1.25):
+            assert here <= ERM(FEATURES, lam=lam * factor).predicted_excess(budget, t) + 1e-9
+
+
+def test_classifiers_predict_and_survive_packing() -> None:
+    codes = records(20_000, 9)
+    made = ERM(FEATURES).run(ZCDP.of(2), database(codes), Randomness.seeded(3))
+    assert made.shrinkage == 1.0
+    correct = (made.predict(codes) == (codes[:, 1] == 1)).mean()
+    assert correct > 0.62
+    chances = made.predict_proba(codes)
+    assert abs(chances.mean() - codes[:, 1].mean()) < 0.05
+    assert ((chances > 0.5) == made.predict(codes)).all()
+    packed = made.pack()
+    again = LinearClassifier.unpack(Packed(json.loads(json.dumps(packed.meta)), packed.arrays))
+    assert (again.decision_function(codes) == made.decision_function(codes)).all()
+    assert again.features == made.features
+    assert again.as_dict() == made.as_dict()
+    assert made.decision_function(codes[:0]).shape == (0,)
+    for wrong in (codes[:, :2], codes.astype(float), codes + 10):
+        with pytest.raises(DataError):
+            made.predict(wrong)
+
+
+def test_noise_beyond_all_signal_gives_even_chances() -> None:
+    """Shrinking depends on public numbers only, and caps what the noise can cost."""
+    codes = records(30, 1)
+    made = ERM(FEATURES, lam=2.0**-10).run(PureDP.of("0.01"), database(codes), Randomness.seeded(3))
+    assert made.shrinkage < 1e-6
+    assert np.abs(made.predict_proba(codes) - 0.5).max() < 0.01
+    assert ERM(FEATURES).predicted_excess(PureDP.of("0.01"), 30) > math.log(2)
+
+
+def test_a_classifier_reads_raw_tables_without_the_target() -> None:
+    schema = Schema(
+        (
+            Categorical("zip", ["a", "b", "c"]),
+            Boolean("late"),
+            Integer("age", edges=[0, 20, 40, 60, 120], missing="missing"),
+            Boolean("paid"),
+        )
+    )
+    box = ERM.of_schema(schema, "late", numbers=["age"])
+    assert box.features == FEATURES
+    assert ERM.of_schema(schema, "zip", positive="c").features.positive == 2
+    made = box.run(ZCDP.of(1), database(records(500, 1)), Randomness.seeded(1))
+    table = {"zip": ["a", "c"], "age": [33, None], "paid": [True, False]}
+    codes = made.codes(table, schema)
+    assert codes[:, [0, 2, 3]].tolist() == [[0, 1, 1], [2, 4, 0]]
+    assert made.predict(codes).shape == (2,)
+    wrong = ({"target": "zipp"}, {"target": "zip", "positive": "d"}, {"target": "late", "numbers": ["zip"]})
+    for given_ in wrong:
+        with pytest.raises((ConfigError, SchemaError)):
+            ERM.of_schema(schema, **given_)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"target": "zip", "positive": 3},
+        {"target": "late", "columns": ("late", "zip")},
+        {"target": "late", "columns": ()},
+        {"target": "late", "columns": ("zip", "zip")},
+        {"target": "late", "numbers": (("late", 2),)},
+        {"target": "late", "numbers": (("age", 6),)},
+    ],
+    ids=["code", "target-among", "none", "twice", "number-target", "bins"],
+)
+def test_wrong_features_are_refused(wrong: dict) -> None:
+    with pytest.raises(ConfigError):
+        FeatureMap(DOMAIN, **wrong)
+
+
+def test_wrong_options_are_refused() -> None:
+    for wrong in (
+        {"loss": "hinge"},
+        {"lam": 0.0},
+        {"lam": 2.0},
+        {"lam": math.nan},
+        {"radius": -1},
+        {"radius": "x"},
+    ):
+        with pytest.raises(ConfigError):
+            ERM(FEATURES, **wrong)
+    svm = ERM(FEATURES, "svm").run(ZCDP.of(1), database(records(50, 0)), Randomness.seeded(0))
+    with pytest.raises(ConfigError, match="probabilities"):
+        svm.predict_proba(records(5, 0))
+
+
+def test_sizes_that_cannot_be_certified_are_refused() -> None:
+    with pytest.raises(LimitError, match="certified"):
+        ERM(FEATURES, lam=2.0**-24).plan(PureDP.of(1), 10**9).check()
+    with pytest.raises(LimitError):
+        ERM(FEATURES).plan(PureDP(Fraction(1, 10**12)), 100).check()
+    # With the automatic choice, many records are no obstacle.
+    ERM(FEATURES).plan(PureDP.of(1), 10**7).check()
+
+
+def test_roots_are_rounded_up() -> None:
+    assert all(root_above(d) ** 2 >= d and root_above(d) ** 2 <= d + Fraction(1, 1000) for d in range(1, 300))
