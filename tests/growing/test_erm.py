@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.errors import ConfigError, DataError, LimitError, SchemaError
-from dpstream.growing.blackbox import Database
+from dpstream.growing.blackbox import Counts, Database, Records
 from dpstream.growing.erm import ERM, ErmRun, root_above
 from dpstream.growing.erm_classifier import LinearClassifier
 from dpstream.growing.erm_features import FeatureMap
@@ -135,7 +135,7 @@ def test_rounded_points_of_neighbours_are_within_the_sensitivity(loss: str, budg
         l1, l2_squared = run.sensitivity
 
         def rounded(changed: np.ndarray, run: ErmRun = run) -> np.ndarray:
-            return np.rint(minimise(Rows(FEATURES, changed), run.certificate) / run.step)
+            return np.rint(minimise(Rows.of_records(FEATURES, changed), run.certificate) / run.step)
 
         base = rounded(codes)
         for other in itertools.product(range(3), range(2), (0, 4), range(2)):
@@ -153,7 +153,7 @@ def test_the_solver_keeps_its_certificate(loss: str, lam: float) -> None:
     codes = records(400, 7)
     certificate = Certificate(FEATURES, loss_by_name(loss), lam, len(codes))
     certificate.check()
-    rows = Rows(FEATURES, codes)
+    rows = Rows.of_records(FEATURES, codes)
     exact = exact_minimiser(FEATURES, loss, lam, codes)
     allowed = certificate.share / (lam * len(codes))
     assert np.linalg.norm((minimise(rows, certificate) - exact).astype(float)) <= allowed
@@ -173,7 +173,7 @@ def test_computed_gradients_are_within_the_bound_on_rounding(loss: str) -> None:
     certificate = Certificate(features, loss_by_name(loss), lam, len(codes))
     g = np.random.default_rng(0)
     x = dense(features, codes).astype(Long) * features.labels(codes)[:, None]
-    rows = Rows(features, codes)
+    rows = Rows.of_records(features, codes)
     assert len(rows.labels) > 8192
     for length in (0.0, 0.3, 1.0):
         theta = g.standard_normal(features.dimension)
@@ -186,14 +186,27 @@ def test_computed_gradients_are_within_the_bound_on_rounding(loss: str) -> None:
 
 
 def test_multiplicities_change_nothing() -> None:
-    """Different records with weights give the gradient of all records."""
+    """Different records with weights give the gradient of all records, and so do counts of all combinations."""
     codes = records(500, 5)
-    assert len(Rows(FEATURES, codes).labels) <= 60
+    counts = np.zeros(DOMAIN.sizes, np.int64)
+    np.add.at(counts, tuple(codes.T), 1)
+    of_counts = Rows.of_counts(FEATURES, counts.ravel(), len(codes))
+    assert len(Rows.of_records(FEATURES, codes).labels) <= 60
     theta = np.random.default_rng(1).standard_normal(FEATURES.dimension)
     loss = loss_by_name("logistic")
     x = dense(FEATURES, codes) * FEATURES.labels(codes)[:, None]
     expected = x.T @ loss.slope(x @ theta) / len(x) + 0.1 * theta
-    assert np.allclose(Rows(FEATURES, codes).gradient(loss, 0.1, theta), expected, atol=1e-13)
+    for rows in (Rows.of_records(FEATURES, codes), of_counts):
+        assert np.allclose(rows.gradient(loss, 0.1, theta), expected, atol=1e-13)
+    assert ERM(FEATURES).reads == Counts(DOMAIN, ((0, 1, 2, 3),))
+    part = FeatureMap(DOMAIN, "late", columns=("paid", "zip"))
+    assert ERM(part).reads == Counts(DOMAIN, ((0, 1, 3),))
+    assert part.positions == (3, 0)
+    few = Rows.of_counts(part, counts.sum(axis=2).ravel(), len(codes))
+    whole, flat = Rows.of_records(part, codes), np.linspace(-1, 1, part.dimension)
+    assert np.allclose(few.gradient(loss, 0.1, flat), whole.gradient(loss, 0.1, flat), atol=1e-13)
+    wide = Domain(tuple(f"c{i}" for i in range(24)), (2,) * 24)
+    assert ERM(FeatureMap(wide, "c0")).reads == Records(wide)
 
 
 def test_slopes_are_derivatives() -> None:
@@ -211,7 +224,9 @@ def test_slopes_are_derivatives() -> None:
 def test_the_minimiser_is_that_of_a_known_library() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     codes, lam = records(2000, 11), 2.0**-9
-    found = minimise(Rows(FEATURES, codes), Certificate(FEATURES, loss_by_name("logistic"), lam, len(codes)))
+    found = minimise(
+        Rows.of_records(FEATURES, codes), Certificate(FEATURES, loss_by_name("logistic"), lam, len(codes))
+    )
     peer = linear_model.LogisticRegression(C=1 / (lam * len(codes)), fit_intercept=False, tol=1e-10)
     peer.fit(dense(FEATURES, codes), FEATURES.labels(codes))
     assert np.allclose(found, peer.coef_[0], atol=1e-4)
@@ -235,7 +250,7 @@ def test_a_run_draws_one_noise_for_each_coefficient(budget: str) -> None:
     run = ERM(FEATURES).plan(BUDGETS[budget], len(codes))
     made = ERM(FEATURES).run(BUDGETS[budget], database(codes), tape)
     assert tape.asked == [(run.noise, FEATURES.dimension)]
-    point = minimise(Rows(FEATURES, codes), run.certificate)
+    point = minimise(Rows.of_records(FEATURES, codes), run.certificate)
     assert np.abs(made.measured - point).max() <= run.step / 2
     assert made.standard_error == run.standard_error
     assert made.lam == run.lam

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.errors import ConfigError, LimitError
-from dpstream.growing.blackbox import BlackBox, Database, Records
+from dpstream.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database, Reads, Records
 from dpstream.growing.erm_classifier import LinearClassifier, shrinkage
 from dpstream.growing.erm_features import FeatureMap
 from dpstream.growing.erm_loss import Loss, LossName, loss_by_name
@@ -186,9 +186,12 @@ class ERM(BlackBox[LinearClassifier]):
         return cls(features, loss, radius, lam)
 
     @property
-    def reads(self) -> Records:
-        """Every record."""
-        return Records(self.features.domain)
+    def reads(self) -> Reads:
+        """The counts of all combinations of features and target; records, where there would be too many."""
+        domain, clique = self.features.domain, self.features.clique
+        if domain.cells(clique) <= MAX_UNIVERSE:
+            return Counts(domain, (clique,))
+        return Records(domain)
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -245,8 +248,11 @@ class ERM(BlackBox[LinearClassifier]):
         """
         run = self.plan(budget, data.t)
         run.check()
-        assert data.records is not None  # by ``reads``
-        point = minimise(Rows(self.features, data.records), run.certificate)
+        if data.records is None:
+            rows = Rows.of_counts(self.features, data.counts[0], data.t)
+        else:
+            rows = Rows.of_records(self.features, data.records)
+        point = minimise(rows, run.certificate)
         whole = np.rint(point / run.step).astype(np.int64)
         noisy = (whole + randomness.draw(run.noise, len(whole))).astype(np.float64)
         return LinearClassifier(

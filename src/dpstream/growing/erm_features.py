@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
-from dpstream.schema.domain import Domain
+from dpstream.schema.domain import Clique, Domain
 
 __all__ = ["FeatureMap"]
 
@@ -80,6 +80,11 @@ class FeatureMap:
     def positions(self) -> tuple[int, ...]:
         """Where the feature columns stand in a record."""
         return tuple(self.domain.index(name) for name in self.columns or ())
+
+    @cached_property
+    def clique(self) -> Clique:
+        """The feature columns and the target."""
+        return tuple(sorted((*self.positions, self.domain.index(self.target))))
 
     @cached_property
     def has_constant(self) -> bool:

@@ -9,8 +9,10 @@ the bound and that such a point is always reached, are in docs/theory/erm.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from dpstream.growing.erm_loss import Loss
 __all__ = ["Certificate", "Rows", "minimise", "risk"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.integer[Any]]
 
 #: Relative rounding error of one operation.
 _UNIT = 2.0**-53
@@ -106,23 +109,43 @@ class Certificate:
 
 
 class Rows:
-    """Different records with their multiplicities, in the columns that matter. Private."""
+    """Different records with their multiplicities, in the columns that matter. Private.
 
-    def __init__(self, features: FeatureMap, records: NDArray[np.int32]) -> None:
-        self.features = features
-        self.total = len(records)
+    Attributes:
+        columns: codes of each feature column. labels: 1 or -1. weights: multiplicities; they add up to ``total``.
+    """
+
+    def __init__(
+        self, features: FeatureMap, columns: Sequence[Ints], labels: Floats, weights: Floats, total: int
+    ) -> None:
+        self.features, self.total = features, total
+        self.columns, self.labels, self.weights = list(columns), labels, weights
+
+    @classmethod
+    def of_records(cls, features: FeatureMap, records: NDArray[np.int32]) -> Rows:
+        """From codes of all columns, shape (records, columns)."""
         labels = features.labels(records)
         columns = [records[:, position] for position in features.positions]
-        sizes = [2, *(block.shape[0] for block in features.blocks)]
-        if math.prod(sizes) < 2**62:
-            keys = np.ravel_multi_index(((labels > 0).astype(np.int64), *columns), sizes)
-            found, counts = np.unique(keys, return_counts=True)
-            positive, *rest = np.unravel_index(found, sizes)
-            self.labels, self.weights = np.where(positive > 0, 1.0, -1.0), counts.astype(np.float64)
-            self.columns = [column.astype(np.int32) for column in rest]
-        else:
-            self.labels, self.weights = labels, np.ones(len(records))
-            self.columns = [np.ascontiguousarray(column) for column in columns]
+        sizes = [2, *(len(block) for block in features.blocks)]
+        if math.prod(sizes) >= 2**62:
+            own = [np.ascontiguousarray(column) for column in columns]
+            return cls(features, own, labels, np.ones(len(records)), len(records))
+        keys = np.ravel_multi_index(((labels > 0).astype(np.int64), *columns), sizes)
+        found, counts = np.unique(keys, return_counts=True)
+        positive, *rest = np.unravel_index(found, sizes)
+        weights = counts.astype(np.float64)
+        return cls(features, rest, np.where(positive > 0, 1.0, -1.0), weights, len(records))
+
+    @classmethod
+    def of_counts(cls, features: FeatureMap, counts: NDArray[np.int64], total: int) -> Rows:
+        """From the marginal of ``features.clique``, flat in C order."""
+        clique = features.clique
+        found = np.flatnonzero(counts)
+        codes = dict(zip(clique, np.unravel_index(found, features.domain.shape(clique)), strict=True))
+        target = codes[features.domain.index(features.target)]
+        labels = np.where(target == features.positive, 1.0, -1.0)
+        columns = [codes[position] for position in features.positions]
+        return cls(features, columns, labels, counts[found].astype(np.float64), total)
 
     def margins(self, theta: Floats) -> Floats:
         """``y <x, theta>`` of each different record."""
