@@ -1,0 +1,148 @@
+"""Answers to questions, and the in-memory object that is asked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpstream.errors import StoreDamagedError
+from dpstream.growing.linear_queries import Question, linear_query
+from dpstream.privacy.budget import decimal_text
+from dpstream.privacy.noise import DiscreteLaplace
+from dpstream.privacy.randomness import Randomness
+
+if TYPE_CHECKING:
+    from dpstream.growing.pmwg_plan import PMWGPlan, PMWGState
+    from dpstream.mechanism import PrivateBatch
+    from dpstream.schema import Schema
+
+__all__ = ["Answer", "Asker", "Kind", "Standing"]
+
+Kind = Literal["easy", "hard", "refused", "unchecked"]
+
+#: Draws of one law that are made at a time in memory: one at a time, the calls would cost more than the noise.
+_DRAWS = 256
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer. Public, like everything that led to it except the data.
+
+    Attributes:
+        value: share of the records; a hard one may lie outside [0, 1].
+        kind: ``easy``: the public histogram's value, which a private test let pass. ``hard``: a noisy number, from
+            which the histogram then learned. ``refused``: the test found the histogram wrong, but the limit of hard
+            questions is reached; the value is the histogram's. ``unchecked``: the histogram's value, and the data was
+            not asked.
+        half_width: with 95 % the truth is within this of the value, by public noise alone (of an easy answer: or the
+            question would have been hard); None where nothing was asked.
+        promised: the theorem's accuracy for all answers together; None where it promises nothing.
+        promise: that in words, with the alpha from which on it would promise something.
+        t: number of records.
+        spent, left: of the budget, exact.
+        hard_asked, hard_left: hard questions so far, and how many more there may be now.
+        reason: why the data was not asked, or the value is not corrected; empty otherwise.
+    """
+
+    value: float
+    kind: Kind
+    half_width: float | None
+    promised: float | None
+    promise: str
+    t: int
+    spent: Fraction
+    left: Fraction
+    hard_asked: int
+    hard_left: int
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; amounts as exact text."""
+        return {**asdict(self), "spent": str(self.spent), "left": str(self.left)}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Answer:
+        """The inverse of ``as_dict``.
+
+        Errors:
+            StoreDamagedError: it is none.
+        """
+        try:
+            return cls(**{**stored, "spent": Fraction(stored["spent"]), "left": Fraction(stored["left"])})
+        except (KeyError, TypeError, ValueError):
+            raise StoreDamagedError("a stored answer cannot be read", where="pmwg") from None
+
+    def describe(self) -> str:
+        """For people, in a few lines."""
+        within = "" if self.half_width is None else f" +- {self.half_width:.4g} (95 %, by the noise alone)"
+        lines = [f"{self.value:.6g}{within}: {self.kind}" + (f" ({self.reason})" if self.reason else "")]
+        lines.append(
+            f"budget left {decimal_text(self.left) if self.left else 0}; hard questions {self.hard_asked}, "
+            f"{self.hard_left} left; {self.t} records"
+        )
+        return "\n".join([*lines, self.promise])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What was asked so far; public.
+
+    Attributes:
+        t: number of records. asked, hard: questions, and hard ones. spent, left: of the budget.
+    """
+
+    t: int
+    asked: int
+    hard: int
+    spent: Fraction
+    left: Fraction
+
+
+class Asker:
+    """A growing database in memory that answers linear queries.
+
+    Guarantee: the plan's, for all answers together, while the object lives. Nothing is durable: after a crash it must
+    not be made anew on the same data (``PMWGPlan.open`` keeps everything in a store).
+
+    Cost of a question: linear in the number of cells; a record that arrives costs nothing until the next question.
+    """
+
+    def __init__(self, plan: PMWGPlan, schema: Schema, randomness: Randomness | None = None) -> None:
+        self._plan, self._schema = plan, schema
+        self._state: PMWGState = plan.start()
+        self._noise = _Buffered(randomness or Randomness.system())
+
+    def arrive(self, batch: PrivateBatch) -> None:
+        """Records that arrive together; free.
+
+        Errors:
+            ConfigError: the batch has deletes.
+        """
+        self._plan.arrive(self._state, batch)
+
+    def ask(self, question: Question) -> Answer:
+        """Answer one question; see ``PMWGPlan.ask``."""
+        return self._plan.ask(self._state, linear_query(question, self._schema), self._noise.draw)
+
+    @property
+    def standing(self) -> Standing:
+        """What was asked so far."""
+        return self._plan.standing(self._state)
+
+
+class _Buffered:
+    """Samples drawn in blocks and handed out once each."""
+
+    def __init__(self, randomness: Randomness) -> None:
+        self._randomness = randomness
+        self._drawn: dict[int, list[int]] = {}
+
+    def draw(self, noise: DiscreteLaplace) -> int:
+        """One sample."""
+        # By identity: a law is a constant of the module, and hashing its fraction takes longer than all the rest.
+        ready = self._drawn.get(id(noise))
+        if not ready:
+            ready = self._randomness.draw(noise, _DRAWS).tolist()
+            self._drawn[id(noise)] = ready
+        return int(ready.pop())

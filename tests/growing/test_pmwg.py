@@ -1,0 +1,368 @@
+"""PMWG: against the text's listing, its sensitivity, and a budget that nobody can pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan, query, silent
+
+from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, UnitError
+from dpstream.growing.asking import Asker
+from dpstream.growing.blackbox import LinearQuery
+from dpstream.growing.numeric_sparse import GRID, Books, NumericSparse
+from dpstream.growing.pmwg import PMWG
+from dpstream.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
+from dpstream.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
+from dpstream.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.schema.domain import Domain
+
+HALF = Fraction(1, 2)
+
+
+# The noise rule.
+
+
+@given(
+    st.fractions(min_value=Fraction(1, 1000), max_value=1000, max_denominator=10**6),
+    st.sampled_from([Fraction(1, 4), Fraction(1, 3), HALF, Fraction(2, 3), Fraction(3, 4), Fraction(11, 12)]),
+    st.integers(2, 10**9),
+)
+@settings(max_examples=100, deadline=None)
+def test_xi_is_the_largest_whole_number_below_its_power(c: Fraction, p: Fraction, t: int) -> None:
+    units = PowerNoise(c, p).units(t)
+    # units <= 2^XI_BITS c t^p < units + 1, in integers.
+    a, b = p.numerator, p.denominator
+    assert Fraction(units) ** b <= (2**XI_BITS * c) ** b * t**a < Fraction(units + 1) ** b
+
+
+def test_published_constants_are_the_texts() -> None:
+    n, cells, alpha = 1000, 50, Fraction(1, 10)
+    log = math.log(n * cells)
+    pure, half = PureDP.of(1), published_noise(PureDP.of(1), alpha, n, cells, HALF)
+    assert float(half.c) == pytest.approx(0.01 * n**0.5 / (162 * log), rel=1e-9)
+    assert float(half.c) <= 0.01 * n**0.5 / (162 * log)
+    general = published_noise(pure, alpha, n, cells, Fraction(3, 4))
+    assert float(general.c) == pytest.approx(0.01 * 0.25**2 * n**0.25 / (126 * log), rel=1e-9)
+    # (eps, delta) with sqrt(2 rho) = eps / (2 log^(1/2)(1/delta)) is the text's approximate rule.
+    epsilon, delta = 0.5, 1e-6
+    rho = Fraction(epsilon**2 / (8 * math.log(1 / delta)))
+    approximate = published_noise(ZCDP(rho), alpha, n, cells, HALF)
+    wanted = 0.1 * n**0.5 * epsilon / (48 * log**0.5 * math.log(1 / delta) ** 0.5)
+    assert float(approximate.c) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", ["1/4", "1/2", "11/12"])
+@pytest.mark.parametrize("definition", ["pure", "zCDP"])
+def test_the_published_sum_fits_where_the_theorem_says_so(definition: str, p: str) -> None:
+    budget = PureDP.of(1) if definition == "pure" else ZCDP.of("0.1")
+    for n in (21, 1000):
+        for cells in (3, 10**6):
+            noise = published_noise(budget, Fraction(1, 10), n, cells, Fraction(p))
+            assert check_sum(noise, budget, Fraction(1, 10), n, cells) <= 1
+
+
+def test_the_published_constant_costs_more_than_the_budget_below_its_smallest_size() -> None:
+    """Why ``n >= 21`` is a condition of privacy: at n = 2 Theorem 18's sum is above epsilon."""
+    budget, alpha = PureDP.of(1), Fraction(99, 100)
+    c = alpha**2 * Fraction(2**0.5) / (162 * Fraction(math.log(6)))
+    with pytest.raises(BudgetError, match="may cost 1"):
+        check_sum(PowerNoise(c), budget, alpha, 2, 3)
+    with pytest.raises(BudgetError, match="21 or more"):
+        plan(start=20, noise="published")
+
+
+def test_the_sum_is_bounded_from_above() -> None:
+    """Against all its terms up to 3 million, without any tail."""
+    alpha, n, cells, c, q = 0.5, 30, 7, 0.01, 0.5
+    t = np.arange(n + 1, 3 * 10**6, dtype=float)
+    b = (math.log(cells) + np.log(t - 1)) / t + np.log(t / (t - 1))
+    terms = (1 + 81 / (2 * alpha**2) * math.log(cells)) * c * n**-q + 81 / (2 * alpha**2) * float(
+        (b * c * t**-q).sum()
+    )
+    share = check_sum(PowerNoise(Fraction(c)), PureDP.of(10), HALF, n, cells) * 10
+    assert terms < share < 1.05 * terms
+
+
+@pytest.mark.parametrize("n", [30, 1000])
+def test_the_limit_of_hard_questions_is_the_texts_sum(n: int) -> None:
+    for t in (n, n + 1, n + 1000):
+        tau = np.arange(n + 1, t + 1, dtype=float)
+        b = float((math.log(50) / tau + np.log(tau - 1) / tau + np.log(tau / (tau - 1))).sum())
+        assert abs(hard_limit(0.1, n, 50, t) - 3600 * (math.log(50) + b)) <= 1.001
+
+
+# Numeric sparse.
+
+
+@given(st.integers(2, 10**6), st.integers(0, 10**6), st.integers(0, 2**20), st.integers(0, 2**20), st.data())
+@settings(max_examples=200, deadline=None)
+def test_replacing_a_record_moves_what_is_tested_by_no_more_than_is_charged(
+    t: int, later: int, old: int, new: int, data: st.DataObject
+) -> None:
+    """One record's weight goes from ``old`` to ``new``, early or late: the tested integer moves by at most D."""
+    c = data.draw(st.fractions(min_value=Fraction(1, 10**6), max_value=100, max_denominator=10**6))
+    sparse = NumericSparse(PureDP.of(1000), PowerNoise(c), Fraction(1, 15))
+    run = sparse.start(Books(), t, silent).run
+    assert run is not None
+    now = t + later
+    share = data.draw(st.integers(-(2**20) * now, 2**20 * (now - 1)))
+    units = sparse._units(run, now)
+    moved = abs(
+        sparse._scaled(units, now, share + new - old, WEIGHT_BITS)
+        - sparse._scaled(units, now, share, WEIGHT_BITS)
+    )
+    assert moved <= sparse._moved(units, now) <= run.moved
+    # Within a unit of the text's xi_t/t.
+    assert run.moved <= GRID * Fraction(sparse.noise.units(t), 2**XI_BITS * t) + 1
+
+
+def test_one_threshold_noise_a_run_and_fresh_noise_a_question() -> None:
+    drawn: list[int] = []
+
+    def draw(noise: DiscreteLaplace) -> int:
+        drawn.append(int(noise.scale) // GRID)
+        return 0
+
+    which = plan(start=100, hard_questions=5)
+    state = which.start()
+    which.arrive(state, Arrived([100] * CELLS))
+    uniform, wrong = query(0, 1, 2), query(0)
+    for _ in range(3):
+        assert which.ask(state, uniform, draw).kind == "easy"
+    assert drawn == [2, 4, 4, 4, 4, 4, 4]
+    drawn.clear()
+    state.counts[:] = 0
+    state.counts[0] = 100 * CELLS
+    assert which.ask(state, wrong, draw).kind == "hard"
+    # Only the half that is below is followed by the other one.
+    assert drawn == [4, 8]
+    drawn.clear()
+    assert which.ask(state, wrong, draw).kind == "hard"
+    assert drawn[0] == 2
+
+
+def test_against_the_listing_without_noise() -> None:
+    """Algorithm 3 with all noise 0, in floating point, on queries with values between 0 and 1."""
+    rng = np.random.default_rng(5)
+    which = plan(start=50, alpha="0.2", noise="published")
+    state, y, last = which.start(), np.full(CELLS, 1 / CELLS), 50
+    counts = rng.multinomial(50, rng.dirichlet(np.full(CELLS, 0.1)))
+    which.arrive(state, Arrived(counts))
+    hard = 0
+    for _ in range(60):
+        if rng.random() < 0.4:
+            more = rng.multinomial(7, rng.dirichlet(np.full(CELLS, 0.1)))
+            which.arrive(state, Arrived(more))
+            counts = counts + more
+        t = int(counts.sum())
+        y, last = last / t * y + (t - last) / t / CELLS, t
+        f = rng.random(CELLS) ** 0.2 * (rng.random(CELLS) < 0.4)
+        f = np.rint(f * 2**WEIGHT_BITS) / 2**WEIGHT_BITS
+        truth, public = float(f @ counts) / t, float(f @ y)
+        answer = which.ask(state, LinearQuery((0, 1, 2), f), silent)
+        if abs(truth - public) < 0.2 * 2 / 3:
+            assert (answer.kind, answer.value) == ("easy", pytest.approx(public, abs=1e-6))
+        else:
+            assert (answer.kind, answer.value) == ("hard", pytest.approx(truth, abs=1e-5))
+            y = y * np.exp(-0.2 / 6 * (f if truth < public else 1 - f))
+            y, hard = y / y.sum(), hard + 1
+        assert state.y == pytest.approx(y, rel=1e-5)
+    assert state.hard == hard > 5
+
+
+@pytest.mark.parametrize("amounts", [{}, {"rho": "0.05"}, {"delta": "1e-6"}], ids=["pure", "rho", "delta"])
+@pytest.mark.parametrize("options", [{}, {"hard_questions": 7}], ids=["theory", "seven"])
+def test_nobody_can_spend_more_than_the_budget(amounts: dict[str, str], options: dict[str, int]) -> None:
+    """Analysts who repeat what was hard, ask after each arrival, or search for the threshold by bisection."""
+    for seed, analyst in enumerate((_repeats, _after_each_arrival, _bisects)):
+        which = plan(start=30, alpha="0.3", **amounts, **options)
+        made = asker(which, [30] + [0] * (CELLS - 1), seed)
+        analyst(made)
+        assert made.standing.spent <= which.budget.amount
+        assert made.standing.hard <= which.hard_limit(made.standing.t) + 1
+        if options:
+            assert made.standing.hard >= 7
+
+
+def _repeats(made: Asker) -> None:
+    for _ in range(300):
+        made.ask(query(0))
+
+
+def _after_each_arrival(made: Asker) -> None:
+    for _ in range(300):
+        made.arrive(Arrived([1] + [0] * (CELLS - 1)))
+        made.ask(query(0))
+
+
+def _bisects(made: Asker) -> None:
+    low, high = 0.0, 1.0
+    for _ in range(300):
+        middle = (low + high) / 2
+        answer = made.ask(LinearQuery((0, 1, 2), middle * (np.arange(CELLS) == 0)))
+        low, high = (low, middle) if answer.kind == "hard" else (middle, high)
+        if high - low < 1e-6:
+            low, high = 0.0, 1.0
+
+
+def test_charges_are_exact() -> None:
+    which = plan(start=1000, hard_questions=3)
+    made = asker(which, [1000] + [0] * (CELLS - 1))
+    first = made.ask(query(0))
+    assert first.kind == "hard"
+    moved = -(-GRID * which.noise.units(1000) // (2**XI_BITS * 1000))
+    assert first.spent == Fraction(moved, GRID) * Fraction(9, 8)
+    assert first.left == 1 - first.spent
+    assert first.hard_left == 2
+
+
+def test_after_exhaustion_nothing_is_drawn_and_the_data_does_not_matter() -> None:
+    which = plan(start=1000, hard_questions=2)
+    state = which.start()
+    for arrived in (1000, 200):
+        which.arrive(state, Arrived([arrived] + [0] * (CELLS - 1)))
+        assert which.ask(state, query(0), silent).kind == "hard"
+
+    def forbidden(noise: DiscreteLaplace) -> int:
+        raise AssertionError
+
+    class Unreadable:
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError
+
+    state.counts = Unreadable()  # type: ignore[assignment]
+    answer = which.ask(state, query(1), forbidden)
+    assert answer.kind == "unchecked"
+    assert answer.half_width is None
+    assert answer.promised is None
+    assert answer.value == pytest.approx(float(state.y[1]), abs=2**-19)
+    # Later records are cheaper to ask about, so questions begin again.
+    state.counts, state.t = np.full(CELLS, 10**6, np.int64), 10**6 * CELLS
+    assert which.ask(state, query(1), silent).kind in ("easy", "hard")
+
+
+# The histogram.
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 0.99))
+@settings(max_examples=50, deadline=None)
+def test_matching_gives_the_answer_and_moves_least(seed: int, answer: float) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.dirichlet(np.ones(6))
+    f = np.rint(np.concatenate([[0, 1], rng.random(4)]) * 2**WEIGHT_BITS).astype(np.int64)
+    before = y.copy()
+    matched(y, f, answer, 1e-6)
+    share = f / 2**WEIGHT_BITS
+    assert y.sum() == pytest.approx(1)
+    assert float(y @ share) == pytest.approx(answer, abs=1e-6)
+    # y/before is an exponential of f: the condition of the smallest relative entropy.
+    log = np.log(y / before)
+    slope = (log[1] - log[0]) / (share[1] - share[0])
+    assert log - log[0] == pytest.approx(slope * (share - share[0]), abs=1e-6 + 1e-9 * abs(slope))
+
+
+def test_mixing_is_the_same_in_one_step_as_in_many() -> None:
+    one, many = np.array([0.7, 0.2, 0.1]), np.array([0.7, 0.2, 0.1])
+    mixed(one, 10, 1000)
+    for t in range(11, 1001):
+        mixed(many, t - 1, t)
+    assert one == pytest.approx(many, rel=1e-12)
+    multiplied(one, np.array([2**WEIGHT_BITS, 0, 0]), down=True, rate=0.5)
+    assert one.sum() == pytest.approx(1)
+
+
+# What is refused.
+
+BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: plan(alpha="1"), ConfigError, "between 0 and 1"),
+        (lambda: plan(alpha="1e-9"), BudgetError, "a larger alpha"),
+        (lambda: plan(BIG), LimitError, "dpstabs"),
+        (lambda: plan(start=1), ConfigError, "from 2"),
+        (lambda: plan(exponent="1/5"), ConfigError, "1/4 to below 1"),
+        (lambda: plan(exponent="0.51"), ConfigError, "denominator"),
+        (lambda: plan(coefficient="1"), BudgetError, "a coefficient up to"),
+        (lambda: plan(coefficient="1", hard_questions=3), ConfigError, "one of"),
+        (lambda: plan(epsilon=2, delta="1e-6"), BudgetError, "epsilon up to 1"),
+        (lambda: plan(epsilon=1, delta="0.5"), BudgetError, "1/e"),
+        (lambda: plan(hard_questions=10**12), BudgetError, "fewer"),
+        (lambda: PMWG(DOMAIN, "0.1", 100).calibrate(epsilon=1, unit=Event()), UnitError, "public"),
+    ],
+    ids=[
+        "alpha",
+        "tiny-alpha",
+        "universe",
+        "start",
+        "exponent",
+        "denominator",
+        "coefficient",
+        "twice",
+        "epsilon",
+        "delta",
+        "too-many",
+        "unit",
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_would(
+    make: Callable[[], object], kind: type[DpstreamError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        make()
+
+
+def test_questions_wait_for_the_start() -> None:
+    which = plan(start=100)
+    made = asker(which, [99] + [0] * (CELLS - 1))
+    with pytest.raises(BudgetError, match="begin with 100"):
+        made.ask(query(0))
+    made.arrive(Arrived([1] + [0] * (CELLS - 1)))
+    made.ask(query(0))
+    assert made.standing.asked == 1
+
+
+def test_theory_promises_where_it_can() -> None:
+    domain = Domain(("a",), (100,))
+    large = PMWG(domain, "0.1", 10**8).calibrate(epsilon=1, delta="1e-9")
+    assert large.promise.holds
+    assert "every answer is within 0.1" in large.promise.words
+    small = plan(start=10**4)
+    assert not small.promise.holds
+    assert "above 1" in small.promise.words
+    # The text's alpha: (8262 log(Nn) log(192 kappa n/beta) / (n eps))^(1/3).
+    text = PMWG(domain, "0.1", 10**6, noise="published").calibrate(epsilon=1).promise.alpha
+    wanted = (8262 * math.log(10**8) * math.log(192 * 10**6 / 0.001) / 10**6) ** (1 / 3)
+    assert text == pytest.approx(wanted, rel=1e-6)
+    assert "nothing" in plan(start=10**4, hard_questions=20).promise.words
+
+
+@pytest.mark.parametrize("half_width", ["easy", "hard"])
+def test_half_widths_hold(half_width: str) -> None:
+    """With 95 % or more; 2,000 askers, false alarm below 1e-6 (5.3 standard deviations of 2,000 coins at 5 %)."""
+    which, misses, seen = plan(start=1000, hard_questions=40), 0, 0
+    # Just below the threshold, so that the test decides; or far above it.
+    counts = [0] * CELLS
+    counts[0] = 1000
+    if half_width == "easy":
+        counts = [round(1000 / CELLS)] * CELLS
+        counts[0] += 100
+    wanted, truth = query(0), counts[0] / sum(counts)
+    draws = Randomness.seeded(3)
+    for _ in range(2000):
+        state = which.start()
+        which.arrive(state, Arrived(counts))
+        answer = which.ask(state, wanted, lambda noise: int(draws.draw(noise, 1)[0]))
+        assert answer.half_width is not None
+        seen += answer.kind == half_width
+        misses += answer.kind == half_width and abs(answer.value - truth) > answer.half_width
+    assert seen > 500
+    assert misses <= 100 + 5.3 * math.sqrt(2000 * 0.05 * 0.95)
