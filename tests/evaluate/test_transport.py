@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, DataError
-from dpstream.evaluate.transport import assignment, dyadic_bound, largest_marginal, line, w1
+from dpstream.evaluate.transport import (
+    assignment,
+    dyadic_bound,
+    grid_distance,
+    largest_marginal,
+    line,
+    sampled,
+    w1,
+)
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +58,7 @@ def test_distances_are_those_of_brute_force_and_bounds_hold(
     a, b, periodic = sets
     true = by_hand(a, b, periodic)
     found = w1(a, b, periodic=periodic)
-    assert found.exact
+    assert found.how == "exact"
     assert found.value == pytest.approx(true, abs=1e-9)
     assert assignment(a, b, periodic=periodic) == pytest.approx(true, abs=1e-9)
     assert largest_marginal(a, b, periodic=periodic) <= true + 1e-12
@@ -93,18 +101,44 @@ def test_samples_bracket_the_distance_of_large_sets() -> None:
     g = np.random.default_rng(2)
     a = g.random((20_000, 2)) * [0.8, 1.0]
     shifted = a + np.array([0.2, 0.0])
-    found = w1(a, shifted, sample=300, repeats=4, seed=3)
-    assert not found.exact
-    assert found.sample == 300
+    found = w1(a, shifted, method="samples", sample=300, repeats=4, seed=3)
+    assert found.how == "samples"
+    assert found.samples is not None
+    assert found.samples.size == 300
     assert found.lower == pytest.approx(0.2, abs=1e-9)
-    assert found.value - found.floor_a - found.floor_b <= 0.2 <= found.value + 4 * found.error
-    assert found.corrected == pytest.approx(0.2, abs=0.02)
-    assert found.lower <= 0.2 <= found.upper
-    assert w1(a, shifted, sample=300, repeats=4, seed=3) == found
+    assert found.lower <= found.value <= found.upper
+    mean, floors = found.samples.mean, found.samples.floor_a + found.samples.floor_b
+    assert mean - floors <= 0.2 <= mean + 4 * found.samples.error
+    assert w1(a, shifted, method="samples", sample=300, repeats=4, seed=3) == found
     # Two sets of one law: the floors explain all of it; without them one would see a distance that is not there.
-    same = w1(a, g.random((20_000, 2)) * [0.8, 1.0], sample=300, repeats=4)
-    assert same.value > 5 * same.corrected
-    assert same.upper < 0.1
+    same = sampled(a, g.random((20_000, 2)) * [0.8, 1.0], sample=300, repeats=4)
+    assert same.mean > 5 * abs(same.corrected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 3), st.integers(2, 6), st.integers(0, 7), st.integers(0, 2**20))
+def test_the_grid_is_exact_from_middles_and_within_a_side(
+    dimension: int, side: int, circles: int, seed: int
+) -> None:
+    g = np.random.default_rng(seed)
+    a, b = g.random((12, dimension)) ** 2, g.random((9, dimension))
+    periodic = [i for i in range(dimension) if circles >> i & 1]
+    found = grid_distance(a, b, side, periodic=periodic)
+    middles = [(np.floor(points * side) + 0.5) / side for points in (a, b)]
+    assert found == pytest.approx(assignment(*middles, periodic=periodic), abs=1e-7)
+    assert abs(found - assignment(a, b, periodic=periodic)) <= 1 / side + 1e-9
+
+
+def test_a_grid_finds_what_samples_cannot() -> None:
+    g = np.random.default_rng(2)
+    a = 0.4 + 0.1 * g.random((20_000, 2))
+    found = w1(a, a + np.array([0.2, 0.0]))
+    assert found.how == "grid"
+    assert found.value == pytest.approx(0.2, abs=0.002)
+    assert found.lower - 1e-9 <= 0.2 <= found.upper
+    near = w1(a, a + np.array([0.004, 0.0]))
+    assert near.lower - 1e-9 <= 0.004 <= near.upper
+    assert near.value < 0.01
 
 
 def test_the_bound_is_an_upper_bound_where_cells_hold_all_the_distance() -> None:
@@ -125,8 +159,9 @@ def test_the_bound_is_an_upper_bound_where_cells_hold_all_the_distance() -> None
         (np.zeros((1, 2)), np.zeros((1, 2)), {"periodic": [2]}, ConfigError),
         (np.zeros((1, 2)), np.zeros((1, 2)), {"sample": 1}, ConfigError),
         (np.zeros((1, 2)), np.zeros((1, 2)), {"repeats": 0}, ConfigError),
+        (np.zeros((1, 2)), np.zeros((1, 2)), {"method": "guess"}, ConfigError),
     ],
-    ids=["empty", "flat", "widths", "nan", "outside", "coordinate", "sample", "repeats"],
+    ids=["empty", "flat", "widths", "nan", "outside", "coordinate", "sample", "repeats", "method"],
 )
 def test_bad_input(a: Floats, b: Floats, options: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
