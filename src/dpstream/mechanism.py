@@ -42,6 +42,7 @@ __all__ = [
     "PlacedSynthesis",
     "PredictedError",
     "PrivateBatch",
+    "SaysAccuracy",
     "StartTable",
     "StreamPlan",
     "Synthesis",
@@ -185,6 +186,15 @@ class Synthesis(Protocol):
 
     def pack(self) -> Packed:
         """Arrays and JSON from which the plan's ``unpack_synthesis`` gives an equal object."""
+        ...
+
+
+@runtime_checkable
+class SaysAccuracy(Protocol):
+    """A ``Synthesis`` that says itself how wrong it may be."""
+
+    def accuracy(self) -> dict[str, Any]:
+        """For the manifest; JSON-able."""
         ...
 
 
@@ -342,6 +352,10 @@ class StreamPlan(ABC):
     def declared_public(self) -> tuple[str, ...]:
         """What the mechanism itself leaves open to whoever watches the stream, in sentences for manifests."""
         return ()
+
+    def composition(self) -> str | None:
+        """How what is spent at single steps adds up, for manifests; None: as the unit's relation has it."""
+        return None
 
     def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
         """Standard errors at some steps (1, 2, ...), before any data is read; None where nothing can be said.

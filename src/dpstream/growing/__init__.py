@@ -10,14 +10,32 @@ from dpstream.growing.blackbox import (
     Released,
     Table,
 )
+from dpstream.growing.boxes import MWEMPGMBox
+from dpstream.growing.mwem import MWEM
+from dpstream.growing.own import OwnMechanism
+from dpstream.growing.schedule import Run, Schedule
+from dpstream.growing.scheduler import BBImprover, BBScheduler
+from dpstream.growing.smalldb import SmallDB
+from dpstream.growing.streams import GrowingPlan
+from dpstream.growing.synthesis import GrowingSynthesis
 
 __all__ = [
+    "MWEM",
+    "BBImprover",
+    "BBScheduler",
     "BlackBox",
     "Counts",
     "Database",
+    "GrowingPlan",
+    "GrowingSynthesis",
     "LinearQuery",
+    "MWEMPGMBox",
+    "OwnMechanism",
     "PowerLaw",
     "Records",
     "Released",
+    "Run",
+    "Schedule",
+    "SmallDB",
     "Table",
 ]

@@ -18,6 +18,7 @@ from dpstream.growing.shares import (
     PureShares,
     Shares,
     ZCDPShares,
+    down,
     from_decimal,
     root_down,
     to_decimal,
@@ -103,6 +104,10 @@ class Schedule(ABC):
     def time(self, epoch: int) -> int:
         """The size at which an epoch begins."""
 
+    @abstractmethod
+    def options(self) -> dict[str, str]:
+        """What the rule is made of, exact."""
+
     @property
     @abstractmethod
     def shares(self) -> Shares:
@@ -136,8 +141,11 @@ class Schedule(ABC):
             budget: Budget = PureDP(epsilon)
             cost = epsilon**2 / 2
         else:
-            own = self.budget.scaled(self.shares.between(first, last))
-            budget, cost = own, own.amount
+            amount = self.budget.amount * self.shares.between(first, last)
+            # Once more, because the whole may have many digits; downwards twice is downwards.
+            cost = down(amount.numerator, amount.denominator)
+            own = type(self.budget)(cost)
+            budget = own
             if self.pure_only and not isinstance(own, PureDP):
                 budget = PureDP(root_down(2 * own.rho))
         beta = self.failure(first)
@@ -169,6 +177,10 @@ class Growth(Schedule):
 
     gamma: Fraction
 
+    def options(self) -> dict[str, str]:
+        """See ``Schedule.options``."""
+        return {"gamma": str(self.gamma)}
+
     @cached_property
     def shares(self) -> Shares:
         """Pure: the paper's, which add up to 1. zCDP: in proportion to the squares of the paper's."""
@@ -184,8 +196,7 @@ class Growth(Schedule):
 
     def failure(self, epoch: int) -> Fraction:
         """``(beta/(1+beta))^(i+1)``: a geometric series that adds up to beta."""
-        # Beyond any use of a probability, and exact powers would become long.
-        return (self.beta / (1 + self.beta)) ** (min(epoch, 2000) + 1)
+        return (self.beta / (1 + self.beta)) ** (epoch + 1)
 
     def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
         """``gamma^1.5 (i+1)/(1+gamma)^(i+1.5) epsilon/(3 sqrt(log(1/delta)))``."""
@@ -201,6 +212,10 @@ class Improvement(Schedule):
     """``BBImprover`` (Algorithm 2): a run at every size; epoch ``i`` is ``t = n + i``."""
 
     c: Fraction
+
+    def options(self) -> dict[str, str]:
+        """See ``Schedule.options``."""
+        return {"c": str(self.c)}
 
     @cached_property
     def shares(self) -> Shares:

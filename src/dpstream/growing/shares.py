@@ -28,33 +28,36 @@ __all__ = [
     "to_decimal",
 ]
 
-#: Significant bits of a rounded amount: it loses less than a part in 10^14, and noise stays quick to draw.
-_BITS = 48
 #: Decimal logarithms are correctly rounded to so many digits; ten operations lose less than ``_SLACK``.
 DIGITS = Context(prec=80)
 _SLACK = Fraction(1, 10**60)
+_KEPT = 7
+_LOST = Fraction(1, 10 ** (_KEPT - 1))
 
 
-def down(top: int, bottom: int, bits: int = _BITS) -> Fraction:
-    """``top / bottom`` to so many significant bits, rounded down.
+def down(top: int, bottom: int) -> Fraction:
+    """``top / bottom``, positive, rounded down to 7 significant decimal digits or a few more.
 
-    >>> down(1, 3) < Fraction(1, 3) and down(3, 8) == Fraction(3, 8)
-    True
+    It loses less than a millionth.
+
+    >>> down(1, 3), down(3, 8)
+    (Fraction(33333333, 100000000), Fraction(3, 8))
     """
-    shift = bits - (top.bit_length() - bottom.bit_length())
+    # 1233/4096 is a little more than log10(2) and the bit lengths are right to 1, so 6 to 8 digits are left.
+    shift = _KEPT - (top.bit_length() - bottom.bit_length()) * 1233 // 4096
     if shift >= 0:
-        return Fraction((top << shift) // bottom, 1 << shift)
-    return Fraction((top // (bottom << -shift)) << -shift)
+        return Fraction(top * 10**shift // bottom, 10**shift)
+    return Fraction(top // (bottom * 10**-shift) * 10**-shift)
 
 
 def root_down(value: Fraction) -> Fraction:
-    """The square root, rounded down, to about 48 bits.
+    """The square root, rounded down as by ``down``.
 
     >>> root_down(Fraction(1, 4)), root_down(Fraction(2)) ** 2 < 2
     (Fraction(1, 2), True)
     """
-    shift = _BITS + max(0, value.denominator.bit_length() - value.numerator.bit_length())
-    return Fraction(isqrt((value.numerator << 2 * shift) // value.denominator), 1 << shift)
+    shift = 64 + max(0, value.denominator.bit_length() - value.numerator.bit_length())
+    return down(isqrt((value.numerator << 2 * shift) // value.denominator), 1 << shift)
 
 
 def to_decimal(value: Fraction) -> Decimal:
@@ -63,7 +66,7 @@ def to_decimal(value: Fraction) -> Decimal:
 
 
 def from_decimal(value: Decimal) -> Fraction:
-    """A positive number that was computed to 80 digits, rounded down by more than its error and to 48 bits."""
+    """A positive number that was computed to 80 digits, rounded down by more than its error."""
     exact = Fraction(value) * (1 - _SLACK)
     return down(exact.numerator, exact.denominator)
 
@@ -73,11 +76,11 @@ class Shares(ABC):
 
     @abstractmethod
     def between(self, first: int, last: int) -> Fraction:
-        """``R(first) - R(last + 1)``: the share of these runs together, rounded down to 48 significant bits."""
+        """``R(first) - R(last + 1)``: the share of these runs together, rounded down."""
 
     @abstractmethod
     def left(self, run: int) -> Fraction:
-        """``R(run)``: the share of this and of all later runs, rounded up by less than a part in 10^14."""
+        """``R(run)``: the share of this and of all later runs, rounded up; both by about a millionth."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class _RationalShares(Shares):
     def left(self, run: int) -> Fraction:
         """See ``Shares.left``."""
         top, bottom = self.quotient(run)
-        return down(top, bottom) * (1 + Fraction(2, 1 << _BITS))
+        return down(top, bottom) * (1 + 2 * _LOST)
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class HarmonicShares(Shares):
     def left(self, run: int) -> Fraction:
         """See ``Shares.left``."""
         exact = self._power(run)
-        return down(exact.numerator, exact.denominator) * (1 + Fraction(2, 1 << _BITS))
+        return down(exact.numerator, exact.denominator) * (1 + 2 * _LOST)
 
     def _power(self, run: int) -> Fraction:
         return _power(2 * self.n - 1, 2 * (self.n + run) - 1, 2 * self.c)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dpstream
-from dpstream.mechanism import PeopleSynthesis, PlacedSynthesis, StreamPlan, Synthesis
+from dpstream.mechanism import SaysAccuracy, StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
 from dpstream.streams.base import base_words
@@ -99,7 +99,7 @@ def accuracy_of(
         relation: of the unit; under ``replace`` the total is no estimate.
         with_base: whether the stream began with another one's table.
     """
-    if isinstance(synthesis, PeopleSynthesis | PlacedSynthesis):
+    if isinstance(synthesis, SaysAccuracy):
         return synthesis.accuracy()
     measured = synthesis.measured
     errors = [one.standard_error for one in measured.values()]
@@ -141,9 +141,12 @@ def _rows(total: float) -> int:
 
 
 def _spent(plan: StreamPlan) -> dict[str, Any]:
-    """Every step costs each unit in it the whole budget; a unit of an event relation is in one step only."""
+    """Every step costs each unit in it the whole budget; a unit of an event relation is mostly in one step only."""
     amount = str(plan.budget.amount)
-    if isinstance(plan.unit, Event):
+    own = plan.composition()
+    if own is not None:
+        composition = own
+    elif isinstance(plan.unit, Event):
         composition = (
             "parallel over steps: every event is in one step, so the total is that of any single step"
         )

@@ -1,0 +1,329 @@
+"""Black boxes hold their budget under replace-one with t public: sensitivities by brute force, exact laws."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpstream.errors import ConfigError, LimitError
+from dpstream.growing.blackbox import BlackBox, Counts, Database, LinearQuery, PowerLaw, Records
+from dpstream.growing.boxes import MWEMPGMBox, _Counted
+from dpstream.growing.mwem import MWEM
+from dpstream.growing.own import OwnMechanism
+from dpstream.growing.released import RowsTable, WeightsTable, answer
+from dpstream.growing.smalldb import SmallDB, _databases, _histogram
+from dpstream.privacy import (
+    ZCDP,
+    Budget,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Noise,
+    PureDP,
+    Randomness,
+    exponential_probabilities,
+    permute_and_flip_probabilities,
+    selection_epsilon,
+)
+from dpstream.schema.domain import Domain
+from dpstream.tables import Workload, count_marginals
+from dpstream.tabular import MWEMPGM
+from dpstream.tabular.cells import SCORES, Cells, Score
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
+BUDGETS: list[Budget] = [PureDP(Fraction(3, 2)), ZCDP(Fraction(1, 4))]
+
+
+def database(codes: NDArray[np.int32], workload: Workload) -> Database:
+    return Database(len(codes), tuple(count_marginals(codes, workload.domain, workload.cliques)))
+
+
+def records(t: int, seed: int = 0) -> NDArray[np.int32]:
+    generator = np.random.default_rng(seed)
+    a = generator.integers(0, 2, t)
+    b = np.where(a == 1, 2, generator.integers(0, 3, t))
+    return np.column_stack([a, b, (a + b) % 2]).astype(np.int32)
+
+
+BOXES: list[BlackBox[Any]] = [MWEMPGMBox(PAIRS), MWEM(PAIRS), SmallDB(PAIRS, size=3)]
+
+
+@pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)
+@pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp"])
+def test_a_release_is_a_distribution_that_answers_and_is_packed_whole(
+    box: BlackBox[Any], budget: Budget
+) -> None:
+    codes = records(4000)
+    released = box.run(budget, database(codes, PAIRS), Randomness.seeded(1))
+    again = box.unpack(released.pack())
+    for share, same in zip(released.shares(PAIRS.cliques), again.shares(PAIRS.cliques), strict=True):
+        assert share.min() >= 0
+        assert share.sum() == pytest.approx(1)
+        assert np.array_equal(share, same)
+    query = LinearQuery((0, 1), np.array([0, 0, 0, 0, 0, 1.0]))
+    truth = np.mean((codes[:, 0] == 1) & (codes[:, 1] == 2))
+    assert answer(released, query) == pytest.approx(truth, abs=0.2 if box.name == "smalldb" else 0.06)
+    drawn = released.sample(3000, 5)
+    assert drawn.shape == (3000, 3)
+    assert drawn.dtype == np.int32
+    assert np.array_equal(drawn, again.sample(3000, 5))
+    assert np.mean((drawn[:, 0] == 1) & (drawn[:, 1] == 2)) == pytest.approx(
+        answer(released, query), abs=0.05
+    )
+
+
+def neighbours(t: int, size: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """All databases of t records of one column, as multisets, and all they can be replaced to."""
+    found = []
+    for base in itertools.combinations_with_replacement(range(size), t):
+        for at, value in itertools.product(range(t), range(size)):
+            other = list(base)
+            other[at] = value
+            found.append((np.array(base, np.int32)[:, None], np.array(other, np.int32)[:, None]))
+    return found
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp"])
+def test_smalldb_has_exactly_the_loss_it_may_have(budget: Budget) -> None:
+    box, t = SmallDB(ONE, size=2), 5
+
+    def law(codes: NDArray[np.int32], wrong: Fraction = Fraction(1)) -> NDArray[np.float64]:
+        scores = -box._distances(_all_of(box), np.concatenate(database(codes, ONE).counts), t, 2)
+        if isinstance(budget, PureDP):
+            return permute_and_flip_probabilities(scores, 1, epsilon=budget.epsilon, sensitivity=2 * wrong)
+        epsilon = selection_epsilon(budget.rho)
+        return exponential_probabilities(scores, 1, epsilon=epsilon, sensitivity=2 * wrong)
+
+    def loss(wrong: Fraction) -> float:
+        worst = 0.0
+        for one, other in neighbours(t, 3):
+            ratio = np.log(law(one, wrong)) - np.log(law(other, wrong))
+            if isinstance(budget, PureDP):
+                worst = max(worst, float(np.abs(ratio).max()))
+            else:
+                # Bounded range epsilon: rho = epsilon^2 / 8 (Cesar, Rogers 2021).
+                worst = max(worst, float(ratio.max() - ratio.min()) ** 2 / 8)
+        return worst
+
+    claimed = float(budget.amount)
+    assert 0.75 * claimed < loss(Fraction(1)) <= claimed * (1 + 1e-9)
+    assert loss(Fraction(2, 3)) > claimed  # too small a sensitivity is seen
+
+
+def _all_of(box: SmallDB) -> NDArray[np.int32]:
+    assert box.size is not None
+    return _databases(box.universe, box.size)
+
+
+@pytest.mark.parametrize(("universe", "size"), [(2, 1), (2, 7), (3, 3), (4, 2), (5, 5), (9, 1)])
+def test_smalldb_looks_at_every_database_once(universe: int, size: int) -> None:
+    box = SmallDB(Workload.all_k_way(Domain(("a",), (universe,)), 1), size=size)
+    found = {tuple(_histogram(one, universe, size).tolist()) for one in _all_of(box)}
+    wanted = {
+        tuple(np.bincount(kinds, minlength=universe).tolist())
+        for kinds in itertools.combinations_with_replacement(range(universe), size)
+    }
+    assert found == wanted
+    assert len(_all_of(box)) == box.candidates(size)
+    counts = np.arange(universe)
+    by_hand = [
+        max(
+            abs(size * int(c) - 10 * have)
+            for c, have in zip(counts, _histogram(one, universe, size), strict=True)
+        )
+        for one in _all_of(box)
+    ]
+    assert box._distances(_all_of(box), counts, 10, size).tolist() == by_hand
+
+
+def test_smalldb_says_how_large_it_would_be() -> None:
+    with pytest.raises(
+        LimitError, match=r"there are 293930 databases of 12 records over 10 cells.*up to 200000"
+    ):
+        SmallDB(Workload.all_k_way(Domain(("a",), (10,)), 1), size=12)
+    with pytest.raises(LimitError, match="at least 1000000000 databases"):
+        SmallDB(ONE, size=10**9)
+    with pytest.raises(LimitError, match="entries"):
+        SmallDB(Workload.all_k_way(Domain(("a",), (3000,)), 1))
+    fitted = SmallDB(ONE).fitted(0.5)
+    assert fitted.size == math.ceil(math.log(3) / 0.25)
+    assert SmallDB(ONE).fitted(None).size == SmallDB(ONE).fitted(7.0).size == 2
+
+
+# MWEM and MWEM+PGM: what a replaced record can move.
+
+
+def all_pairs(t: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    domain = Domain(("a", "b"), (2, 2))
+    kinds = list(itertools.product(range(2), range(2)))
+    found = []
+    for base in itertools.combinations_with_replacement(kinds, t):
+        for other in kinds:
+            one = np.array(base, np.int32)
+            changed = one.copy()
+            changed[0] = other
+            found.append((one, changed))
+    assert domain.cells((0, 1)) == 4
+    return found
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_no_replaced_record_moves_a_score_of_mwem_pgm_by_more_than_its_sensitivity(score: str) -> None:
+    domain = Domain(("a", "b"), (2, 2))
+    workload = Workload(domain, ((0,), (1,), (0, 1)), (Fraction(1), Fraction(1, 2), Fraction(3)))
+    judge = Score(Cells(workload), score, Event("replace"), 1.5)  # type: ignore[arg-type]
+    expected = np.array([1.5, 2.5, 0.3, 3.7, 1.0, 0.5, 0.2, 2.3])
+    most = Fraction(0)
+    for one, other in all_pairs(4):
+        sides = [
+            judge.evaluate(np.concatenate(database(codes, workload).counts), expected)
+            for codes in (one, other)
+        ]
+        for number in range(3):
+            before, after = (Fraction(int(top[number]), int(bottom[number])) for top, bottom in sides)
+            most = max(most, abs(before - after))
+    assert most <= judge.grid_sensitivity
+    # The bound is met, so nothing smaller would do: two cells by one each, of the heaviest marginal.
+    assert most == judge.grid_sensitivity
+
+
+def test_mwem_pgm_measures_with_the_noise_of_a_replaced_record() -> None:
+    """D1 = 2 and D2^2 = 2: k measurements have half of the budget, each with noise for two cells by one."""
+    recipe = MWEMPGM(k=2)
+    for budget, k in itertools.product(BUDGETS, (1, 2)):
+        drawn = _Laws()
+        MWEMPGMBox(PAIRS, MWEMPGM(k=k)).run(budget, database(records(50), PAIRS), drawn)
+        each = budget.scaled(Fraction(1, 1 if k == 1 else 2 * k))
+        wanted: Noise = (
+            DiscreteLaplace(2 / each.epsilon)
+            if isinstance(each, PureDP)
+            else DiscreteGaussian(Fraction(2) / (2 * each.rho))
+        )
+        assert drawn.laws == [wanted] * k
+    assert recipe.k == 2
+    most = max(
+        max(int(np.abs(a - b).sum()) for a, b in zip(x.counts, y.counts, strict=True))
+        for x, y in ((database(one, PAIRS3), database(other, PAIRS3)) for one, other in all_pairs(3))
+    )
+    assert most == 2
+
+
+PAIRS3 = Workload.all_k_way(Domain(("a", "b"), (2, 2)), 2)
+
+
+class _Laws(Randomness):
+    def __init__(self) -> None:
+        inner = Randomness.seeded(2)
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self.laws: list[Noise] = []
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        self.laws.append(noise)
+        return super().draw(noise, size)
+
+
+def test_a_replaced_record_moves_each_query_of_mwem_by_one_at_most_and_its_noise_is_for_one() -> None:
+    most = max(
+        max(int(np.abs(a - b).max()) for a, b in zip(x.counts, y.counts, strict=True))
+        for x, y in ((database(one, PAIRS3), database(other, PAIRS3)) for one, other in all_pairs(3))
+    )
+    assert most == 1
+    for budget in BUDGETS:
+        drawn = _Laws()
+        MWEM(PAIRS, rounds=3).run(budget, database(records(50), PAIRS), drawn)
+        each = budget.scaled(Fraction(1, 6))
+        wanted: Noise = (
+            DiscreteLaplace(1 / each.epsilon)
+            if isinstance(each, PureDP)
+            else DiscreteGaussian(Fraction(1) / (2 * each.rho))
+        )
+        assert drawn.laws == [wanted] * 3
+
+
+def test_mwem_without_noise_finds_the_marginals() -> None:
+    codes = records(5000)
+    box = MWEM(PAIRS, rounds=PAIRS.cells, passes=200)
+    released = box.run(PureDP(Fraction(1000)), database(codes, PAIRS), Randomness.seeded(3))
+    truth = [counts / 5000 for counts in database(codes, PAIRS).counts]
+    assert max(np.abs(a - b).max() for a, b in zip(truth, released.shares(PAIRS.cliques), strict=True)) < 0.01
+
+
+def test_a_universe_that_does_not_fit_is_refused() -> None:
+    wide = Domain(tuple("abcdefgh"), (10,) * 8)
+    with pytest.raises(LimitError, match="100000000 cells"):
+        MWEM(Workload.all_k_way(wide, 1))
+    with pytest.raises(ConfigError, match="rounds = 0"):
+        MWEM(PAIRS, rounds=0)
+
+
+# A user's own function.
+
+
+def histogram(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    assert isinstance(budget, PureDP)
+    noisy = data.counts[0] + randomness.draw(DiscreteLaplace(2 / budget.epsilon), len(data.counts[0]))
+    positive: NDArray[np.float64] = np.maximum(noisy, 0) + 1e-9
+    return positive
+
+
+def own(function: Any = histogram, **more: Any) -> OwnMechanism:
+    return OwnMechanism(function, Counts(ONE.domain, ONE.cliques), "histogram 1", **more)
+
+
+def test_an_own_function_gives_weights_or_records() -> None:
+    data = database(np.array([[0], [1], [1], [2]], np.int32), ONE)
+    weights = own().run(PureDP(Fraction(100)), data, Randomness.seeded(1))
+    assert isinstance(weights, WeightsTable)
+    assert weights.shares([(0,)])[0].tolist() == pytest.approx([0.25, 0.5, 0.25])
+    rows = own(lambda *_: np.array([[0], [2]])).run(PureDP(Fraction(1)), data, Randomness.seeded(1))
+    assert isinstance(rows, RowsTable)
+    assert rows.shares([(0,)])[0].tolist() == [0.5, 0.0, 0.5]
+    assert sorted(rows.sample(5, 1).ravel().tolist()) in ([0, 0, 0, 2, 2], [0, 0, 2, 2, 2])
+    assert own(accuracy=PowerLaw(1.0, 3.0)).options()["version"] == "histogram 1"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (np.array([[0], [3]]), "codes outside the domain"),
+        (np.array([1.0, 2.0]), "no table"),
+        (np.array([1.0, -2.0, 4.0]), "no table"),
+        (np.zeros(3), "no table"),
+        (np.array([1.0, math.nan, 4.0]), "no table"),
+        (np.zeros((0, 1), int), "no table"),
+        (np.array(["a"]), "no table"),
+    ],
+    ids=["codes", "too few", "negative", "nothing", "not a number", "no records", "text"],
+)
+def test_what_is_no_table_is_refused(wrong: NDArray[Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        own(lambda *_: wrong).run(PureDP(Fraction(1)), Database(0), Randomness.seeded(1))
+
+
+def test_declarations_are_checked() -> None:
+    with pytest.raises(ConfigError, match="no version"):
+        OwnMechanism(histogram, Records(ONE.domain), "")
+    with pytest.raises(ConfigError, match="pure budget"):
+        own(definitions=("zcdp",))
+    with pytest.raises(ConfigError, match="p = 0"):
+        PowerLaw(0.0, 1.0)
+    with pytest.raises(ConfigError, match="outside"):
+        LinearQuery((0,), np.array([0.0, 1.5]))
+    with pytest.raises(ConfigError, match="2 values for 3 cells"):
+        answer(WeightsTable(ONE.domain, np.ones(3) / 3), LinearQuery((0,), np.ones(2)))
+    with pytest.raises(ConfigError, match="not declared"):
+        MWEMPGMBox(PAIRS).recipe.calibrate(PAIRS, PureDP(Fraction(1)), Event("replace")).run(
+            _wrong_counts(), "inserts", Randomness.seeded(1)
+        )
+
+
+def _wrong_counts() -> Any:
+    return _Counted(Counts(PAIRS.domain, PAIRS.cliques), database(records(3), PAIRS))
