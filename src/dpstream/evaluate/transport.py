@@ -7,8 +7,8 @@ What is exact and what is not:
 
 * ``line`` (one coordinate) is exact at any size.
 * ``assignment`` is exact for equally many points; a linear program is, for few points of any number.
-* ``grid_distance`` (two or three coordinates) moves every point to the middle of its square, by half a side at most, and
-  is exact from there: W1 is within one side of it.
+* ``grid_distance`` (two or three coordinates) moves every point to the middle of its square, by half a side at most,
+  and is exact from there: W1 is within one side of it.
 * ``sampled`` compares samples. Their distance is too large on average, at most by how far two samples of the same set
   are apart, which ``Sampled.floor_a`` and ``floor_b`` measure. So
 
@@ -118,8 +118,8 @@ def w1(
     Errors:
         DataError: no points, other shapes, coordinates outside of the cube. ConfigError: options that cannot be used.
 
-    Cost: sorting; then seconds for a grid of 64 x 64 or 16 x 16 x 16, or ``3 repeats`` assignments of ``sample`` points:
-    0.1 s each for 1000 points, and growing with their number's cube.
+    Cost: sorting; then seconds for a grid of 64 x 64 or 16 x 16 x 16, or ``3 repeats`` assignments of ``sample``
+    points: 0.1 s each for 1000 points, and growing with their number's cube.
 
     >>> w1(np.array([[0.0]]), np.array([[0.25], [0.75]])).value
     0.5
