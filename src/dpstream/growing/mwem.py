@@ -23,6 +23,8 @@ from dpstream.tabular.selection import Selector
 
 __all__ = ["MWEM", "check_universe"]
 
+_ROUNDS = 10
+
 
 @dataclass(frozen=True)
 class MWEM(BlackBox[WeightsTable]):
@@ -37,7 +39,7 @@ class MWEM(BlackBox[WeightsTable]):
 
     Args:
         workload: the marginals whose cells are asked.
-        rounds: queries that are measured.
+        rounds: queries that are measured; None takes 10, or all where there are fewer.
         passes: how often the updates of all measurements are repeated after each round.
 
     Cost: a round evaluates the workload on the universe, which is kept in memory. No (p, g) is known of it (the
@@ -49,17 +51,22 @@ class MWEM(BlackBox[WeightsTable]):
     """
 
     workload: Workload
-    rounds: int = 10
+    rounds: int | None = None
     passes: int = 10
     name = "mwem"
 
     def __post_init__(self) -> None:
         check_universe(self.workload.domain)
         cells = self.workload.cells
-        if not 1 <= self.rounds <= cells:
+        if self.rounds is not None and not 1 <= self.rounds <= cells:
             raise ConfigError(f"rounds = {self.rounds}", where="mwem", allowed=f"1 to {cells}, the queries")
         if not 1 <= self.passes <= 1000:
             raise ConfigError(f"passes = {self.passes}", where="mwem", allowed="1 to 1000")
+
+    @property
+    def measured(self) -> int:
+        """Queries that a run measures."""
+        return min(_ROUNDS, self.workload.cells) if self.rounds is None else self.rounds
 
     @property
     def reads(self) -> Counts:
@@ -68,21 +75,21 @@ class MWEM(BlackBox[WeightsTable]):
 
     def options(self) -> dict[str, Any]:
         """All options."""
-        return {"workload": self.workload.as_option(), "rounds": self.rounds, "passes": self.passes}
+        return {"workload": self.workload.as_option(), "rounds": self.measured, "passes": self.passes}
 
     def describe(self) -> str:
         """Rounds and queries."""
-        return f"MWEM measuring {self.rounds} of {self.workload.cells} cells of marginals"
+        return f"MWEM measuring {self.measured} of {self.workload.cells} cells of marginals"
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
         """See ``BlackBox.run``."""
-        each = budget.scaled(Fraction(1, 2 * self.rounds))
+        each = budget.scaled(Fraction(1, 2 * self.measured))
         selector, noise = Selector(each), noise_for(each, 1, 1)
         weights = _Weights(Cells(self.workload))
         counts = np.concatenate(data.counts)
         open_queries = np.ones(len(counts), dtype=bool)
         measured: list[tuple[int, float]] = []
-        for _ in range(self.rounds):
+        for _ in range(self.measured):
             grid = np.rint(np.ldexp(data.t * weights.answers(), GRID_BITS)).astype(np.int64)
             scores = np.abs((counts << GRID_BITS) - grid)
             allowed = np.flatnonzero(open_queries)

@@ -27,17 +27,17 @@ from dpstream.privacy.budget import Budget, PureDP
 
 __all__ = [
     "MAX_RECORDS",
+    "Accounting",
     "Growth",
     "Improvement",
     "Run",
     "Schedule",
     "Stated",
-    "Variant",
     "promised",
     "stale",
 ]
 
-Variant = Literal["exact", "paper"]
+Accounting = Literal["exact", "paper"]
 #: (epsilon, delta) as stated by the user.
 Stated = tuple[Fraction, Fraction]
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from dpstream.errors import BudgetError, ConfigError, UnitError
 from dpstream.growing.blackbox import BlackBox, PowerLaw
 from dpstream.growing.released import AnyTable
-from dpstream.growing.schedule import MAX_RECORDS, Growth, Improvement, Schedule, Stated, Variant
+from dpstream.growing.schedule import MAX_RECORDS, Accounting, Growth, Improvement, Schedule, Stated
 from dpstream.growing.shares import root_down
 from dpstream.growing.streams import GrowingPlan
 from dpstream.privacy.budget import Amount, Budget, PureDP, exact_amount
@@ -35,22 +35,22 @@ class _Rerun(ABC):
         box: the black box; it reads counts, so that the state of a stream does not grow with the records.
         n: the number of records at which the first run is made; public, like the number of records at any time.
         beta: the probability that any promised accuracy fails, over all time.
-        variant: ``exact``: zCDP budgets scaled so that all runs together cost the whole budget. ``paper``: the
+        accounting: ``exact``: zCDP budgets scaled so that all runs together cost the whole budget. ``paper``: the
             approximate budgets as printed, which leave most of it unspent.
-        stated: (epsilon, delta) for ``variant = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
+        stated: (epsilon, delta) for ``accounting = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
     """
 
     box: BlackBox[AnyTable]
     n: int
     beta: Amount = "1/20"
-    variant: Variant = "exact"
+    accounting: Accounting = "exact"
     stated: tuple[Amount, Amount] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not 1 <= self.n <= MAX_RECORDS:
             raise ConfigError(f"n = {self.n}", where="mechanism", allowed=f"1 to {MAX_RECORDS} records")
-        if self.variant not in get_args(Variant):
-            raise ConfigError(f"variant = {self.variant!r}", where="mechanism", allowed="exact, paper")
+        if self.accounting not in get_args(Accounting):
+            raise ConfigError(f"accounting = {self.accounting!r}", where="mechanism", allowed="exact, paper")
         if not exact_amount(self.beta, where="beta") < 1:
             raise ConfigError(f"beta = {self.beta}", where="mechanism", allowed="between 0 and 1")
 
@@ -77,9 +77,9 @@ class _Rerun(ABC):
         protected = _check_unit(unit)
         stated = self._stated(epsilon, delta)
         budget = _read(epsilon, rho, delta)
-        if self.variant == "paper":
+        if self.accounting == "paper":
             self._check_paper(budget, stated)
-        schedule = self._schedule(budget, stated if self.variant == "paper" else None)
+        schedule = self._schedule(budget, stated if self.accounting == "paper" else None)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
         return GrowingPlan(budget, protected, check_horizon(horizon), box, schedule, self._name)
@@ -94,22 +94,22 @@ class _Rerun(ABC):
         """What the theorems for approximate budgets need."""
         if isinstance(budget, PureDP) or stated is None:
             raise BudgetError(
-                "variant = 'paper' is about the approximate budgets, which are made from epsilon and delta",
-                where="variant",
-                allowed="epsilon and delta; or variant = 'exact' (the pure budgets are the paper's)",
+                "accounting = 'paper' is about the approximate budgets, which are made from epsilon and delta",
+                where="accounting",
+                allowed="epsilon and delta; or accounting = 'exact' (the pure budgets are the paper's)",
             )
         epsilon, delta = stated
         if not epsilon < 1:
             raise BudgetError(
                 f"epsilon = {epsilon}: the paper's approximate budgets are proved for less than 1",
                 where="epsilon",
-                allowed="below 1; or variant = 'exact', which needs no such limit",
+                allowed="below 1; or accounting = 'exact', which needs no such limit",
             )
         if not float(delta) < math.exp(-1) * (1 - 1e-12):
             raise BudgetError(
                 f"delta = {delta}: the paper's approximate budgets are proved for less than 1/e",
                 where="delta",
-                allowed="below 0.3678; or variant = 'exact', which needs no such limit",
+                allowed="below 0.3678; or accounting = 'exact', which needs no such limit",
             )
 
     def _common(self, budget: Budget, paper: Stated | None) -> dict[str, Any]:

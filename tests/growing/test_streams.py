@@ -1,0 +1,328 @@
+"""Schedulers and improvers as streams: when they run, what they say, what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, StoreDamagedError, UnitError
+from dpstream.growing import (
+    MWEM,
+    BBImprover,
+    BBScheduler,
+    Counts,
+    Database,
+    GrowingPlan,
+    LinearQuery,
+    MWEMPGMBox,
+    OwnMechanism,
+    PowerLaw,
+    Records,
+    SmallDB,
+)
+from dpstream.growing.streams import GrowingState
+from dpstream.mechanism import Packed
+from dpstream.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, User
+from dpstream.schema import Categorical, Schema
+from dpstream.schema.domain import Domain
+from dpstream.sinks import Publisher, read, read_manifest
+from dpstream.streams import Batch, open_stream
+from dpstream.tables import EncodedBatch, Workload
+
+DOMAIN = Domain(("a", "b"), (2, 3))
+PAIR = Workload.all_k_way(DOMAIN, 2)
+
+
+class Recorder:
+    """A mechanism that gives the truth, and remembers what it was given. For tests of the schedule only."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Budget, int, NDArray[np.int64]]] = []
+
+    def __call__(self, budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+        self.seen.append((budget, data.t, data.counts[0].copy()))
+        with pytest.raises(ValueError, match="read-only"):
+            data.counts[0][0] = 5
+        weights: NDArray[np.float64] = data.counts[0] / data.t
+        return weights
+
+
+def recorded(**more: Any) -> tuple[Recorder, OwnMechanism]:
+    recorder = Recorder()
+    box = OwnMechanism(
+        recorder, Counts(DOMAIN, PAIR.cliques), "recorder 1", definitions=("pure", "zcdp"), **more
+    )
+    return recorder, box
+
+
+def batch(rows: int, seed: int = 0) -> EncodedBatch:
+    generator = np.random.default_rng(seed)
+    codes = np.column_stack([generator.integers(0, 2, rows), generator.integers(0, 3, rows)])
+    return EncodedBatch(DOMAIN, codes.astype(np.int32))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.booleans(), st.lists(st.integers(0, 120), min_size=1, max_size=25), st.booleans())
+def test_it_runs_when_an_epoch_begins_on_everything_so_far(
+    growing: bool, sizes: list[int], packed: bool
+) -> None:
+    recorder, box = recorded()
+    recipe = BBScheduler(box, 50, gamma="1/10") if growing else BBImprover(box, 50)
+    plan = recipe.calibrate(rho=1)
+    state, so_far, t, done = plan.start(), np.zeros(6, np.int64), 0, -1
+    for number, rows in enumerate(sizes):
+        before = len(recorder.seen)
+        arrived = batch(rows, number)
+        so_far += arrived.count(PAIR.cliques)[0]
+        t += rows
+        synthesis = plan.step(state, arrived, Randomness.seeded(1))
+        due = plan.schedule.due(done, t)
+        assert len(recorder.seen) - before == (due is not None)
+        if due is not None:
+            done = due.last
+            budget, seen, counts = recorder.seen[-1]
+            assert (budget, seen) == (due.budget, t)
+            assert np.array_equal(counts, so_far)
+            assert np.allclose(synthesis.marginals(PAIR.cliques)[0], so_far)
+        assert synthesis.total == t
+        if not recorder.seen:
+            assert synthesis.made is None
+            assert "Nothing yet: the first run is made at 50 records" in synthesis.accuracy()["words"]
+            assert np.allclose(synthesis.table.shares([(1,)])[0], 1 / 3)
+        else:
+            assert synthesis.made is not None
+            assert synthesis.made.t == recorder.seen[-1][1]
+            assert synthesis.made.number == len(recorder.seen)
+            assert synthesis.stale == pytest.approx(1 - synthesis.made.t / t)
+            assert synthesis.next_run > t
+        if packed:
+            state = plan.unpack_state(plan.pack_state(state))
+            again = plan.unpack_synthesis(synthesis.pack())
+            assert again.accuracy() == synthesis.accuracy()
+    spent = sum((plan.schedule.run(0, done, max(t, 50)).cost,), Fraction(0)) if done >= 0 else Fraction(0)
+    assert (0 if state.made is None else state.made.spent) <= min(
+        plan.budget.amount, spent * Fraction(1001, 1000)
+    )
+
+
+def test_a_million_arrivals_need_as_many_runs_as_epochs() -> None:
+    recorder, box = recorded()
+    plan = BBScheduler(box, 2000, gamma="1/10").calibrate(epsilon=1)
+    state, thousand = plan.start(), batch(1000)
+    for _ in range(1000):
+        plan.step(state, thousand, Randomness.seeded(1))
+    assert state.t == 10**6
+    sizes = [1000 * i for i in range(1, 1001)]
+    epochs = {plan.schedule.epoch(t) for t in sizes} - {-1}
+    assert len(recorder.seen) == len(epochs) < 66
+    assert sum(budget.amount for budget, _, _ in recorder.seen) <= 1
+    at_once = plan.start()
+    one = plan.step(at_once, batch(10**6), Randomness.seeded(1))
+    assert one.made is not None
+    assert one.made.epochs == (0, plan.schedule.epoch(10**6))
+
+
+def test_a_box_that_knows_pure_budgets_only_is_given_the_root_of_twice_rho() -> None:
+    recorder, box = recorded()
+    pure = OwnMechanism(recorder, box.reads, "recorder 1")
+    plan = BBImprover(pure, 10).calibrate(rho="1/2")
+    plan.step(plan.start(), batch(10), Randomness.seeded(1))
+    (given_budget, _, _) = recorder.seen[0]
+    assert isinstance(given_budget, PureDP)
+    cost = plan.schedule.run(0, 0, 10).cost
+    assert cost * (1 - Fraction(1, 10**6)) < given_budget.epsilon**2 / 2 <= cost
+
+
+def test_parts_are_the_first_runs_and_all_later_ones() -> None:
+    _, box = recorded()
+    for recipe, amounts in (
+        (BBScheduler(box, 1000, gamma="1/10"), {"epsilon": "2/3"}),
+        (BBScheduler(box, 1000, gamma="1/10"), {"rho": "0.1"}),
+        (BBImprover(box, 1000), {"epsilon": "1/2", "delta": "1e-6"}),
+        (BBScheduler(box, 1000, gamma="1/10", accounting="paper"), {"epsilon": "1/2", "delta": "1e-6"}),
+        (BBImprover(box, 1000, accounting="paper"), {"epsilon": "1/2", "delta": "1e-6"}),
+    ):
+        plan = recipe.calibrate(**amounts)  # type: ignore[attr-defined]
+        assert sum(part.total for part in plan.parts()) == plan.budget.amount
+        assert [part.name for part in plan.parts()][-1] == "all later runs"
+        upto = [run.t for run in plan.runs(1300)]
+        assert upto == [run.t for run in itertools.islice(plan.runs(), len(upto))]
+        assert upto[-1] <= 1300 < plan.schedule.time(plan.schedule.epoch(1300) + 1)
+
+
+def test_smalldb_promises_and_its_promise_is_kept() -> None:
+    """64 runs of the whole thing: every cell within the promise, as theory says (it is wide)."""
+    workload = Workload.all_k_way(Domain(("a",), (3,)), 1)
+    plan = BBScheduler(SmallDB(workload), 20_000).calibrate(epsilon=2)
+    codes = np.array([[0]] * 6 + [[1]] * 3 + [[2]], np.int32)
+    arrived = EncodedBatch(workload.domain, np.tile(codes, (2100, 1)))
+    for seed in range(64):
+        synthesis = plan.step(plan.start(), arrived, Randomness.seeded(seed))
+        assert synthesis.promise is not None
+        share = synthesis.table.shares([(0,)])[0]
+        assert np.abs(share - [0.6, 0.3, 0.1]).max() <= synthesis.promise
+        assert synthesis.answer(LinearQuery((0,), np.array([1.0, 0, 0]))) == pytest.approx(share[0])
+    assert "is answered to within" in synthesis.accuracy()["words"]
+
+
+def test_where_theory_promises_nothing_it_is_said() -> None:
+    _, box = recorded(accuracy=PowerLaw(1 / 3, 50.0))
+    plan = BBScheduler(box, 100, gamma="1/10").calibrate(epsilon=1)
+    synthesis = plan.step(plan.start(), batch(100), Randomness.seeded(1))
+    assert synthesis.promise is None
+    assert "Theory promises nothing here" in synthesis.accuracy()["words"]
+    assert plan.promise(next(plan.runs())) is None
+    _, silent = recorded()
+    plan = BBScheduler(silent, 100, gamma="1/10").calibrate(epsilon=1)
+    words = plan.step(plan.start(), batch(100), Randomness.seeded(1)).accuracy()["words"]
+    assert "The mechanism promises no accuracy" in words
+
+
+# Refusals.
+
+CASES: list[tuple[str, Any, dict[str, Any], type[DpstreamError], str]] = [
+    (
+        "gamma 1",
+        lambda b: BBScheduler(b, 10, gamma=1),
+        {"epsilon": 1},
+        ConfigError,
+        "could be most of the records",
+    ),
+    ("gamma tiny", lambda b: BBScheduler(b, 10, gamma="1/2000"), {"epsilon": 1}, ConfigError, "too closely"),
+    ("no gamma", lambda b: BBScheduler(b, 10), {"epsilon": 1}, ConfigError, "no known \\(p, g\\)"),
+    ("c large", lambda b: BBImprover(b, 1, c="3/4"), {"rho": 1}, ConfigError, "1/1000 to 1/2"),
+    ("c large, n large", lambda b: BBImprover(b, 100, c=5), {"rho": 1}, ConfigError, "1/1000 to 1 "),
+    ("improver pure", lambda b: BBImprover(b, 10), {"epsilon": 1}, BudgetError, "no pure guarantee"),
+    ("n", lambda b: BBImprover(b, 0), {"rho": 1}, ConfigError, "n = 0"),
+    ("beta", lambda b: BBImprover(b, 5, beta=1), {"rho": 1}, ConfigError, "beta = 1"),
+    (
+        "paper epsilon",
+        lambda b: BBScheduler(b, 10, gamma="1/2", accounting="paper"),
+        {"epsilon": 1, "delta": "1e-6"},
+        BudgetError,
+        "proved for less than 1 \\(allowed: below 1; or accounting",
+    ),
+    (
+        "paper delta",
+        lambda b: BBImprover(b, 10, accounting="paper"),
+        {"epsilon": "1/2", "delta": "0.37"},
+        BudgetError,
+        "less than 1/e",
+    ),
+    (
+        "paper pure",
+        lambda b: BBScheduler(b, 10, gamma="1/2", accounting="paper"),
+        {"epsilon": "1/2"},
+        BudgetError,
+        "the pure budgets are the paper's",
+    ),
+    ("add-remove", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Event()}, UnitError, "'event'"),
+    ("user", lambda b: BBImprover(b, 10), {"rho": 1, "unit": User(3)}, UnitError, "event-replace"),
+    ("person", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Individual()}, UnitError, "event-replace"),
+    (
+        "both",
+        lambda b: BBImprover(b, 10),
+        {"rho": 1, "delta": "1e-6"},
+        BudgetError,
+        "delta goes with epsilon",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "amounts", "kind", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_what_cannot_be_promised_is_refused(
+    make: Any, amounts: dict[str, Any], kind: type[DpstreamError], words: str
+) -> None:
+    _, box = recorded()
+    with pytest.raises(kind, match=words):
+        make(box).calibrate(**amounts)
+
+
+def test_too_few_records_for_a_derived_gamma_say_how_many_would_do() -> None:
+    box = SmallDB(Workload.all_k_way(Domain(("a",), (3,)), 1))
+    with pytest.raises(ConfigError, match=r"100 records are too few.*n above (\d+)") as told:
+        BBScheduler(box, 100).calibrate(epsilon=1)
+    enough = int(str(told.value).split("n above ")[1].split(",")[0])
+    assert BBScheduler(box, enough + 1).calibrate(epsilon=1).schedule.options() == {"gamma": "499/500"}
+    wide = SmallDB(Workload.all_k_way(Domain(("a", "b"), (4, 4)), 2))
+    with pytest.raises(LimitError, match="SmallDB compares all of them"):
+        BBScheduler(wide, 10**6).calibrate(epsilon=1)
+
+
+def test_deletes_and_records_are_refused() -> None:
+    _, box = recorded()
+    plan = BBImprover(box, 10).calibrate(rho=1)
+    nothing = np.zeros((0, 2), np.int32)
+    with pytest.raises(ConfigError, match="only grows"):
+        plan.step(plan.start(), EncodedBatch(DOMAIN, nothing, nothing), Randomness.seeded(1))
+    reader = OwnMechanism(lambda *_: np.zeros((1, 2), int), Records(DOMAIN), "reader 1")
+    with pytest.raises(ConfigError, match="reads whole records"):
+        BBImprover(reader, 10).calibrate(rho=1)
+
+
+def test_a_state_that_contradicts_itself_is_refused() -> None:
+    _, box = recorded()
+    plan = BBImprover(box, 10).calibrate(rho=1)
+    state = plan.start()
+    plan.step(state, batch(12), Randomness.seeded(1))
+    packed = plan.pack_state(state)
+    wrong = {**packed.arrays, "count/0": packed.arrays["count/0"] + 1}
+    with pytest.raises(StoreDamagedError, match="contradict"):
+        plan.unpack_state(Packed(packed.meta, wrong))
+
+
+# Durable.
+
+
+def test_a_durable_stream_says_what_it_does_at_every_step(tmp_path: Path) -> None:
+    schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
+    for number, box in enumerate((MWEMPGMBox(PAIR), MWEM(PAIR), SmallDB(PAIR, size=4))):
+        plan = BBScheduler(box, 100, gamma="1/2").calibrate(epsilon=1)
+        home = tmp_path / str(number)
+        for step, rows in enumerate((60, 60, 20, 100), 1):
+            sink = Publisher(home / "releases")
+            with open_stream(plan, schema, home / "state", publish_to=sink) as stream:
+                codes = np.full((rows, 2), [1, 2], np.int32)
+                release = stream.step(Batch(codes), f"b{step}")
+                assert stream.step(Batch(codes), f"b{step}").sample().equals(release.sample())
+        manifests = [read_manifest(home / "releases", step) for step in range(1, 5)]
+        runs = [manifest["accuracy"]["run"] for manifest in manifests]
+        assert [None if run is None else (run["number"], run["t"]) for run in runs] == [
+            None,
+            (1, 120),
+            (1, 120),
+            (2, 240),
+        ]
+        assert [manifest["rows"] for manifest in manifests] == [60, 120, 140, 240]
+        assert read(home / "releases", 4).num_rows == 240
+        last = manifests[-1]
+        assert "sequential over runs" in last["spent"]["composition"]
+        assert last["spent"]["total"] == "1"
+        assert any("runs are scheduled by it" in sentence for sentence in last["declared_public"])
+        assert last["mechanism"]["options"]["black_box"]["name"] == box.name
+        spent = [Fraction(run["spent"]) for run in runs if run is not None]
+        assert all(one <= two for one, two in itertools.pairwise(spent))
+        assert spent[-1] <= 1
+
+
+def test_the_same_plan_is_the_same_and_another_is_refused(tmp_path: Path) -> None:
+    schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
+    plans: list[GrowingPlan] = [
+        BBScheduler(MWEMPGMBox(PAIR), 100, gamma=gamma).calibrate(epsilon=1) for gamma in ("1/2", "1/3")
+    ]
+    with open_stream(plans[0], schema, tmp_path / "state") as stream:
+        stream.step(Batch(np.zeros((3, 2), np.int32)), "b1")
+    with pytest.raises(ConfigError, match="gamma"), open_stream(plans[1], schema, tmp_path / "state"):
+        pass
+    assert isinstance(plans[0].start(), GrowingState)
+    assert plans[0].budget == PureDP(Fraction(1)) != ZCDP(Fraction(1))
