@@ -45,6 +45,9 @@ PANELS = {
     "panel-window": {**PANEL, "mechanism": 'name = "panel-window"\nwindow = 2'},
     "panel-cumulative": {**PANEL, "mechanism": 'name = "panel-cumulative"'},
 }
+#: What points need beside their name; a column of numbers comes by itself.
+POINTS = {"points": {"stream": 'total = "public"', "mechanism": 'name = "points"'}}
+_NUMBER = '[schema.columns.rent]\ntype = "real"\nedges = [0, 500, 4000]\n'
 _OTHERS = MINIMAL[MINIMAL.index("[schema.columns.zip]") : MINIMAL.index("[schema.columns.paid]")]
 
 
@@ -54,6 +57,8 @@ def write(folder: Path, **parts: str) -> Path:
     if "panel-cumulative" in parts.get("mechanism", ""):  # it follows one column
         kind = text[text.index("[schema.columns.kind]") : text.index("[mechanism]")]
         text = text.replace(_OTHERS, "").replace(kind, "")
+    if '"points"' in parts.get("mechanism", ""):
+        text = text.replace("[mechanism]", _NUMBER + "[mechanism]", 1)
     path.write_text(text, encoding="utf-8")
     return path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_files import DEFAULTS, PANELS, PUBLIC, ROWS, load, write
+from config_files import DEFAULTS, PANELS, POINTS, PUBLIC, ROWS, load, write
 
 from dpstream.config import KEYS, Config
 from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS
@@ -137,6 +137,41 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         )
         for name in FAMILIES_TO_COME
     },
+    "points with private sizes": (
+        {"mechanism": 'name = "points"'},
+        ConfigError,
+        ("[stream] total", "number is public", 'total = "public"'),
+    ),
+    "points with deletes": (
+        {**POINTS["points"], "source": DEFAULTS["source"] + '\nop_column = "op"'},
+        ConfigError,
+        ("[source] op_column", "do not leave"),
+    ),
+    "points and delta": (
+        {**POINTS["points"], "budget": 'epsilon = "1"\ndelta = "1e-9"'},
+        BudgetError,
+        ("without delta",),
+    ),
+    "points on a scale of 0": (
+        {**POINTS["points"], "mechanism": 'name = "points"\nlog = ["rent"]'},
+        SchemaError,
+        ("[mechanism] column 'rent'", "positive numbers"),
+    ),
+    "points of other columns": (
+        {**POINTS["points"], "mechanism": 'name = "points"\nperiodic = ["zip"]'},
+        ConfigError,
+        ("[mechanism] periodic", "'zip' is no coordinate", "rent"),
+    ),
+    "points with a table before them": (
+        {**POINTS["points"], "rest": '[base]\nreleases = "old"'},
+        ConfigError,
+        ("[base]", "cannot begin"),
+    ),
+    "points and workloads": (
+        {**POINTS["points"], "mechanism": 'name = "points"\nk = 3'},
+        ConfigError,
+        ("[mechanism] k", "'points' has no option", "max_depth"),
+    ),
     "option of the other": (
         {"mechanism": 'name = "baseline"\ncounter = "simple"'},
         ConfigError,
@@ -331,7 +366,7 @@ def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) 
     """Whatever stands there, it is used or refused by name."""
     section, name = key.split(".")
     for odd in ODD:
-        parts = {**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PANELS.get(mechanism, {})}
+        parts = {**DEFAULTS, "mechanism": f'name = "{mechanism}"', **{**PANELS, **POINTS}.get(mechanism, {})}
         field = section if section in ("stream", "source", "mechanism", "budget") else "rest"
         head = f"[{section}]\n" if field == "rest" else ""
         kept = [line for line in parts[field].splitlines() if not line.startswith(f"{name} ")]

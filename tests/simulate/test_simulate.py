@@ -54,15 +54,17 @@ def test_more_steps_continue_the_stream(name: str, tmp_path: Path) -> None:
     simulate(name, 15, tmp_path, rows_per_step=20)
     short = read(tmp_path)
     config = tmp_path / "dpstream.toml"
-    config.write_text(config.read_text(encoding="utf-8").replace("k = 4", "k = 3"), encoding="utf-8")
+    config.write_text(
+        config.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "2"'), encoding="utf-8"
+    )
     simulate(name, 60, tmp_path, rows_per_step=20)
     long = read(tmp_path)
     assert long.slice(0, len(short)) == short
     assert len(long) > 2 * len(short)
     text = config.read_text(encoding="utf-8")
-    assert "k = 3" in text
+    assert 'epsilon = "2"' in text
     fresh = simulate(name, 60, tmp_path / "fresh", rows_per_step=20)
-    assert text == fresh.read_text(encoding="utf-8").replace("k = 4", "k = 3")
+    assert text == fresh.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "2"')
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -159,7 +161,7 @@ def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": "taxis"}, "unknown example stream 'taxis' (allowed: evictions, census, panel)"),
+        ({"name": "taxis"}, "unknown example stream 'taxis' (allowed: evictions, census, points, panel)"),
         ({"steps": 0}, "steps: 0 is too small"),
         ({"rows_per_step": 0}, "rows_per_step: 0 is too small"),
         ({"name": "evictions", "steps": 1201}, "steps: 1201 is too large (allowed: at most 1200)"),

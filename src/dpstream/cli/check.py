@@ -81,7 +81,7 @@ def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> 
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem."""
     from dpstream.config.panel_people import PeopleCheck
 
-    schema, steps = config.schema(), 0
+    schema, steps = config.plan().reading_schema(config.schema()), 0
     people = PeopleCheck.of(config)
     findings: dict[tuple[str, str], Finding] = {}
     for entry in config.source(reveal=reveal).steps():

@@ -79,6 +79,8 @@ def _print(facts: dict[str, Any]) -> None:
     _print_parts(facts)
     if "panel" in facts:
         _print_panel(facts)
+    elif "points" in facts:
+        _print_points(facts)
     else:
         _print_noise(facts)
     if "counter_choice" in facts:
@@ -137,6 +139,22 @@ def _print_panel(facts: dict[str, Any]) -> None:
     rows = [[one["question"], _number(one["standard_error"])] for one in panel["errors"]]
     print_table(["people, at the last period", "standard error of the count"], rows, right=[1])
     out.print(f"State: {facts['size']['state_grows']}.")
+    out.print()
+
+
+def _print_points(facts: dict[str, Any]) -> None:
+    points, out = facts["points"], console()
+    out.print(f"{points['words'][:1].upper()}{points['words'][1:]}.")
+    out.print(
+        f"Coordinates, in the order of their cuts: {', '.join(points['coordinates'])}; "
+        f"{points['categories']} categories, each with cells of its own. At most {points['most_points']:,} points."
+    )
+    shown = [one for one in points["depths"] if one["depth"] in (1, 2, 4, 8, 12, 16, 20, 24)]
+    rows = [[str(one["depth"]), f"{one['cells']:,}", f"{one['from_point']:,}"] for one in shown]
+    print_table(["depth", "cells", "from point"], rows, right=[0, 1, 2])
+    out.print(
+        f"State: {_bytes(facts['size']['state_bytes_at_start'])} at the start, {facts['size']['state_grows']}."
+    )
     out.print()
 
 

@@ -25,8 +25,9 @@ __all__ = ["command"]
 def command(name: str, steps: int, out: str, seed: int, rows_per_step: int | None, file_format: str) -> None:
     """Write an invented example stream: data, a configuration that runs as it stands, a README.
 
-    NAME is evictions (weekly, with deletions), census (step numbers) or panel (households in and out of poverty, one
-    column a month, up to 12). More steps into the same folder continue the same stream.
+    NAME is evictions (weekly, with deletions), census (step numbers), points (rides in a city, weekly) or panel
+    (households in and out of poverty, one column a month, up to 12). More steps into the same folder continue the
+    same stream.
 
     \b
     Example:

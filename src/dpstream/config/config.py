@@ -18,6 +18,7 @@ from dpstream.config.panels import (
     read_panel,
     read_person_unit,
 )
+from dpstream.config.points import check_points_source, check_points_unit, is_points, read_points
 from dpstream.config.reader import Section, Used, shown
 from dpstream.config.recipes import Recipe, read_recipe
 from dpstream.config.sections import (
@@ -34,6 +35,7 @@ from dpstream.config.server import read_server
 from dpstream.config.state_key import KeyPlace, read_key_place
 from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.mechanism import StreamPlan
+from dpstream.points import PointsStream
 from dpstream.privacy import Budget, PureDP, Randomness, Unit
 from dpstream.schema import Schema
 from dpstream.schema.toml import load_toml
@@ -71,7 +73,7 @@ class Config:
     name: str
     unit: Unit
     source_options: SourceOptions
-    recipe: Recipe | PanelRecipe
+    recipe: Recipe | PanelRecipe | PointsStream
     budget: BudgetOptions
     output: OutputOptions
     state_dir: Path
@@ -101,17 +103,22 @@ class Config:
         if len(name) > 200 or not name.isprintable():
             raise stream.wrong("name", f"{shown(name)} cannot be used")
         source, mechanism = section("source"), section("mechanism")
-        panel = is_panel(mechanism)
+        panel, points = is_panel(mechanism), is_points(mechanism)
         unit = read_person_unit(stream) if panel else read_unit(stream)
+        if points:
+            check_points_unit(stream, unit)
         options = read_source(source, unit)
         schema = Schema.from_toml(file) if "schema" in document else _no_schema(file)
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
-        recipe: Recipe | PanelRecipe
+        recipe: Recipe | PanelRecipe | PointsStream
         if panel:
             check_panel_source(source, options)
             recipe = read_panel(mechanism, schema)
+        elif points:
+            check_points_source(source, options)
+            recipe = read_points(mechanism, schema)
         else:
             recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
         output = read_output(outputs, base, panel=panel)
@@ -124,8 +131,13 @@ class Config:
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
         bases = section("base")
-        if panel and "base" in document:
-            raise ConfigError("a panel cannot begin with another stream's table", where=bases.place())
+        if (panel or points) and "base" in document:
+            what = "a panel" if panel else "a stream of points"
+            raise ConfigError(
+                f"{what} cannot begin with another stream's table",
+                where=bases.place(),
+                allowed="a file without [base]",
+            )
         begins = read_base(bases, base) if "base" in document else None
         sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
@@ -167,13 +179,19 @@ class Config:
         """The recipe of a stream of tables.
 
         Errors:
-            ConfigError: the stream is a panel of people, which ``verb`` does not know.
+            ConfigError: the stream is a panel or points, which ``verb`` does not know.
         """
         if isinstance(self.recipe, PanelRecipe):
             raise ConfigError(
                 f"the stream is a panel of people, and {verb} is for streams of tables",
                 where=str(self.path),
                 allowed='[mechanism] name = "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
+            )
+        if isinstance(self.recipe, PointsStream):
+            raise ConfigError(
+                f"the stream is one of points, and {verb} is for streams of tables",
+                where=str(self.path),
+                allowed='[mechanism] name = "dpstabs" or "baseline"',
             )
         return self.recipe
 

@@ -9,8 +9,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.config.panel_description import describe_panel, deviation
+from dpstream.config.points import describe_points
 from dpstream.mechanism import PredictedError, StreamPlan
 from dpstream.panel.people import PeoplePlan
+from dpstream.points import PointsStreamPlan
 from dpstream.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.streams.base import base_words
 from dpstream.tabular import BaselinePlan, DPStabsPlan
@@ -57,7 +59,7 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
 def describe(config: Config) -> dict[str, Any]:
     """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
     plan = config.plan()
-    panel = describe_panel(plan)
+    panel, points = describe_panel(plan), describe_points(plan)
     facts = config.facts()
     base = facts.get("base")
     return {
@@ -84,6 +86,7 @@ def describe(config: Config) -> dict[str, Any]:
         **_choice(plan),
         "predicted_errors": predicted_errors(plan, base),
         **({} if panel is None else {"panel": panel}),
+        **({} if points is None else {"points": points}),
         "size": {
             "columns": len(plan.domain),
             **_marginals(plan),
@@ -230,4 +233,6 @@ def _growth(plan: StreamPlan) -> str:
         return "growing with the synthetic table"
     if isinstance(plan, PeoplePlan):
         return "then about 20 bytes a person, and a byte a synthetic person and period"
+    if isinstance(plan, PointsStreamPlan):
+        return "then up to about 40 bytes a cell, and with one coordinate 4 bytes a point"
     return "whatever the number of rows"

@@ -8,18 +8,19 @@ from typing import Any, get_args, get_type_hints
 from dpstream.config.base_keys import BASE_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.config.panel_keys import PANEL_KEYS, PANELS
+from dpstream.config.points_keys import POINTS, POINTS_KEYS
 from dpstream.config.server_keys import SERVER_KEYS
 from dpstream.counters import COUNTER_NAMES
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import DEFAULT_ROUNDS
 
 __all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
 
 #: Mechanisms that can be run.
-MECHANISMS = ("dpstabs", "baseline", *PANELS)
+MECHANISMS = ("dpstabs", "baseline", "pooled", *PANELS, *POINTS)
 #: Names that are taken by families that are not built yet.
-FAMILIES_TO_COME = ("pooled", "points")
+FAMILIES_TO_COME: tuple[str, ...] = ()
 
 
 def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
@@ -30,8 +31,12 @@ def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
 
 def _default(name: str) -> str:
     """The default of a mechanism's option, as the table shows it."""
-    values = [str(own[name]) for own in map(recipe_defaults, (DPStabs, MWEMPGM)) if name in own]
-    return values[0] if len(set(values)) == 1 else f"{values[0]} (baseline: {values[1]})"
+    kinds = {"dpstabs": DPStabs, "baseline": MWEMPGM, "pooled": Pooled}
+    owns = {word: recipe_defaults(kind) for word, kind in kinds.items()}
+    values = [(word, str(own[name])) for word, own in owns.items() if name in own]
+    first = values[0][1]
+    others = [f"{word}: {value}" for word, value in values if value != first]
+    return f"{first} ({', '.join(others)})" if others else first
 
 
 def _choices(name: str, kind: type[Any] = DPStabs) -> str:
@@ -55,6 +60,8 @@ SECTIONS: dict[str, str] = {
 _BOTH = ("dpstabs", "baseline")
 _DPSTABS = ("dpstabs",)
 _BASELINE = ("baseline",)
+_POOLED = ("pooled",)
+_TABLES = (*_BOTH, *_POOLED)
 
 KEYS: tuple[Key, ...] = (
     Key("", "format", "1", "1", "the only format there is", "Version of this file's format."),
@@ -240,7 +247,8 @@ KEYS: tuple[Key, ...] = (
         ", ".join(MECHANISMS),
         "dpstabs",
         "it carries what it learned from step to step; the baseline starts anew at each",
-        "Which mechanism runs. Not built yet: " + ", ".join(FAMILIES_TO_COME) + ".",
+        "Which mechanism runs (see the guide on choosing one)."
+        + (f" Not built yet: {', '.join(FAMILIES_TO_COME)}." if FAMILIES_TO_COME else ""),
     ),
     Key(
         "mechanism",
@@ -249,7 +257,7 @@ KEYS: tuple[Key, ...] = (
         "all-2-way",
         "pairs of columns are what most readers of a table look at",
         "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`.",
-        _BOTH,
+        _TABLES,
     ),
     Key(
         "mechanism",
@@ -324,7 +332,17 @@ KEYS: tuple[Key, ...] = (
         _default("select_share"),
         "a choice can bear more noise than a measurement; the published split is 1/2",
         "Share of the budget for selections.",
-        _DPSTABS,
+        (*_DPSTABS, *_POOLED),
+    ),
+    Key(
+        "mechanism",
+        "staleness",
+        "an exact number above 0, up to 1/2",
+        _default("staleness"),
+        "shorter epochs follow a stream more closely, longer ones have less noise",
+        "So large a share of the steps so far, or one step, may a release be behind at most: it sets the length of "
+        "epochs.",
+        _POOLED,
     ),
     Key(
         "mechanism",
@@ -340,9 +358,9 @@ KEYS: tuple[Key, ...] = (
         "iterations",
         "1 or more",
         _default("iterations"),
-        "a fit that starts from the last model needs no more (baseline: each of its fits starts anew)",
+        "a fit that starts from the last model needs no more (others: their fits start anew)",
         "Iterations of each fit; public post-processing, costs time only.",
-        _BOTH,
+        _TABLES,
     ),
     Key(
         "mechanism",
@@ -351,9 +369,10 @@ KEYS: tuple[Key, ...] = (
         _default("max_cells"),
         "fits stay in milliseconds; larger trees cost time and memory in proportion",
         "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
-        _BOTH,
+        _TABLES,
     ),
     *PANEL_KEYS,
+    *POINTS_KEYS,
     Key(
         "budget",
         "epsilon",

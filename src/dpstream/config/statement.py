@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.config.description import guarantee
 from dpstream.panel.people import PeoplePlan
+from dpstream.points import PointsStreamPlan
 from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, zcdp_to_epsilon
 from dpstream.privacy.odds import best_guess
 from dpstream.streams.base import base_words
@@ -103,6 +104,13 @@ def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[st
             f"Synthetic people are published, and {often} what they report is added: {names}. They are invented by a "
             "program from noisy counts, and persist: what was published of one of them is never changed. None is "
             "copied from a person; one may look like a person by chance.",
+            f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+        )
+    if isinstance(plan, PointsStreamPlan):
+        return (
+            f"Synthetic points are published {often}, as many as there are points by then, with the columns {names}. "
+            "They are placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is "
+            "copied from a record of a person; one may lie where such a record lies by chance.",
             f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
         )
     return (

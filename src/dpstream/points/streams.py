@@ -22,7 +22,7 @@ from dpstream.privacy.unit import Event, Unit
 from dpstream.schema import Schema
 from dpstream.schema.column import Column
 from dpstream.schema.domain import Domain
-from dpstream.schema.fine import fine
+from dpstream.schema.fine import FineColumn, fine
 from dpstream.schema.numeric import Ordered
 from dpstream.tables.points import rows_of
 
@@ -161,7 +161,21 @@ class PointsStreamPlan(StreamPlan):
 
     def declared_public(self) -> tuple[str, ...]:
         """What the stream does not protect, in sentences for manifests."""
-        return ()
+        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
+        beyond = [repr(axis.name) for axis in axes if axis.outside is None]
+        clipped = [repr(axis.name) for axis in axes if axis.outside is not None]
+        shown = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
+        facts = [
+            f"a null, or what is no such value, as a coordinate ({', '.join(repr(a.name) for a in axes)}) {shown}"
+        ]
+        if beyond:
+            advice = 'outside = "clip" would take it to the nearest border'
+            facts.append(f"a value beyond the bounds of {', '.join(beyond)} {shown} ({advice})")
+        if clipped:
+            facts.append(
+                f"values beyond the bounds of {', '.join(clipped)} are taken to the nearest border, by declaration"
+            )
+        return tuple(facts)
 
     def describe(self) -> str:
         """The plan in words."""

@@ -42,9 +42,13 @@ class Example:
     schema: str
     #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
     nullable: dict[str, str]
-    #: Selections per step of the ready configuration.
+    #: Selections per step of the ready configuration (of tables).
     k: int
     steps: Steps
+    #: Lines of ``[stream]`` and of ``[output]``, and another ``[mechanism]`` than that of tables.
+    stream: str = 'unit = "event"\n'
+    output: str = ""
+    mechanism: str | None = None
 
 
 def choose(generator: np.random.Generator, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:

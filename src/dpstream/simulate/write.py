@@ -15,11 +15,12 @@ from dpstream.simulate.census import CENSUS
 from dpstream.simulate.evictions import EVICTIONS
 from dpstream.simulate.example import Example, Frame
 from dpstream.simulate.panel import PovertyPanel
+from dpstream.simulate.points import POINTS
 
 __all__ = ["EXAMPLES", "simulate"]
 
 #: All example streams by name.
-EXAMPLES: dict[str, Example] = {example.name: example for example in (EVICTIONS, CENSUS)}
+EXAMPLES: dict[str, Example] = {example.name: example for example in (EVICTIONS, CENSUS, POINTS)}
 
 _FORMATS = ("csv", "parquet")
 _RECORD = "simulation.json"
@@ -44,7 +45,8 @@ def simulate(
     Guarantee: none is needed; every value is invented.
 
     Args:
-        name: ``"evictions"``, ``"census"``, or ``"panel"`` (households in and out of poverty, up to 12 months).
+        name: ``"evictions"``, ``"census"``, ``"points"`` (rides in a city), or ``"panel"`` (households in and out of
+            poverty, up to 12 months).
         steps: number of steps, at least 1.
         out: a folder that is empty or new, or that holds the same simulation with as many steps or fewer.
         seed: of the general-purpose generator.
@@ -187,19 +189,13 @@ format = 1
 
 [stream]
 name = "{example.name}"
-unit = "event"
-
+{example.stream}
 [source]
 path = "data/*.{file_format}"
 {example.source}end = {example.end(steps)}
 
 {example.schema}
-[mechanism]
-name = "dpstabs"
-workload = "all-2-way"
-k = {example.k}
-counter = "simple"
-
+{_tables(example) if example.mechanism is None else example.mechanism}
 [budget]
 epsilon = "1"
 horizon = "none"
@@ -208,6 +204,16 @@ horizon = "none"
 dir = "releases"
 format = "{file_format}"
 keep = "all"
+{example.output}"""
+
+
+def _tables(example: Example) -> str:
+    return f"""\
+[mechanism]
+name = "dpstabs"
+workload = "all-2-way"
+k = {example.k}
+counter = "simple"
 """
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy.unit import Individual
+from dpstream.schema.fine import FineColumn
 
 if TYPE_CHECKING:
     from dpstream.schema import Schema
@@ -21,7 +22,7 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
         given: what the source's cut declares public (``SourceOptions.declared_public``).
 
     A record without a code stops the stream before anything is drawn. Nothing is released, but who watches
-    the releases sees that none comes, and learns that there is such a record.
+    the releases sees that none comes, and learns that there is such a record. Of coordinates the mechanism tells.
     """
     facts = list(given)
     if isinstance(plan.unit, Individual):
@@ -29,11 +30,16 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
     elif plan.unit.relation == "replace":
         facts.append("the number of inserts and of deletes at every step is declared public")
     facts += plan.declared_public()
+    reading = plan.reading_schema(schema)
     for key, what, advice in (
         ("other", "a value that its declaration does not hold", "other"),
         ("missing", "a null", "missing"),
     ):
-        columns = [column.name for column in schema.columns if getattr(column, key) is None]
+        columns = [
+            column.name
+            for column in reading.columns
+            if getattr(column, key) is None and not isinstance(column, FineColumn)
+        ]
         if columns:
             facts.append(
                 f"{what} stops the stream in {_list(columns)}, and that it stopped is visible, so whether "
