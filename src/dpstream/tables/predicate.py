@@ -5,7 +5,8 @@
     expression  = conjunction { "or" conjunction }
     conjunction = negation { "and" negation }
     negation    = "not" negation | "(" expression ")" | comparison
-    comparison  = column ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+    comparison  = column, if it is boolean: it is true
+                | column ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
                 | column ["not"] "in" "(" value { "," value } ")"
     column      = name | "name in double quotes"
     value       = number | 'text in single quotes' | true | false
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
+from dpstream.schema import Boolean
 from dpstream.tables.bins import Literal, equal_mask, order_mask
 
 if TYPE_CHECKING:
@@ -165,6 +167,8 @@ class _Parser:
         position = self._schema.domain.index(self._take().text)
         column = self._schema.columns[position]
         self.columns.add(position)
+        if isinstance(column, Boolean) and self._at_the_end_of_a_term:
+            return _leaf(position, equal_mask(column, Literal("true", False)), False)
         negated = self._accept("word", "not")
         if self._accept("word", "in"):
             mask = np.logical_or.reduce([equal_mask(column, value) for value in self._values()])
@@ -193,6 +197,15 @@ class _Parser:
         if token.kind == "word" and token.text in ("true", "false"):
             return Literal(self._take().text, False)
         raise self._unexpected("a number, 'text in quotes', true or false")
+
+    @property
+    def _at_the_end_of_a_term(self) -> bool:
+        token = self._peek
+        return token.kind == "end" or (token.kind, token.text) in (
+            ("word", "and"),
+            ("word", "or"),
+            ("symbol", ")"),
+        )
 
     @property
     def _peek(self) -> _Token:

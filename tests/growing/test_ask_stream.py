@@ -1,0 +1,285 @@
+"""Questions to a durable stream: answered once, charged exactly, killed anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fault_harness import faulty, full_disk, in_child, kill, lying_commit
+from pmwg_cases import SCHEMA, plan, query
+
+from dpstream.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.growing.pmwg import PMWGPlan
+from dpstream.privacy import Noise, Randomness
+from dpstream.streams import AskingStream, Batch, StateKey, open_stream
+from dpstream.streams.step_rows import Prepared
+
+PLAN = plan(start=100, hard_questions=4, learning="matching")
+QUESTIONS = ("smoker", "city = 'Bern'", "age >= 65 and smoker")
+KEY = StateKey.generate()
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where possible: thousands of commits."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    home = memory / f"dpstream-{os.getpid()}-{tmp_path.name}"
+    home.mkdir()
+    yield home
+    shutil.rmtree(home)
+
+
+def arrivals(rows: int = 120) -> Batch:
+    return Batch({"city": ["Bern"] * rows, "smoker": [True] * rows, "age": [70] * rows})
+
+
+def started(home: Path, which: PMWGPlan = PLAN, **options: object) -> AskingStream:
+    stream = open_stream(which, SCHEMA, home / "state", **options)  # type: ignore[arg-type]
+    assert isinstance(stream, AskingStream)
+    return stream
+
+
+# Under faults.
+
+
+class AnswersFirst(AskingStream):
+    """The wrong order, as a negative control: an answer is given before it is committed."""
+
+    home: Path
+
+    def _prepared_question(self, *arguments: object) -> Prepared:
+        prepared = super()._prepared_question(*arguments)  # type: ignore[arg-type]
+        give(self.home, prepared.manifest.decode())
+        return prepared
+
+
+def give(home: Path, text: str) -> None:
+    """What a reader has seen stays seen."""
+    with (home / "given.ndjson").open("a") as file:
+        file.write(text + "\n")
+
+
+def life(home: Path, *, wrong_order: bool = False, key: StateKey | None = None) -> None:
+    """Two steps and five questions, one of them a repetition, in two openings."""
+    for step in (1, 2):
+        with started(home, key=key) as stream:
+            stream.step(arrivals(), f"b{step}")
+            if wrong_order:
+                stream.__class__ = AnswersFirst
+                stream.home = home  # type: ignore[attr-defined]
+            for name in (f"{step}-0", f"{step}-{step}", "1-0")[: step + 1]:
+                asked = stream.ask(QUESTIONS[int(name[-1])], name)
+                give(home, json.dumps(asked.as_dict()))
+
+
+def violations(home: Path, key: StateKey | None = None) -> list[str]:
+    """What readers saw against what the stores hold."""
+    lines = (home / "given.ndjson").read_text().splitlines() if (home / "given.ndjson").exists() else []
+    given = [json.loads(line) for line in lines]
+    by_id: dict[str, object] = {}
+    found = ["two answers to one question" for told in given if by_id.setdefault(told["id"], told) != told]
+    with started(home, key=key) as stream:
+        stored = {asked.question_id: asked.as_dict() for asked in stream.asked()}
+        charged = sum((entry for entry in _charges(home)), Fraction(0))
+        found += ["given and not stored" for told in given if stored.get(told["id"]) != told]
+        found += [] if charged == stream.standing.spent else ["the charges do not add up"]
+        found += [] if charged <= PLAN.budget.amount else ["more than the budget"]
+        found += [] if stream.standing.asked == len(stored) else ["questions are lost"]
+    return found
+
+
+def _charges(home: Path) -> list[Fraction]:
+    db = sqlite3.connect(home / "state-questions" / "stream.sqlite")
+    try:
+        return [Fraction(spent) for (spent,) in db.execute("SELECT spent FROM ledger")]
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize(("key", "stride"), [(None, 1), (KEY, 6)], ids=["plain", "encrypted"])
+def test_killed_before_every_durability_call(tmp_path: Path, key: StateKey | None, stride: int) -> None:
+    """Noise of the operating system: a second draw for a question that was answered would show."""
+    with faulty(None, kill) as calls:
+        life(tmp_path / "undisturbed", key=key)
+    assert violations(tmp_path / "undisturbed", key) == []
+    for at in range(1, len(calls) + 1, stride):
+        home = tmp_path / str(at)
+        home.mkdir()
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, kill):
+                life(home, key=key)
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        assert violations(home, key) == [], (at, calls[at - 1])
+        life(home, key=key)
+        assert violations(home, key) == [], (at, calls[at - 1])
+        shutil.rmtree(home)
+
+
+@pytest.mark.parametrize("fault", [full_disk, lying_commit], ids=["full disk", "lying commit"])
+def test_a_disk_that_fails(tmp_path: Path, fault: object) -> None:
+    with faulty(None, kill) as calls:
+        life(tmp_path / "undisturbed")
+    for at in range(2, len(calls) + 1, 4):
+        home = tmp_path / str(at)
+        home.mkdir()
+        with pytest.raises(StoreError), faulty(at, fault):  # type: ignore[arg-type]
+            life(home)
+        # A failure after noise was drawn waits for its owner; what was answered stays answered.
+        assert violations(home) == [], (at, calls[at - 1])
+        with started(home) as stream:
+            stream.discard_reservation()
+        life(home)
+        assert violations(home) == [], (at, calls[at - 1])
+        shutil.rmtree(home)
+
+
+def test_the_harness_catches_answers_before_the_commit(tmp_path: Path) -> None:
+    """Negative control."""
+    with faulty(None, kill) as calls:
+        life(tmp_path / "undisturbed", wrong_order=True)
+    caught = 0
+    for at in range(len(calls) // 3, len(calls) + 1):
+        home = tmp_path / str(at)
+        home.mkdir()
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, kill):
+                life(home, wrong_order=True)
+
+        in_child(disturbed)
+        caught += bool(violations(home))
+        shutil.rmtree(home)
+    assert caught >= 3
+
+
+class Failing(Randomness):
+    """Fails after it has drawn."""
+
+    def __init__(self) -> None:
+        super().__init__(os.urandom, secure=True)
+        self.fails = False
+
+    def draw(self, noise: Noise, size: int) -> object:  # type: ignore[override]
+        drawn = super().draw(noise, size)
+        if self.fails:
+            raise MemoryError
+        return drawn
+
+
+def test_a_question_that_failed_after_drawing_noise_waits_for_its_owner(tmp_path: Path) -> None:
+    random = Failing()
+    with started(tmp_path, randomness=random) as stream:
+        stream.step(arrivals(), "b1")
+        random.fails = True
+        with pytest.raises(MemoryError):
+            stream.ask("smoker", "q")
+        random.fails = False
+        for _ in range(2):
+            with pytest.raises(StepError, match="MemoryError"):
+                stream.ask("smoker", "q")
+    with started(tmp_path) as stream:
+        with pytest.raises(StepError, match="discard"):
+            stream.ask("city = 'Bern'", "other")
+        assert stream.standing.asked == 0
+        stream.step(arrivals(), "b2")
+        stream.discard_reservation()
+        assert stream.ask("smoker", "q").number == 1
+
+
+# What the stores hold.
+
+
+def test_an_id_is_answered_once_and_for_one_question(tmp_path: Path) -> None:
+    with started(tmp_path) as stream:
+        stream.step(arrivals(), "b1")
+        first = stream.ask("smoker", "q")
+        # Other words for the same query are the same question; another query is not.
+        assert stream.ask("smoker = true", "q") == first
+        with pytest.raises(StepError, match="another question"):
+            stream.ask("city = 'Bern'", "q")
+        by_default = stream.ask("city = 'Bern'")
+        assert by_default.question_id == "step 1: city = 'Bern'"
+        assert stream.ask("city = 'Bern'") == by_default
+    with started(tmp_path) as stream:
+        assert stream.asked() == (first, by_default)
+        stream.step(arrivals(), "b2")
+        assert stream.ask("city = 'Bern'").number == 3
+        assert {asked.answer.t for asked in stream.asked()} == {120, 240}
+
+
+def test_it_goes_on_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
+    """The histogram, the run under way and the books come back: bit by bit the answers of one long life."""
+    answers, large = [], plan(start=1000, hard_questions=10, learning="matching")
+    for closing in (False, True):
+        home, random = tmp_path / str(closing), Randomness.seeded(4)
+        stream = started(home, large, randomness=random)
+        found = []
+        for step in range(1, 4):
+            stream.step(arrivals(1000 * step), f"b{step}")
+            for question in (*QUESTIONS, np.full(18, 0.5)) if step > 1 else ():
+                if closing:
+                    stream.close()
+                    stream = started(home, large, randomness=random)
+                found.append(stream.ask(question).as_dict())
+        answers.append(found)
+        stream.close()
+    assert answers[0] == answers[1]
+    assert {told["kind"] for told in answers[0]} >= {"easy", "hard"}
+    assert all(told["made_with_test_seed"] for told in answers[0])
+
+
+def test_a_stream_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
+    with started(tmp_path) as stream:
+        stream.step(arrivals(), "b1")
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    shutil.copytree(tmp_path / "state-questions", tmp_path / "old-questions")
+    with started(tmp_path) as stream:
+        stream.step(arrivals(), "b2")
+        stream.ask("smoker")
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "old", tmp_path / "state")
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        started(tmp_path)
+    # Without its questions' store, nobody knows what was spent.
+    shutil.rmtree(tmp_path / "state-questions")
+    with pytest.raises(StoreDamagedError, match="what was spent is not known"):
+        started(tmp_path)
+
+
+def test_what_cannot_be_asked_costs_nothing(tmp_path: Path) -> None:
+    with started(tmp_path) as stream:
+        stream.step(arrivals(99), "b1")
+        with pytest.raises(BudgetError, match="99 records yet"):
+            stream.ask("smoker")
+        stream.step(arrivals(1), "b2")
+        for question, words in (
+            ("shoe = 3", "unknown column 'shoe'"),
+            ("age >= 20", "cuts through the bin"),
+            ({"city": "Rome"}, "no label of 'city'"),
+            ({}, "names no column"),
+            ([0.5] * 3, "18, one for every cell"),
+            ([2.0] * 18, "outside"),
+            ((["age", "city"], query(0).weights), "schema's order"),
+        ):
+            with pytest.raises(Exception, match=words) as error:
+                stream.ask(question)  # type: ignore[arg-type]
+            assert error.value.exit_code == 2  # type: ignore[attr-defined]
+        with pytest.raises(ConfigError, match="1 to 200 printable"):
+            stream.ask("smoker", "")
+        assert stream.standing.asked == 0
+        assert stream.standing.spent == 0
+        with pytest.raises(ConfigError, match="only grow"):
+            stream.step(Batch(None, {"city": ["Bern"], "smoker": [True], "age": [70]}), "b3")
