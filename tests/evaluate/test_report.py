@@ -61,11 +61,11 @@ def test_bars_are_the_shares_of_the_released_table(folder: Path, public: Page) -
             assert share(shown) == pytest.approx(values[label] / table.num_rows, abs=0.00051)
     rows = [read(folder / "releases", step).num_rows for step in range(1, STEPS + 1)]
     assert public.chart("Rows per release")["released (noisy)"] == rows
-    paid = [
-        sum(read(folder / "releases", step).column("paid").to_pylist()) / rows[step - 1]
-        for step in range(1, STEPS + 1)
-    ]
-    assert public.chart("paid")["paid = true"] == pytest.approx(paid, rel=1e-3)
+    shown = public.chart("paid")["paid = true"]
+    for step in range(1, STEPS + 1):
+        paid = sum(read(folder / "releases", step).column("paid").to_pylist())
+        # An early release may be empty: its number of rows is noisy.
+        assert shown[step - 1] == (pytest.approx(paid / rows[step - 1], rel=1e-3) if rows[step - 1] else None)
 
 
 def test_heat_maps_are_the_released_pairs(folder: Path, public: Page) -> None:

@@ -23,7 +23,16 @@ from dpstream.evaluate.prediction import Prediction
 from dpstream.evaluate.private_folder import write_private
 from dpstream.evaluate.utility import Utility
 
-__all__ = ["FILES", "PICTURES", "blank", "summarise", "summary_text", "write_evaluation"]
+__all__ = [
+    "FILES",
+    "PICTURES",
+    "blank",
+    "csv_bytes",
+    "json_bytes",
+    "summarise",
+    "summary_text",
+    "write_evaluation",
+]
 
 FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json", "summary.md", "summary.json")
 PICTURES: Final = ("errors.png", "association.png", "workloads.png")
@@ -40,9 +49,9 @@ def write_evaluation(evaluation: Evaluation, folder: Path, *, pictures: bool = T
     contents = {
         "steps.csv": _steps(evaluation),
         "workloads.csv": _workloads(evaluation),
-        "utility.json": _json(_utility(evaluation)),
+        "utility.json": json_bytes(_utility(evaluation)),
         "summary.md": summary_text(evaluation).encode(),
-        "summary.json": _json(summarise(evaluation)),
+        "summary.json": json_bytes(summarise(evaluation)),
     }
     if evaluation.utility is not None:
         contents["association.csv"] = _associations(evaluation.utility)
@@ -183,7 +192,7 @@ def _step(entry: StepEvaluation) -> dict[str, Any]:
 
 def _steps(evaluation: Evaluation) -> bytes:
     headings = ["step", "period", "true_records", "synthetic_rows", *METRICS, "churn"]
-    return _csv(headings, (list(_step(entry).values()) for entry in evaluation.steps))
+    return csv_bytes(headings, (list(_step(entry).values()) for entry in evaluation.steps))
 
 
 def _workloads(evaluation: Evaluation) -> bytes:
@@ -197,7 +206,7 @@ def _workloads(evaluation: Evaluation) -> bytes:
         errors.l1.tolist(),
         strict=True,
     )
-    return _csv(["step", "workload", "WE", "RelWE", "RelWEFloor", "L1"], map(list, rows))
+    return csv_bytes(["step", "workload", "WE", "RelWE", "RelWEFloor", "L1"], map(list, rows))
 
 
 def _associations(utility: Utility) -> bytes:
@@ -212,7 +221,7 @@ def _associations(utility: Utility) -> bytes:
         ]
         for i, j in itertools.product(range(len(names)), repeat=2)
     )
-    return _csv(["column", "other_column", "true", "synthetic", "difference"], rows)
+    return csv_bytes(["column", "other_column", "true", "synthetic", "difference"], rows)
 
 
 def _utility(evaluation: Evaluation) -> dict[str, Any]:
@@ -245,7 +254,8 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _csv(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+def csv_bytes(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    """A table whose last column is the label, in every row."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*headings, "label"])
@@ -255,7 +265,8 @@ def _csv(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
+    """JSON for people and programs; NaN becomes null."""
     return (json.dumps(blank(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

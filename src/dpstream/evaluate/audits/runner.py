@@ -13,6 +13,7 @@ from dpstream.evaluate.audits.configured import configured_audits
 from dpstream.evaluate.audits.counters import audit_counters
 from dpstream.evaluate.audits.exact import audit_exact
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
+from dpstream.evaluate.audits.growing import audit_growing
 from dpstream.evaluate.audits.panel import audit_panels
 from dpstream.evaluate.audits.selection import audit_selection
 from dpstream.evaluate.audits.streams import audit_streams
@@ -30,6 +31,7 @@ AUDITS: dict[str, Audit] = {
     "selection": audit_selection,
     "exact": audit_exact,
     "panels": audit_panels,
+    "schedulers": audit_growing,
 }
 
 _POLL_SECONDS = 0.5
@@ -37,7 +39,7 @@ _POLL_SECONDS = 0.5
 
 def audit_names(*, configured: bool) -> tuple[str, ...]:
     """The parts there are; those of a configuration file are its counter and its selector."""
-    return tuple(sorted(set(AUDITS) - ({"streams", "panels"} if configured else set())))
+    return tuple(sorted(set(AUDITS) - ({"streams", "panels", "schedulers"} if configured else set())))
 
 
 def run_audits(

@@ -10,8 +10,11 @@ from dpstream.errors import ConfigError, StoreError
 from dpstream.evaluate.private_folder import releases_around
 from dpstream.evaluate.report import sections_error, sections_promise, sections_tables, sections_time
 from dpstream.evaluate.report.assembly import MARKER, assemble, charts_of
-from dpstream.evaluate.report.collect import MOST_STEPS, Run, collect
+from dpstream.evaluate.report.collect import Run, collect
+from dpstream.evaluate.report.folder import MOST_STEPS, Folder, open_folder
 from dpstream.evaluate.report.markup import integer
+from dpstream.evaluate.report.points_page import render_points
+from dpstream.evaluate.report.points_run import collect_point_truth, collect_points
 from dpstream.evaluate.report.truth import Truth, collect_truth
 
 __all__ = ["MARKER", "render", "write_report"]
@@ -63,18 +66,32 @@ def write_report(
     of 8 columns (1.6 s with the private data), 4 s for 1,000 steps of 22 columns (15 s).
     """
     place = _place(Path(out), force)
-    found = collect(run, most=most_steps)
-    _check_place(place, found, private_data)
-    if tell is not None and (text := _unfinished(found)) is not None:
+    folder = open_folder(run, most=most_steps)
+    _check_place(place, folder, private_data)
+    if tell is not None and (text := _unfinished(folder)) is not None:
         tell(text)
-    truth = None
-    chosen = sections_tables.chosen_pairs(found, _checked(pairs))
-    if private_data:
-        truth = collect_truth(found, chosen)
-    page = render(found, chosen, truth)
+    page = _page(folder, private_data, _checked(pairs))
     # A label may hold half of a surrogate pair, which no file can.
     _write(place, page.encode("utf-8", "replace"), private_data)
     return place
+
+
+def _page(folder: Folder, private_data: bool, pairs: list[tuple[str, str]]) -> str:
+    """The page of whatever kind of stream it is."""
+    if folder.mechanism == "points":
+        if pairs:
+            raise ConfigError(
+                "all pairs of coordinates are drawn, and heat maps are for tables",
+                where="pairs",
+                allowed="none",
+            )
+        points = collect_points(folder)
+        return render_points(points, collect_point_truth(points) if private_data else None)
+    if folder.config is not None:
+        folder.config.table_recipe("report")
+    found = collect(folder)
+    chosen = sections_tables.chosen_pairs(found, pairs)
+    return render(found, chosen, collect_truth(found, chosen) if private_data else None)
 
 
 def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> str:
@@ -138,7 +155,7 @@ def _place(out: Path, force: bool) -> Path:
     return out
 
 
-def _check_place(out: Path, run: Run, private: bool) -> None:
+def _check_place(out: Path, run: Folder, private: bool) -> None:
     # A link of that name is replaced, not followed.
     place = out.parent.resolve() / out.name
     inside = run.releases.resolve() in place.parents
@@ -156,7 +173,7 @@ def _check_place(out: Path, run: Run, private: bool) -> None:
         )
 
 
-def _unfinished(run: Run) -> str | None:
+def _unfinished(run: Folder) -> str | None:
     """What is under way, for the owner's terminal; whether a step has begun is not public."""
     if run.config is None:
         return None

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from dpstream.evaluate.label import LABEL
-from dpstream.evaluate.report.collect import StepFacts
+from dpstream.evaluate.report.folder import StepFacts
 from dpstream.evaluate.report.markup import Html, element, integer, join, table
 from dpstream.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 

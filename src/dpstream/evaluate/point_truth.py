@@ -1,0 +1,60 @@
+"""The true points of a stream, step by step, as it was fed them. Private: for evaluation only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.config.feed import named_step
+from dpstream.errors import ConfigError, StepError
+from dpstream.evaluate.point_view import PointView
+from dpstream.streams.batch import Batch, encode_batch
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+
+__all__ = ["true_codes", "uniform_places"]
+
+Codes = NDArray[np.int32]
+
+
+def true_codes(config: Config, view: PointView, steps: Sequence[int]) -> list[Codes]:
+    """All records up to each of these steps, as codes of ``view``; private.
+
+    Errors:
+        ConfigError: records that can be read only once. StepError: a source that ends before the last of these steps.
+        DataError, SchemaError: files that cannot be read, or records that do not fit.
+
+    Guarantee: none. Cost: one pass over the source; the records once for each of the steps.
+    """
+    if not config.source_options.repeatable:
+        raise ConfigError(
+            "the records of a change feed or of standard input cannot be read again",
+            where=f"{config.path} [source]",
+            allowed="a copy of the configuration whose source is a file with all records",
+        )
+    parts, found, wanted, at = [], [], set(steps), 0
+    for entry in config.source().steps(1):
+        with named_step(entry.step, entry.batch_id):
+            _, came, _ = encode_batch(
+                Batch(entry.inserts, entry.deletes), view.schema, where=f"step {entry.batch_id!r}"
+            )
+        parts.append(came)
+        at = entry.step
+        if at in wanted:
+            found.append(np.concatenate(parts))
+        if at == max(wanted):
+            return found
+    raise StepError(
+        f"the source ends at step {at}, and step {max(wanted)} is released",
+        where="source",
+        allowed="the data that the run read, or earlier steps",
+    )
+
+
+def uniform_places(points: int, dimension: int) -> NDArray[np.float64]:
+    """So many points spread over the whole space: what a release is worth that knows nothing. From a fixed seed."""
+    return np.random.default_rng(1).random((points, dimension))

@@ -1,0 +1,65 @@
+"""The audit of growing databases: honest plans hold, broken ones are caught; what slips past noise is infinite."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.errors import ConfigError
+from dpstream.evaluate.audits.growing import exact_growing, growing_loss
+from dpstream.evaluate.audits.growing_subjects import arrivals, growing_subjects
+from dpstream.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
+from dpstream.growing.synthesis import GrowingSynthesis
+from dpstream.mechanism import PrivateBatch
+from dpstream.privacy import Randomness
+from dpstream.schema.domain import Domain
+from dpstream.tables import Workload
+
+SUBJECTS = growing_subjects()
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name for subject in SUBJECTS])
+def test_every_plan_is_as_it_must_be(subject: Any) -> None:
+    finding = exact_growing(subject, 3, Randomness.seeded(5))
+    assert finding.passed
+    assert finding.control == subject.control
+    if "one marginal" in subject.name:
+        # Everything that is charged is found, up to what later runs would spend.
+        assert finding.found > 0.95 * finding.claimed
+
+
+@dataclass(frozen=True)
+class _TellsCounts(GrowingPlan):
+    """BROKEN: between runs, the released number of records is not the public one but that of one cell."""
+
+    def step(self, state: Any, batch: PrivateBatch, randomness: Randomness) -> GrowingSynthesis:
+        synthesis = super().step(state, batch, randomness)
+        return replace(synthesis, t=int(state.counts[0][0]))
+
+
+def test_what_slips_past_the_noise_is_an_infinite_loss() -> None:
+    domain = Domain(("a",), (3,))
+    workload = Workload.all_k_way(domain, 1)
+    plan = BBScheduler(MWEMPGMBox(workload), 8, gamma="1/2").calibrate(epsilon=1)
+    broken = _TellsCounts(plan.budget, plan.unit, plan.horizon, plan.box, plan.schedule, plan.word)
+    base = arrivals(domain, [10, 20])
+    other = (base[0].copy(), base[1])
+    other[0][0] = 1
+    assert growing_loss(broken, base, other, Randomness.seeded(1)) == math.inf
+    assert 0 < growing_loss(plan, base, other, Randomness.seeded(1), lean=1) <= 1
+
+
+def test_a_box_without_a_script_is_refused() -> None:
+    domain = Domain(("a",), (3,))
+
+    def function(budget: Any, data: Database, randomness: Randomness) -> Any:
+        return np.ones(3)
+
+    box = OwnMechanism(function, Counts(domain, ((0,),)), "ones 1")
+    plan = BBScheduler(box, 8, gamma="1/2").calibrate(epsilon=1)
+    with pytest.raises(ConfigError, match="no script for own"):
+        growing_loss(plan, arrivals(domain, [9]), arrivals(domain, [9]), Randomness.seeded(1))
