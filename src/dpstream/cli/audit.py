@@ -23,7 +23,7 @@ __all__ = ["command"]
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of exact, counters, panels, selection, streams (CONFIG: not panels, streams).",
+    help="Some of exact, counters, panels, schedulers, selection, streams (CONFIG: exact, counters, selection).",
 )
 @click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")
 @click.option(

@@ -84,7 +84,7 @@ class MWEM(BlackBox[WeightsTable]):
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
         """See ``BlackBox.run``."""
         each = budget.scaled(Fraction(1, 2 * self.measured))
-        selector, noise = Selector(each), noise_for(each, 1, 1)
+        selector, noise = self._selector(each), noise_for(each, 1, 1)
         weights = _Weights(Cells(self.workload))
         counts = np.concatenate(data.counts)
         open_queries = np.ones(len(counts), dtype=bool)
@@ -102,6 +102,10 @@ class MWEM(BlackBox[WeightsTable]):
                 for past, value in measured:
                     weights.update(past, value)
         return WeightsTable(self.workload.domain, weights.flat())
+
+    def _selector(self, budget: Budget) -> Selector:
+        """What makes the choices; audits put one there that follows a script."""
+        return Selector(budget)
 
     def unpack(self, packed: Packed) -> WeightsTable:
         """See ``BlackBox.unpack``."""

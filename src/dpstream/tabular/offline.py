@@ -152,6 +152,10 @@ class MWEMPGMPlan(OfflinePlan):
         measure, _ = self._split()
         return noise_for(measure, self.unit.changed_cells, self.unit.changed_cells)
 
+    def _selector(self, budget: Budget) -> Selector:
+        """What makes the choices; audits put one there that follows a script."""
+        return Selector(budget)
+
     @cached_property
     def _score(self) -> Score:
         bias = float(np.sqrt(self.noise.variance * 2 / np.pi))
@@ -227,7 +231,7 @@ class MWEMPGMPlan(OfflinePlan):
                 allowed = within(self.workload, taken, remaining, self.recipe.max_cells)
                 if not allowed:
                     break  # the model is full: what is left of this run is charged, and not used
-                chosen = Selector(select).choose(
+                chosen = self._selector(select).choose(
                     numerators, denominators, allowed, score.grid_sensitivity, randomness
                 )
             remaining.remove(chosen)
