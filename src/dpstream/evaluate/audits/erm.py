@@ -1,18 +1,19 @@
 """The exact loss of private classifiers: one record of a small database is replaced, its label included.
 
-A run releases whole numbers (its coefficients on a grid) with one draw of noise each. The running code is run with noise
-of 0, which gives what the noise is added to; the laws that it asked for are written down. With independent discrete
-Laplace noise the worst log-ratio of two neighbours is ``sum |difference| / scale``, exactly; with discrete Gaussian noise
-``rho`` is ``sum difference^2 / (2 sigma^2)``. Neighbours are tried in which the bound is nearly reached: columns of two
-values, so that one record pulls at all coefficients alike, and strong regularisation.
+A run releases whole numbers (its coefficients on a grid) with one draw of noise each. The running code is run with
+noise of 0, which gives what the noise is added to; the laws that it asked for are written down. With independent
+discrete Laplace noise the worst log-ratio of two neighbours is ``sum |difference| / scale``, exactly; with discrete
+Gaussian noise ``rho`` is ``sum difference^2 / (2 sigma^2)``. Neighbours are tried in which the bound is nearly reached:
+columns of two values, so that one record pulls at all coefficients alike, and strong regularisation.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -25,7 +26,7 @@ from dpstream.growing import Database
 from dpstream.growing.erm import ERM, ErmRun
 from dpstream.growing.erm_features import FeatureMap
 from dpstream.growing.erm_loss import LossName
-from dpstream.privacy import ZCDP, Budget, DiscreteLaplace, Noise, PureDP, Randomness
+from dpstream.privacy import ZCDP, Budget, DiscreteLaplace, Noise, PureDP, Randomness, noise_for
 from dpstream.schema.domain import Domain
 
 __all__ = ["audit_classifiers", "exact_classifier"]
@@ -42,16 +43,18 @@ def audit_classifiers(length: AuditLength, randomness: Randomness, progress: Pro
     losses: tuple[LossName, ...] = ("logistic", "svm")
     for loss, budget in itertools.product(losses, _BUDGETS):
         for lam in (None, 1.0, 2.0**-6):
-            yield exact_classifier(ERM(features, loss, lam=lam), budget, f"classifier {loss}, lam {lam or 'chosen'}")
+            yield exact_classifier(
+                ERM(features, loss, lam=lam), budget, f"classifier {loss}, lam {lam or 'chosen'}"
+            )
     progress("controls of classifiers")
     for budget in _BUDGETS:
         quiet = _Quiet(features, "svm", lam=1.0)
         yield exact_classifier(quiet, budget, "classifier svm with 2/3 of the noise", control=True)
         half = _AddRemove(features, "svm", lam=1.0)
         yield exact_classifier(half, budget, "classifier svm, one record there or not", control=True)
-    wide = _Unscaled(_DOMAIN, "label")
+    wide = _Longer(_DOMAIN, "label")
     for budget in _BUDGETS:
-        what = "classifier svm, features longer than 1"
+        what = "classifier svm, features a fifth longer than 1"
         yield exact_classifier(ERM(wide, "svm", lam=1.0), budget, what, control=True)
 
 
@@ -132,16 +135,13 @@ class _Louder(ErmRun):
 
     @cached_property
     def noise(self) -> Noise:
-        own = replace(self, factor=Fraction(1))
-        honest = ErmRun.noise.func(own)  # type: ignore[attr-defined]
-        if isinstance(honest, DiscreteLaplace):
-            return DiscreteLaplace(honest.scale / self.factor)
-        return type(honest)(honest.sigma_squared / self.factor**2)
+        l1, l2_squared = self.sensitivity
+        return noise_for(self.budget, l1 / self.factor, l2_squared / self.factor**2)
 
 
-class _Unscaled(FeatureMap):
-    """Features that are not divided by the root of the number of columns."""
+class _Longer(FeatureMap):
+    """Features whose norm is 1.2."""
 
     @cached_property
     def scale(self) -> float:
-        return 1.0
+        return 1.2 / math.sqrt(len(self.positions) + 1)
