@@ -23,7 +23,8 @@ __all__ = ["command"]
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of exact, counters, panels, schedulers, selection, streams (CONFIG: exact, counters, selection).",
+    help="Some of classifiers, counters, exact, panels, schedulers, selection, streams "
+    "(CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")
 @click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.errors import ConfigError, DpstreamError
 from dpstream.evaluate.audits.configured import configured_audits
 from dpstream.evaluate.audits.counters import audit_counters
+from dpstream.evaluate.audits.erm import audit_classifiers
 from dpstream.evaluate.audits.exact import audit_exact
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
 from dpstream.evaluate.audits.growing import audit_growing
@@ -32,14 +33,17 @@ AUDITS: dict[str, Audit] = {
     "exact": audit_exact,
     "panels": audit_panels,
     "schedulers": audit_growing,
+    "classifiers": audit_classifiers,
 }
 
+#: Audits that say nothing about a configuration file's counter and selector.
+_OF_THE_PROGRAM = {"streams", "panels", "schedulers", "classifiers"}
 _POLL_SECONDS = 0.5
 
 
 def audit_names(*, configured: bool) -> tuple[str, ...]:
     """The parts there are; those of a configuration file are its counter and its selector."""
-    return tuple(sorted(set(AUDITS) - ({"streams", "panels", "schedulers"} if configured else set())))
+    return tuple(sorted(set(AUDITS) - (_OF_THE_PROGRAM if configured else set())))
 
 
 def run_audits(
