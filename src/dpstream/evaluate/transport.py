@@ -53,7 +53,7 @@ _MOST_PAIRS = 40_000
 #: Cells' indices have to fit 62 bits.
 _MOST_BITS = 62
 #: Squares along each side of a grid, by the number of coordinates.
-_SIDES = {2: 64, 3: 16}
+_SIDES = {2: 64, 3: 12}
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def w1(
     Errors:
         DataError: no points, other shapes, coordinates outside of the cube. ConfigError: options that cannot be used.
 
-    Cost: sorting; then seconds for a grid of 64 x 64 or 16 x 16 x 16, or ``3 repeats`` assignments of ``sample``
+    Cost: sorting; then a second or two for a grid of 64 x 64 or 12 x 12 x 12, or ``3 repeats`` assignments of ``sample``
     points: 0.1 s each for 1000 points, and growing with their number's cube.
 
     >>> w1(np.array([[0.0]]), np.array([[0.25], [0.75]])).value

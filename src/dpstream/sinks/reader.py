@@ -133,7 +133,8 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
         )
     try:
         book = json.loads(path.read_bytes())
-        fields = book["resources"][0]["schema"]["fields"]
+        # The ids of persistent records are no column of the schema, and have no bins.
+        fields = [field for field in book["resources"][0]["schema"]["fields"] if "dpstream" in field]
         fingerprint = book["dpstream"]["schema"]
         columns = {
             str(f["name"]): {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")}
