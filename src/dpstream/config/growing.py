@@ -1,0 +1,188 @@
+"""Growing databases in a configuration file: the options, and what does not go with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import Any, cast, get_args
+
+from dpstream.config.growing_keys import BLACK_BOXES, GROWING
+from dpstream.config.keys import MECHANISMS
+from dpstream.config.reader import Section
+from dpstream.config.recipes import read_offline, read_workload
+from dpstream.config.sections import BudgetOptions, located, mechanism_name
+from dpstream.growing import MWEM, BBImprover, BBScheduler, BlackBox, MWEMPGMBox, SmallDB
+from dpstream.growing.released import AnyTable
+from dpstream.growing.schedule import Accounting, Run
+from dpstream.growing.streams import GrowingPlan
+from dpstream.mechanism import StreamPlan
+from dpstream.privacy import Unit, decimal_text
+from dpstream.privacy.unit import Event
+from dpstream.schema.domain import Domain
+from dpstream.sources.options import SourceOptions
+from dpstream.tables import Workload
+
+__all__ = [
+    "GrowingRecipe",
+    "check_growing_source",
+    "check_growing_unit",
+    "coming_runs",
+    "describe_growing",
+    "is_growing",
+    "read_growing",
+]
+
+_OF_BOX = {
+    "mwem-pgm": ("k", "measure_share", "score", "iterations", "max_cells"),
+    "mwem": ("rounds",),
+    "smalldb": ("size",),
+}
+#: Runs that a plan shows where nobody asks for more.
+_SHOWN = 8
+#: A request for the runs up to some size is answered with so many at most.
+_MOST_SHOWN = 100_000
+
+
+@dataclass(frozen=True)
+class GrowingRecipe:
+    """The recipe of a scheduler or an improver, and the workload that its black box preserves."""
+
+    workload: Workload
+    rerun: BBScheduler | BBImprover
+
+    def calibrate(self, **amounts: Any) -> GrowingPlan:
+        """See ``BBScheduler.calibrate``."""
+        return self.rerun.calibrate(**amounts)
+
+
+def is_growing(section: Section) -> bool:
+    """Whether ``[mechanism]`` names a scheduler or an improver; ConfigError where it names no mechanism."""
+    word = section.raw("name")
+    if section.has("name") and word not in MECHANISMS:
+        mechanism_name(section)
+    return word in GROWING
+
+
+def check_growing_unit(section: Section, unit: Unit) -> None:
+    """Runs are scheduled by the number of records; said here, where the remedy can be.
+
+    Errors:
+        ConfigError: another unit than event-replace.
+    """
+    if unit != Event("replace"):
+        raise section.wrong(
+            "unit" if section.has("unit") else "total",
+            f"a growing database cannot protect the unit {unit.name!r}: runs are scheduled by the number of records, "
+            "so it is public",
+            'total = "public" (the unit becomes event-replace)',
+        )
+
+
+def check_growing_source(section: Section, options: SourceOptions) -> None:
+    """Records come and stay.
+
+    Errors:
+        ConfigError: a source that declares deletes.
+    """
+    if options.deletions:
+        key = "kind" if options.kind == "postgres-changes" else "op_column"
+        raise section.wrong(key, "a growing database only grows", "a source without deletes")
+
+
+def read_growing(section: Section, domain: Domain, budget: BudgetOptions) -> GrowingRecipe:
+    """The recipe.
+
+    Errors:
+        ConfigError: an option that is unknown, unusable, or of another mechanism or black box.
+        LimitError: a black box that is too large.
+    """
+    name = mechanism_name(section)
+    workload = read_workload(section, domain)
+    box = _box(section, workload)
+    section.required("first_run")
+    n = section.count("first_run")
+    assert n is not None  # required
+    beta = section.share("beta", Fraction(1, 20))
+    accounting = cast(Accounting, section.choice("accounting", get_args(Accounting), "exact"))
+    stated = budget.stated if accounting == "paper" else None
+    with located(section.place()):
+        if name == "improver":
+            c = section.share("c", Fraction(1, 10))
+            return GrowingRecipe(workload, BBImprover(box, n, beta, accounting, stated, c))
+        gamma = section.share("gamma", Fraction(1, 10)) if section.has("gamma") else None
+        return GrowingRecipe(workload, BBScheduler(box, n, beta, accounting, stated, gamma))
+
+
+def _box(section: Section, workload: Workload) -> BlackBox[AnyTable]:
+    word = section.choice("black_box", BLACK_BOXES, BLACK_BOXES[0])
+    for other, keys in _OF_BOX.items():
+        for key in keys:
+            if other != word and section.has(key):
+                raise section.wrong(
+                    key, f"black_box = {word!r} has no option {key!r}", f"with black_box = {other!r}"
+                )
+    with located(section.place("black_box")):
+        if word == "mwem-pgm":
+            return MWEMPGMBox(workload, read_offline(section, workload, prior=False))
+        if word == "mwem":
+            box = MWEM(workload, section.count("rounds"))
+            if box.rounds is None:
+                section.note("rounds", str(box.measured), default=True)
+            return box
+        return SmallDB(workload, section.count("size"))
+
+
+# What a plan tells.
+
+
+def describe_growing(plan: StreamPlan) -> dict[str, Any] | None:
+    """The coming runs; None for other mechanisms."""
+    if not isinstance(plan, GrowingPlan):
+        return None
+    runs = list(islice(plan.runs(), _SHOWN))
+    left = plan.schedule.left(runs[-1].last)
+    return {
+        "words": plan.describe(),
+        "runs": [_run(plan, run) for run in runs],
+        "listed": len(runs),
+        "left": str(left),
+        "left_words": decimal_text(left) if left.denominator < 10**12 else f"{float(left):.6g}",
+        "promise": _promise(plan, runs[0]),
+    }
+
+
+def coming_runs(plan: StreamPlan, until: int) -> list[dict[str, Any]] | None:
+    """All runs up to a number of records, at most 100,000; None for other mechanisms."""
+    if not isinstance(plan, GrowingPlan):
+        return None
+    return [_run(plan, run) for run in islice(plan.runs(until), _MOST_SHOWN)]
+
+
+def _run(plan: GrowingPlan, run: Run) -> dict[str, Any]:
+    return {
+        "records": run.t,
+        "cost": str(run.cost),
+        "given": run.budget.as_dict(),
+        "beta": float(run.beta),
+        "alpha": run.alpha,
+        "promise": plan.promise(run),
+    }
+
+
+def _promise(plan: GrowingPlan, run: Run) -> str:
+    """What theory says of the accuracy, in words."""
+    if run.alpha is None:
+        return (
+            "Theory promises nothing about the accuracy of this black box: compare with the truth in a trial."
+        )
+    bound = plan.promise(run)
+    if bound is None:
+        return (
+            f"Theory promises nothing here: its bound on the error of a share is {run.alpha:.3g}, and no share is "
+            "wrong by more than 1."
+        )
+    return (
+        f"Theory promises that every cell of the workload is within {bound:.3g} of its share of the records, until the "
+        f"next run, but for a probability of {float(plan.schedule.beta):.3g} over all time."
+    )
