@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.errors import StoreDamagedError
 from dpstream.growing.linear_queries import Question, linear_query
-from dpstream.privacy.budget import decimal_text
 from dpstream.privacy.noise import DiscreteLaplace
 from dpstream.privacy.randomness import Randomness
 
@@ -78,7 +77,7 @@ class Answer:
         within = "" if self.half_width is None else f" +- {self.half_width:.4g} (95 %, by the noise alone)"
         lines = [f"{self.value:.6g}{within}: {self.kind}" + (f" ({self.reason})" if self.reason else "")]
         lines.append(
-            f"budget left {decimal_text(self.left) if self.left else 0}; hard questions {self.hard_asked}, "
+            f"spent {float(self.spent):.4g}, left {float(self.left):.4g}; hard questions {self.hard_asked}, "
             f"{self.hard_left} left; {self.t} records"
         )
         return "\n".join([*lines, self.promise])

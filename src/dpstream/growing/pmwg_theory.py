@@ -64,7 +64,7 @@ def promise(
             "" if published_half else f" and beta < {_MOST_BETA:.2g}"
         )
     elif not as_in_theory:
-        words = "theory promises nothing: it is about other noise, or other learning, than was chosen"
+        words = "theory promises nothing: its noise or its learning is not what was chosen"
     elif smallest > 1:
         words = f"theory promises nothing here: its alpha would be {smallest:.3g}, above 1"
     elif not holds:

@@ -1,0 +1,110 @@
+"""``dpstream ask``: questions to a growing database."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dpstream.cli.shared import config_argument, json_option
+
+if TYPE_CHECKING:
+    from dpstream.config import Config
+    from dpstream.streams import Asked, AskingStream
+
+__all__ = ["command"]
+
+
+@click.command("ask", short_help="Answer questions about a growing table; hard ones spend budget.")
+@config_argument
+@click.argument("question", required=False)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Questions, one a line; empty lines and lines with # are skipped.",
+)
+@click.option("--id", "question_id", help="A name for the question; the same one gives the stored answer.")
+@click.option("--list", "listed", is_flag=True, help="Print what was asked so far; costs nothing.")
+@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@json_option
+def command(
+    config: str,
+    question: str | None,
+    path: str | None,
+    question_id: str | None,
+    listed: bool,
+    state: str | None,
+    as_json: bool,
+) -> None:
+    """Answer linear questions about the records that `dpstream run` has brought in ([mechanism] name = "pmwg").
+
+    A question is a condition on columns, such as "age >= 65 and smoker"; the answer is the share of records for which
+    it holds. An easy question is answered by the public histogram, a hard one by a noisy number that spends budget. The
+    same question at the same step is answered once: asking it again costs nothing and tells the same.
+
+    \b
+    Examples:
+      dpstream ask dpstream.toml "age >= 65 and smoker"
+      dpstream ask dpstream.toml --file questions.txt --json
+    """
+    from dpstream.config import Config
+    from dpstream.errors import ConfigError
+
+    if sum((question is not None, path is not None, listed)) != 1:
+        raise ConfigError(
+            "nothing is asked, or two things at once", where="ask", allowed="QUESTION, --file or --list"
+        )
+    if question_id is not None and question is None:
+        raise ConfigError("an id names one question", where="--id", allowed="with QUESTION")
+    with _opened(Config.load(config), state) as stream:
+        if listed:
+            for asked in stream.asked():
+                _show(asked, as_json)
+            return
+        questions = [question] if question is not None else _lines(Path(str(path)))
+        for text in questions:
+            _show(stream.ask(text, question_id), as_json)
+
+
+def _opened(config: Config, state: str | None) -> AskingStream:
+    from dpstream.errors import ConfigError
+    from dpstream.growing.pmwg import PMWGPlan
+    from dpstream.streams import AskingStream
+    from dpstream.streams.place import has_store
+
+    if not isinstance(config.plan(), PMWGPlan):
+        raise ConfigError(
+            "this stream is not asked: its releases answer questions already",
+            where=str(config.path),
+            allowed='[mechanism] name = "pmwg"',
+        )
+    if not has_store(config.state_dir if state is None else Path(state), server=config.server):
+        raise ConfigError("there are no records yet", where="ask", allowed="dpstream run first")
+    stream = config.open_stream(state=state, publish=False)
+    assert isinstance(stream, AskingStream)
+    return stream
+
+
+def _lines(path: Path) -> list[str]:
+    from dpstream.errors import ConfigError
+
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ConfigError("is no text in UTF-8", where=str(path)) from None
+    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not found:
+        raise ConfigError("holds no question", where=str(path), allowed="one question a line")
+    return found
+
+
+def _show(asked: Asked, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asked.as_dict(), ensure_ascii=False, allow_nan=False))
+        return
+    click.echo(f"{asked.question}\n  " + asked.answer.describe().replace("\n", "\n  "))
+    if asked.test_seed:
+        click.echo("  warning: made with a test seed: there is no guarantee", err=True)
