@@ -27,7 +27,7 @@ POINTS_KEYS: tuple[Key, ...] = (
         "max_depth",
         "1 to 24",
         _DEFAULT["max_depth"],
-        "about a million cells: finer ones come after sixteen million points at epsilon 1",
+        "about a million cells: finer ones would come after some ten million points at epsilon 1",
         "No cells of points are deeper: 2^max_depth cells are the most that memory must hold.",
         POINTS,
     ),
