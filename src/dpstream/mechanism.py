@@ -381,7 +381,7 @@ class StreamPlan(ABC):
         raise ConfigError(
             f"the mechanism {self.name!r} cannot begin with another stream's table",
             where="base",
-            allowed="dpstabs, baseline",
+            allowed="pooled, dpstabs, baseline",
         )
 
     @abstractmethod

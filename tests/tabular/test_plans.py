@@ -15,7 +15,7 @@ from dpstream.graphical import Model
 from dpstream.privacy import Event, Individual, Randomness
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload, count_marginals
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.tabular.baseline import remove_nearest
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 1))
@@ -31,6 +31,8 @@ RECIPES = {
     ),
     "baseline": Baseline(PAIRS, MWEMPGM(k=3)),
     "baseline-deletions": Baseline(PAIRS, MWEMPGM(k=4), deletions=True, prior="uniform"),
+    "pooled": Pooled(PAIRS),
+    "pooled-deletions": Pooled(PAIRS, deletions=True, staleness=Fraction(1, 3)),
 }
 BUDGETS = ({"epsilon": "1"}, {"rho": "1/2"}, {"epsilon": "1", "unit": Event("replace")})
 

@@ -15,7 +15,7 @@ from dpstream.panel.people import PeoplePlan
 from dpstream.points import PointsStreamPlan
 from dpstream.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.streams.base import base_words
-from dpstream.tabular import BaselinePlan, DPStabsPlan
+from dpstream.tabular import BaselinePlan, DPStabsPlan, PooledPlan
 from dpstream.tabular.offline import MWEMPGMPlan
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def measurement_deviation(plan: StreamPlan) -> float | None:
         return math.sqrt(plan.counter.variance(1))
     if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
         return math.sqrt(plan.offline.noise.variance)
+    if isinstance(plan, PooledPlan):
+        return math.sqrt(plan.runner.noise(0).variance)
     return deviation(plan)
 
 
@@ -218,7 +220,7 @@ def _noise(plan: StreamPlan) -> dict[str, Any]:
 
 def _marginals(plan: StreamPlan) -> dict[str, int]:
     """Of the workload; nothing where a mechanism has none."""
-    if not isinstance(plan, DPStabsPlan | BaselinePlan):
+    if not isinstance(plan, DPStabsPlan | BaselinePlan | PooledPlan):
         return {}
     workload = plan.recipe.workload
     return {

@@ -358,7 +358,7 @@ KEYS: tuple[Key, ...] = (
         "iterations",
         "1 or more",
         _default("iterations"),
-        "a fit that starts from the last model needs no more (others: their fits start anew)",
+        "a fit that starts from the last model needs no more (baseline: each of its fits starts anew)",
         "Iterations of each fit; public post-processing, costs time only.",
         _TABLES,
     ),

@@ -11,14 +11,14 @@ from dpstream.config.sections import located, mechanism_name
 from dpstream.counters import COUNTER_NAMES
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.tabular.baseline import Prior
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import default_rounds
 
 __all__ = ["Recipe", "read_recipe"]
 
-Recipe = DPStabs | Baseline
+Recipe = DPStabs | Baseline | Pooled
 
 
 def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
@@ -33,6 +33,8 @@ def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
     """
     name = mechanism_name(section)
     workload = _workload(section, domain)
+    if name == "pooled":
+        return _pooled(section, workload, deletions)
     if name == "dpstabs":
         return _dpstabs(section, workload, deletions)
     return _baseline(section, workload, deletions)
@@ -57,6 +59,12 @@ def _dpstabs(section: Section, workload: Workload, deletions: bool) -> DPStabs:
         return DPStabs(workload, deletions=deletions, **options)
 
 
+def _pooled(section: Section, workload: Workload, deletions: bool) -> Pooled:
+    options = _options(section, Pooled)
+    with located(section.place()):
+        return Pooled(workload, deletions=deletions, **options)
+
+
 def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline:
     options = {"k": _k(section, workload), **_options(section, MWEMPGM)}
     default = recipe_defaults(Baseline)["prior"]
@@ -76,7 +84,7 @@ def _k(section: Section, workload: Workload) -> int:
     return value
 
 
-def _options(section: Section, kind: type[DPStabs] | type[MWEMPGM]) -> dict[str, Any]:
+def _options(section: Section, kind: type[DPStabs] | type[MWEMPGM] | type[Pooled]) -> dict[str, Any]:
     """The other options, read by the types of the recipe's fields."""
     hints = get_type_hints(kind)
     return {

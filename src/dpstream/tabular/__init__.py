@@ -1,9 +1,10 @@
-"""Tabular streams: DP-STabS, its baseline, and the offline mechanism inside. See README.md in this folder."""
+"""Tabular streams: pooled, DP-STabS, its baseline. See README.md in this folder."""
 
 from dpstream.tabular.baseline import Baseline, BaselinePlan
 from dpstream.tabular.cells import Cells, Score
 from dpstream.tabular.dpstabs import DPStabs, DPStabsPlan
 from dpstream.tabular.offline import MWEMPGM, OfflineMechanism, OfflinePlan
+from dpstream.tabular.pooled import Pooled, PooledPlan
 from dpstream.tabular.synthesis import ModelSynthesis, TableSynthesis
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "ModelSynthesis",
     "OfflineMechanism",
     "OfflinePlan",
+    "Pooled",
+    "PooledPlan",
     "Score",
     "TableSynthesis",
 ]

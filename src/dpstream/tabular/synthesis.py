@@ -18,12 +18,14 @@ from dpstream.tables import count_marginals
 __all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models", "unpack_models"]
 
 
-def average_marginals(models: Sequence[Model], cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-    """Marginals of the equal mixture of some models."""
+def average_marginals(
+    models: Sequence[Model], cliques: Sequence[Clique], weights: Sequence[float] | None = None
+) -> list[NDArray[np.float64]]:
+    """Marginals of the mixture of some models, in equal parts or by weights that add up to 1."""
     if len(models) == 1:
         return models[0].marginals(cliques)
     parts = [model.marginals(cliques) for model in models]
-    return [np.mean(columns, axis=0) for columns in zip(*parts, strict=True)]
+    return [np.average(columns, axis=0, weights=weights) for columns in zip(*parts, strict=True)]
 
 
 def pack_models(models: Sequence[Model]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
@@ -48,10 +50,10 @@ def unpack_models(metas: Sequence[dict[str, Any]], arrays: Mapping[str, NDArray[
 
 @dataclass(frozen=True)
 class ModelSynthesis:
-    """The equal mixture of one or more graphical models.
+    """A mixture of one or more graphical models.
 
     Attributes:
-        models: all over one domain.
+        models: all over one domain, with one total.
         records: the noisy number of records; may be negative early in a stream.
         errors: standard deviation of the noise in one cell of each measured marginal. It says how noisy
             the measurement behind a marginal is; what the model adds (or repairs) is not in it.
@@ -66,6 +68,8 @@ class ModelSynthesis:
     counts: Mapping[Clique, NDArray[np.int64]] = field(default_factory=dict)
     noise: Law | None = None
     total_error: float | None = None
+    #: Parts of the mixture, not negative, adding up to 1; None: equal ones.
+    weights: tuple[float, ...] | None = None
 
     @property
     def domain(self) -> Domain:
@@ -89,7 +93,7 @@ class ModelSynthesis:
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat, in records."""
-        return average_marginals(self.models, cliques)
+        return average_marginals(self.models, cliques, self.weights)
 
     def marginal(self, clique: Clique) -> CellEstimate:
         """One marginal, shaped, with the standard error where the marginal was measured."""
@@ -99,19 +103,41 @@ class ModelSynthesis:
     def log_density(self, codes: NDArray[np.int32]) -> NDArray[np.float64]:
         """Logarithm of the probability of each record under the mixture, shape (rows,)."""
         parts = [model.log_density(codes) for model in self.models]
-        return parts[0] if len(parts) == 1 else np.logaddexp.reduce(parts, axis=0) - np.log(len(parts))
+        if len(parts) == 1:
+            return parts[0]
+        with np.errstate(divide="ignore"):  # a part of nothing has the density 0
+            shares = np.log(self._shares())
+        return np.asarray(np.logaddexp.reduce([p + s for p, s in zip(parts, shares, strict=True)], axis=0))
+
+    def _shares(self) -> NDArray[np.float64]:
+        count = len(self.models)
+        return np.full(count, 1.0 / count) if self.weights is None else np.array(self.weights)
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Draw records: public post-processing, repeatable for one seed."""
         generator = np.random.default_rng(seed)
-        shares = np.full(len(self.models), rows // len(self.models))
-        shares[generator.permutation(len(self.models))[: rows % len(self.models)]] += 1
+        shares = self._rows_of_each(rows, generator)
         drawn = [
             model.sample(int(share), int(generator.integers(2**63)))
             for model, share in zip(self.models, shares, strict=True)
         ]
         table = np.concatenate(drawn)
         return table[generator.permutation(rows)]
+
+    def _rows_of_each(self, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """How many records each part gives: its share, rounded by a draw."""
+        count = len(self.models)
+        if self.weights is None:
+            shares = np.full(count, rows // count)
+            shares[generator.permutation(count)[: rows % count]] += 1
+            return shares
+        exact = rows * self._shares()
+        shares = np.floor(exact).astype(np.int64)
+        lacks = exact - shares
+        left = rows - int(shares.sum())
+        if left:
+            shares[generator.choice(count, left, replace=False, p=lacks / lacks.sum())] += 1
+        return shares
 
     def pack(self) -> Packed:
         """Models side by side in one container."""
@@ -125,6 +151,8 @@ class ModelSynthesis:
             "noise": None if self.noise is None else self.noise.pack(),
             "total_error": self.total_error,
         }
+        if self.weights is not None:
+            meta["weights"] = list(self.weights)
         return Packed(meta, arrays)
 
     @classmethod
@@ -139,7 +167,8 @@ class ModelSynthesis:
             if (key := f"count/{','.join(map(str, clique))}") in packed.arrays
         }
         noise = None if meta.get("noise") is None else unpack_law(meta["noise"])
-        return cls(tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"))
+        weights = None if meta.get("weights") is None else tuple(meta["weights"])
+        return cls(tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"), weights)
 
 
 @dataclass(frozen=True)
