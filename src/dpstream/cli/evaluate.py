@@ -79,8 +79,21 @@ def command(
     from dpstream.evaluate.evaluation_files import summarise, write_evaluation
     from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
     from dpstream.panel.people import PeoplePlan
+    from dpstream.points.streams import PointsStreamPlan
 
     loaded = Config.load(config)
+    if isinstance(loaded.plan(), PointsStreamPlan):
+        strange = (workload, target, state, None if synthetic == "tables" else synthetic)
+        _points(
+            loaded,
+            out,
+            releases,
+            (None if listed is None else parse_steps(listed), every),
+            refused=any(one is not None for one in strange),
+            pictures=not no_pictures,
+            as_json=as_json,
+        )
+        return
     if isinstance(loaded.plan(), PeoplePlan):
         given = (workload, listed, every, target, state)
         _panel(loaded, out, releases, as_json, refused=any(one is not None for one in given))
@@ -145,6 +158,53 @@ def _panel(config: Config, out: str | None, releases: str | None, as_json: bool,
         for one in facts["questions"]
     ]
     print_table(["people", "periods", "error", "stated standard error"], rows, right=[1, 2, 3])
+    click.echo(f"{facts['label']}: {len(written)} files in {folder}")
+
+
+def _points(
+    config: Config,
+    out: str | None,
+    releases: str | None,
+    steps: tuple[list[int] | None, int | None],
+    *,
+    refused: bool,
+    pictures: bool,
+    as_json: bool,
+) -> None:
+    """Distances between the published points and the private ones, counts of cells, categories."""
+    from dpstream.errors import ConfigError
+    from dpstream.evaluate.point_run import evaluate_points, write_point_evaluation
+    from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
+
+    if refused:
+        raise ConfigError(
+            "the stream is one of points, whose distances are compared, and not marginals",
+            where="evaluate",
+            allowed="--out, --releases, --steps, --every, --no-pictures, --json",
+        )
+    if pictures:
+        _require_matplotlib()
+    published = config.output.dir if releases is None else Path(releases)
+    places = {"releases": published, "state": config.state_dir}
+    folder = config.path.parent / "evaluation" if out is None else Path(out)
+    check_private_folder(folder, places, where="--out")
+    with _progress(quiet=as_json) as told:
+        found = evaluate_points(config, releases=published, steps=steps[0], every=steps[1], progress=told)
+    open_private_folder(folder, places, where="--out")
+    written, facts = write_point_evaluation(found, folder, pictures=pictures)
+    if as_json:
+        print_json({**facts, "folder": str(folder), "files": [path.name for path in written]})
+        return
+    console().print(facts["label"])
+    rows = [
+        [
+            *(str(one[key]) for key in ("step", "true_points", "depth")),
+            *(_number(one[key]) for key in ("w1", "w1_lower", "w1_upper", "w1_uniform")),
+        ]
+        for one in facts["steps"]
+    ]
+    headings = ["step", "points", "depth", "W1, in sides", "at least", "at most", "spread evenly"]
+    print_table(headings, rows, right=list(range(7)))
     click.echo(f"{facts['label']}: {len(written)} files in {folder}")
 
 

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from dpstream.points.space import Space
 
-__all__ = ["LEVELS", "Leaves", "density", "leaves", "levels", "pairs_of", "profile", "top_share"]
+__all__ = [
+    "LEVELS",
+    "MOST_PAIRS",
+    "Leaves",
+    "density",
+    "leaves",
+    "levels",
+    "pairs_of",
+    "profile",
+    "top_share",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +33,7 @@ Ints = NDArray[np.int64]
 #: Steps of the colour scale beside "nothing".
 LEVELS = 9
 #: Pairs of coordinates that are drawn at most.
-_MOST_PAIRS = 6
+MOST_PAIRS = 6
 
 
 @dataclass(frozen=True)
@@ -35,15 +45,23 @@ class Leaves:
     points: Ints
 
 
-def pairs_of(dimension: int) -> tuple[tuple[int, ...], ...]:
-    """The coordinates that are drawn together: one alone, or all pairs up to six.
+def pairs_of(names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """The coordinates that are drawn together: one alone, or all pairs up to six; first the one that goes to the right.
 
-    >>> pairs_of(1), pairs_of(3)
-    (((0,),), ((0, 1), (0, 2), (1, 2)))
+    A latitude goes upwards beside a longitude, as on every map.
+
+    >>> pairs_of(["price"]), pairs_of(["x", "y", "hour"]), pairs_of(["latitude", "longitude"])
+    (((0,),), ((0, 1), (0, 2), (1, 2)), ((1, 0),))
     """
-    if dimension == 1:
+    if len(names) == 1:
         return ((0,),)
-    return tuple(itertools.combinations(range(dimension), 2))[:_MOST_PAIRS]
+    pairs = itertools.islice(itertools.combinations(range(len(names)), 2), MOST_PAIRS)
+    return tuple(pair[::-1] if _is_map(names, pair) else pair for pair in pairs)
+
+
+def _is_map(names: Sequence[str], pair: tuple[int, int]) -> bool:
+    first, second = (names[i].lower() for i in pair)
+    return first.startswith("lat") and second.startswith(("lon", "lng"))
 
 
 def density(points: Floats, axes: tuple[int, int], sides: tuple[int, int]) -> Floats:

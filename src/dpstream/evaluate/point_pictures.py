@@ -44,7 +44,7 @@ def _maps(found: PointEvaluation, path: Path) -> Path:
     chosen = sorted(
         {int(i) for i in np.linspace(0, len(run.tables) - 1, min(_MAPS, len(run.tables))).round()}
     )
-    pairs = pairs_of(len(run.view.coordinates))
+    pairs = pairs_of(run.view.coordinates)
     flat = len(pairs[0]) == 1
     rows = 1 if flat else 2 * len(pairs)
     with figure(2.6 * len(chosen) + 0.9, (2.3 if flat else 2.5) * rows + 0.8) as made:
@@ -88,7 +88,7 @@ def _one_pair(found: PointEvaluation, axes: tuple[int, ...], chosen: list[int], 
             place = grid[row][column]
             _map(place, shares, top)
             if row == 0 and len(view.coordinates) == 2 and not view.categorical:
-                _outline(found, chosen[column], place)
+                _outline(found, chosen[column], pair, place)
             place.set_ylabel(
                 f"{name}\n{_axis(found, axes[1])}" if column == 0 else "", color=QUIET, fontsize=8
             )
@@ -108,14 +108,15 @@ def _map(axes: Axes, shares: NDArray[np.float64], top: float) -> None:
         side.set_color("#cccccc")
 
 
-def _outline(found: PointEvaluation, number: int, axes: Axes) -> None:
+def _outline(found: PointEvaluation, number: int, pair: tuple[int, int], axes: Axes) -> None:
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
     table, space = found.run.tables[number], found.run.view.space
     cells = leaves(space, space.cells_of(table.codes) >> (space.depth - table.depth), table.depth, _CELLS)
+    x, y = pair
     boxes = [
-        Rectangle((low[0], low[1]), high[0] - low[0], high[1] - low[1])
+        Rectangle((low[x], low[y]), high[x] - low[x], high[y] - low[y])
         for low, high in zip(cells.low, cells.high, strict=True)
     ]
     axes.add_collection(

@@ -118,8 +118,8 @@ def w1(
     Errors:
         DataError: no points, other shapes, coordinates outside of the cube. ConfigError: options that cannot be used.
 
-    Cost: sorting; then a second or two for a grid of 64 x 64 or 12 x 12 x 12, or ``3 repeats`` assignments of ``sample``
-    points: 0.1 s each for 1000 points, and growing with their number's cube.
+    Cost: sorting; then a second or two for a grid of 64 x 64 or 12 x 12 x 12, or ``3 repeats`` assignments
+    of ``sample`` points: 0.1 s each for 1000 points, and growing with their number's cube.
 
     >>> w1(np.array([[0.0]]), np.array([[0.25], [0.75]])).value
     0.5

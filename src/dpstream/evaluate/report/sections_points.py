@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.evaluate.label import LABEL
-from dpstream.evaluate.point_maps import Leaves, density, leaves, pairs_of, profile, top_share
+from dpstream.evaluate.point_maps import MOST_PAIRS, Leaves, density, leaves, pairs_of, profile, top_share
 from dpstream.evaluate.report.charts import Charts, Line, Unit
 from dpstream.evaluate.report.maps import axis_words, drawn_map, drawn_partition, drawn_profile, scale
 from dpstream.evaluate.report.markup import Html, element, integer, join, percent, significant, table
@@ -89,7 +89,7 @@ def where(run: PointRun, truth: PointTruth | None) -> Html:
         "points are, not how many."
     )
     blocks = []
-    for axes in pairs_of(len(view.coordinates)):
+    for axes in pairs_of(view.coordinates):
         made = [view.places(run.tables[i].codes) for i in chosen]
         true = None if truth is None else [view.places(truth.codes[i]) for i in chosen]
         names = [f"step {run.tables[i].step}" for i in chosen]
@@ -126,7 +126,7 @@ def partition(run: PointRun) -> Html:
         drawn.append(element("figure", _partition(run, own[-1], last.depth, category), class_="partition"))
         if len(own) > 1 and dimension == 2:
             drawn += [element("h3", "How it grows"), _growth(run, own, category)]
-        drawn.append(_axes(run, pairs_of(dimension)[0]))
+        drawn.append(_axes(run, pairs_of(view.coordinates)[0]))
     else:
         words += (
             f" In {dimension} coordinates cells lie over each other in any picture, so that none are drawn."
@@ -178,7 +178,7 @@ def categories(run: PointRun, truth: PointTruth | None) -> Html | None:
         ),
         table(headings, rows, caption=f"Points by category{label}"),
         element("p", f"{integer(left)} further categories are not listed.", class_="note") if left else None,
-        _row(run, pairs_of(len(view.coordinates))[0], made, there, names) if facets else None,
+        _row(run, pairs_of(view.coordinates)[0], made, there, names) if facets else None,
         id="categories",
     )
 
@@ -228,7 +228,7 @@ def _distances(run: PointRun, truth: PointTruth, charts: Charts) -> Html:
         words += f" Certain bounds: {significant(last.lower)} and {significant(last.upper)}."
     note = (
         f"1-Wasserstein distance, the largest coordinate counting, in sides of the declared bounds. {how} "
-        f"Categories are left aside. {LABEL}."
+        f"Categories are left aside ({LABEL})."
     )
     if len(steps) == 1:
         return join([element("p", words), element("p", note, class_="note")])
@@ -290,7 +290,7 @@ def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
         # As high as the densest cell, in shares of one part.
         top = float((found.points / widths).max()) / max(1, len(codes)) / parts
     else:
-        shares = density(places, (0, 1), _sides(run, (0, 1), _LARGE_SIDE))
+        shares = _density(run, codes, _LARGE_SIDE)
         top = top_share([shares])
     return drawn_partition(
         found, shares, top, f"{len(found.points)} cells of the partition with their points"
@@ -300,7 +300,7 @@ def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
 def _growth(run: PointRun, own: Sequence[Codes], category: int) -> Html:
     """Small maps with the outlines of some cells; one colour scale."""
     chosen = [i for i in _spread(len(own)) if len(own[i])]
-    drawn = [density(run.view.places(own[i]), (0, 1), _sides(run, (0, 1), _SIDE)) for i in chosen]
+    drawn = [_density(run, own[i], _SIDE) for i in chosen]
     top = top_share(drawn)
     figures = []
     for i, shares in zip(chosen, drawn, strict=True):
@@ -314,7 +314,15 @@ def _growth(run: PointRun, own: Sequence[Codes], category: int) -> Html:
 def _leaves(run: PointRun, codes: Codes, depth: int, category: int, most: int) -> Leaves:
     view = run.view
     cells = view.space.cells_of(codes) >> (view.space.depth - depth)
-    return leaves(view.space, cells, depth, most, view.category_codes(category))
+    found = leaves(view.space, cells, depth, most, view.category_codes(category))
+    axes = list(pairs_of(view.coordinates)[0])
+    return Leaves(found.low[:, axes], found.high[:, axes], found.points)
+
+
+def _density(run: PointRun, codes: Codes, wanted: int) -> Floats:
+    """The map of the only two coordinates."""
+    (first, second) = pairs_of(run.view.coordinates)[0]
+    return density(run.view.places(codes), (first, second), _sides(run, (first, second), wanted))
 
 
 def _sides(run: PointRun, axes: tuple[int, ...], wanted: int) -> tuple[int, int]:
@@ -346,7 +354,7 @@ def _resolution(run: PointRun) -> str:
 
 
 def _more_pairs(dimension: int) -> Html | None:
-    left = math.comb(dimension, 2) - len(pairs_of(dimension)) if dimension > 1 else 0
+    left = max(0, math.comb(dimension, 2) - MOST_PAIRS)
     return (
         element("p", f"{left} further pairs of coordinates are not drawn.", class_="note") if left else None
     )
