@@ -47,6 +47,18 @@ PANELS = {
 }
 #: What points need beside their name; a column of numbers comes by itself.
 POINTS = {"points": {"stream": 'total = "public"', "mechanism": 'name = "points"'}}
+#: What growing databases need.
+GROWING = {
+    "scheduler": {
+        "stream": 'total = "public"',
+        "mechanism": 'name = "scheduler"\nfirst_run = 100\ngamma = "1/10"',
+    },
+    "improver": {
+        "stream": 'total = "public"',
+        "mechanism": 'name = "improver"\nfirst_run = 100',
+        "budget": 'epsilon = "1/2"\ndelta = "1e-6"',
+    },
+}
 _NUMBER = '[schema.columns.rent]\ntype = "real"\nedges = [0, 500, 4000]\n'
 _OTHERS = MINIMAL[MINIMAL.index("[schema.columns.zip]") : MINIMAL.index("[schema.columns.paid]")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,8 +20,14 @@ __all__ = ["command"]
 @click.option(
     "--compare-epsilon", metavar="LIST", help="Show the noise under other epsilons, such as 0.5,1,2."
 )
+@click.option(
+    "--runs-until",
+    metavar="RECORDS",
+    type=click.IntRange(min=1),
+    help="Of a scheduler or an improver: list all runs up to this size of the database.",
+)
 @json_option
-def command(config: str, compare_epsilon: str | None, as_json: bool) -> None:
+def command(config: str, compare_epsilon: str | None, runs_until: int | None, as_json: bool) -> None:
     """Print the guarantee, what each part costs, the noise, sizes, and every default with its reason.
 
     Reads no data.
@@ -36,6 +43,8 @@ def command(config: str, compare_epsilon: str | None, as_json: bool) -> None:
     facts = describe(loaded)
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
+    if runs_until is not None:
+        facts["growing"]["runs"] = _runs(loaded, runs_until)
     if as_json:
         print_json(facts)
     else:
@@ -64,6 +73,26 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
 
+def _runs(config: Config, until: int) -> list[dict[str, Any]]:
+    """All runs up to a size.
+
+    Errors:
+        ConfigError: another mechanism.
+    """
+    from dpstream.config.growing import coming_runs
+    from dpstream.errors import ConfigError
+
+    plan = config.plan()
+    runs = coming_runs(plan, until)
+    if runs is None:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} has no runs to be listed",
+            where="--runs-until",
+            allowed="a scheduler or an improver",
+        )
+    return runs
+
+
 def _print(facts: dict[str, Any]) -> None:
     out = console()
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
@@ -81,6 +110,10 @@ def _print(facts: dict[str, Any]) -> None:
         _print_panel(facts)
     elif "points" in facts:
         _print_points(facts)
+    elif "growing" in facts:
+        _print_growing(facts)
+    elif "asking" in facts:
+        _print_asking(facts)
     else:
         _print_noise(facts)
     if "counter_choice" in facts:
@@ -155,6 +188,42 @@ def _print_points(facts: dict[str, Any]) -> None:
     out.print(
         f"State: {_bytes(facts['size']['state_bytes_at_start'])} at the start, {facts['size']['state_grows']}."
     )
+    out.print()
+
+
+def _print_asking(facts: dict[str, Any]) -> None:
+    asking, out = facts["asking"], console()
+    out.print(
+        f"Questions about {asking['cells']:,} cells begin with {asking['start']:,} records. An answer of the public "
+        f"histogram is let pass where it is within about {asking['threshold']:.3g} of the truth; numbers have noise of "
+        f"scale {asking['noise_of_numbers']:.3g} then, as shares of the records, and less with more records. At least "
+        f"{asking['hard_questions']} hard questions can be paid."
+    )
+    out.print(f"{asking['promise'][:1].upper()}{asking['promise'][1:]}.")
+
+
+def _print_growing(facts: dict[str, Any]) -> None:
+    growing, out = facts["growing"], console()
+    amount = "epsilon" if facts["budget"]["definition"] == "pure" else "rho"
+    out.print(f"{growing['words'][:1].upper()}{growing['words'][1:]}.")
+    out.print(
+        "Runs, each on all records so far; one batch that crosses several is one run with their budgets together. In "
+        "between the last release is repeated."
+    )
+    rows = [
+        [
+            f"{one['records']:,}",
+            _number(float(Fraction(one["cost"]))),
+            "nothing" if one["promise"] is None else f"within {one['promise']:.3g}",
+        ]
+        for one in growing["runs"]
+    ]
+    print_table(["at records", amount, "promised of a share, until the next"], rows, right=[0, 1])
+    out.print(
+        f"All runs after the first {growing['listed']} together: {amount} {growing['left_words']}, for ever."
+    )
+    out.print(growing["promise"])
+    out.print(f"State: counts of marginals, {_bytes(facts['size']['state_bytes_at_start'])}, however many records.")
     out.print()
 
 

@@ -8,7 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from dpstream.config.asking import check_asking_source, check_asking_unit, is_asking, read_asking
 from dpstream.config.base_options import BaseOptions, read_base
+from dpstream.config.growing import (
+    GrowingRecipe,
+    check_growing_source,
+    check_growing_unit,
+    is_growing,
+    read_growing,
+)
 from dpstream.config.keys import SECTIONS, keys_of
 from dpstream.config.panels import (
     PanelRecipe,
@@ -34,6 +42,7 @@ from dpstream.config.sections import (
 from dpstream.config.server import read_server
 from dpstream.config.state_key import KeyPlace, read_key_place
 from dpstream.errors import ConfigError, StoreDamagedError
+from dpstream.growing.pmwg import PMWG
 from dpstream.mechanism import StreamPlan
 from dpstream.points import PointsStream
 from dpstream.privacy import Budget, PureDP, Randomness, Unit
@@ -73,7 +82,7 @@ class Config:
     name: str
     unit: Unit
     source_options: SourceOptions
-    recipe: Recipe | PanelRecipe | PointsStream
+    recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe
     budget: BudgetOptions
     output: OutputOptions
     state_dir: Path
@@ -103,22 +112,33 @@ class Config:
         if len(name) > 200 or not name.isprintable():
             raise stream.wrong("name", f"{shown(name)} cannot be used")
         source, mechanism = section("source"), section("mechanism")
-        panel, points = is_panel(mechanism), is_points(mechanism)
+        panel, points, asking = is_panel(mechanism), is_points(mechanism), is_asking(mechanism)
+        growing = is_growing(mechanism)
         unit = read_person_unit(stream) if panel else read_unit(stream)
         if points:
             check_points_unit(stream, unit)
+        if growing:
+            check_growing_unit(stream, unit)
+        if asking:
+            check_asking_unit(stream, unit)
         options = read_source(source, unit)
         schema = Schema.from_toml(file) if "schema" in document else _no_schema(file)
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
-        recipe: Recipe | PanelRecipe | PointsStream
+        recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe
         if panel:
             check_panel_source(source, options)
             recipe = read_panel(mechanism, schema)
         elif points:
             check_points_source(source, options)
             recipe = read_points(mechanism, schema)
+        elif asking:
+            check_asking_source(source, options)
+            recipe = read_asking(mechanism, schema.domain)
+        elif growing:
+            check_growing_source(source, options)
+            recipe = read_growing(mechanism, schema.domain, budget)
         else:
             recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
         output = read_output(outputs, base, panel=panel)
@@ -131,8 +151,8 @@ class Config:
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
         bases = section("base")
-        if (panel or points) and "base" in document:
-            what = "a panel" if panel else "a stream of points"
+        if (panel or points or asking or growing) and "base" in document:
+            what = "a panel" if panel else "a stream of points" if points else "a growing database"
             raise ConfigError(
                 f"{what} cannot begin with another stream's table",
                 where=bases.place(),
@@ -175,11 +195,11 @@ class Config:
                 )
             return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
 
-    def table_recipe(self, verb: str) -> Recipe:
+    def table_recipe(self, verb: str) -> Recipe | GrowingRecipe:
         """The recipe of a stream of tables.
 
         Errors:
-            ConfigError: the stream is a panel or points, which ``verb`` does not know.
+            ConfigError: the stream is a panel, points or asked, which ``verb`` does not know.
         """
         if isinstance(self.recipe, PanelRecipe):
             raise ConfigError(
@@ -187,9 +207,10 @@ class Config:
                 where=str(self.path),
                 allowed='[mechanism] name = "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
             )
-        if isinstance(self.recipe, PointsStream):
+        if isinstance(self.recipe, PointsStream | PMWG):
+            kind = "one of points" if isinstance(self.recipe, PointsStream) else "one that is asked"
             raise ConfigError(
-                f"the stream is one of points, and {verb} is for streams of tables",
+                f"the stream is {kind}, and {verb} is for streams of tables",
                 where=str(self.path),
                 allowed='[mechanism] name = "dpstabs" or "baseline"',
             )

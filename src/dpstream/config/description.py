@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpstream.config.asking import describe_asking
+from dpstream.config.growing import describe_growing
 from dpstream.config.panel_description import describe_panel, deviation
 from dpstream.config.points import describe_points
 from dpstream.mechanism import PredictedError, StreamPlan
@@ -59,8 +61,8 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
 def describe(config: Config) -> dict[str, Any]:
     """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
     plan = config.plan()
-    panel, points = describe_panel(plan), describe_points(plan)
-    facts = config.facts()
+    panel, points, growing = describe_panel(plan), describe_points(plan), describe_growing(plan)
+    asking, facts = describe_asking(plan), config.facts()
     base = facts.get("base")
     return {
         "format": 1,
@@ -87,6 +89,8 @@ def describe(config: Config) -> dict[str, Any]:
         "predicted_errors": predicted_errors(plan, base),
         **({} if panel is None else {"panel": panel}),
         **({} if points is None else {"points": points}),
+        **({} if growing is None else {"growing": growing}),
+        **({} if asking is None else {"asking": asking}),
         "size": {
             "columns": len(plan.domain),
             **_marginals(plan),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_args, get_type_hints
 
+from dpstream.config.asking_keys import ASKING, ASKING_KEYS
 from dpstream.config.base_keys import BASE_KEYS
+from dpstream.config.growing_keys import GROWING, GROWING_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.config.panel_keys import PANEL_KEYS, PANELS
 from dpstream.config.points_keys import POINTS, POINTS_KEYS
@@ -18,7 +20,7 @@ from dpstream.tabular.plans import DEFAULT_ROUNDS
 __all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
 
 #: Mechanisms that can be run.
-MECHANISMS = ("dpstabs", "baseline", "pooled", *PANELS, *POINTS)
+MECHANISMS = ("dpstabs", "baseline", "pooled", *PANELS, *POINTS, *GROWING, *ASKING)
 #: Names that are taken by families that are not built yet.
 FAMILIES_TO_COME: tuple[str, ...] = ()
 
@@ -257,7 +259,7 @@ KEYS: tuple[Key, ...] = (
         "all-2-way",
         "pairs of columns are what most readers of a table look at",
         "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`.",
-        _TABLES,
+        (*_TABLES, *GROWING),
     ),
     Key(
         "mechanism",
@@ -265,8 +267,8 @@ KEYS: tuple[Key, ...] = (
         "1 to the number of marginals",
         f"{DEFAULT_ROUNDS}, or all marginals if fewer",
         "each further one takes its share of the noise budget from the others",
-        "Marginals measured at every step.",
-        _BOTH,
+        "Marginals measured at every step, or in every run of a black box.",
+        (*_BOTH, *GROWING),
     ),
     Key(
         "mechanism",
@@ -286,7 +288,7 @@ KEYS: tuple[Key, ...] = (
         _default("score"),
         "errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",
         "How a selection judges what a marginal would gain.",
-        _BOTH,
+        (*_BOTH, *GROWING),
     ),
     Key(
         "mechanism",
@@ -351,16 +353,16 @@ KEYS: tuple[Key, ...] = (
         _default("measure_share"),
         "the published split: half for choosing, half for measuring",
         "Share of the budget for measurements.",
-        _BASELINE,
+        (*_BASELINE, *GROWING),
     ),
     Key(
         "mechanism",
         "iterations",
         "1 or more",
         _default("iterations"),
-        "a fit that starts from the last model needs no more (baseline: each of its fits starts anew)",
+        "a fit that starts from the last model needs no more (others: their fits start anew)",
         "Iterations of each fit; public post-processing, costs time only.",
-        _TABLES,
+        (*_TABLES, *GROWING),
     ),
     Key(
         "mechanism",
@@ -369,10 +371,12 @@ KEYS: tuple[Key, ...] = (
         _default("max_cells"),
         "fits stay in milliseconds; larger trees cost time and memory in proportion",
         "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
-        _TABLES,
+        (*_TABLES, *GROWING),
     ),
+    *ASKING_KEYS,
     *PANEL_KEYS,
     *POINTS_KEYS,
+    *GROWING_KEYS,
     Key(
         "budget",
         "epsilon",

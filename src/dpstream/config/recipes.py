@@ -16,7 +16,7 @@ from dpstream.tabular.baseline import Prior
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import default_rounds
 
-__all__ = ["Recipe", "read_recipe"]
+__all__ = ["Recipe", "read_offline", "read_recipe", "read_workload"]
 
 Recipe = DPStabs | Baseline | Pooled
 
@@ -32,7 +32,7 @@ def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
         ConfigError: an option that is unknown, unusable, or of another mechanism.
     """
     name = mechanism_name(section)
-    workload = _workload(section, domain)
+    workload = read_workload(section, domain)
     if name == "pooled":
         return _pooled(section, workload, deletions)
     if name == "dpstabs":
@@ -40,7 +40,8 @@ def read_recipe(section: Section, domain: Domain, *, deletions: bool) -> Recipe:
     return _baseline(section, workload, deletions)
 
 
-def _workload(section: Section, domain: Domain) -> Workload:
+def read_workload(section: Section, domain: Domain) -> Workload:
+    """``workload``, with its default."""
     if section.has("workload"):
         spec = section.raw("workload")
         chosen = f"{len(spec)} chosen marginals" if isinstance(spec, list) else str(spec)
@@ -66,11 +67,18 @@ def _pooled(section: Section, workload: Workload, deletions: bool) -> Pooled:
 
 
 def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline:
-    options = {"k": _k(section, workload), **_options(section, MWEMPGM)}
+    offline = read_offline(section, workload)
     default = recipe_defaults(Baseline)["prior"]
     prior = cast(Prior, section.choice("prior", get_args(Prior), default))
     with located(section.place()):
-        return Baseline(workload, offline=MWEMPGM(**options), deletions=deletions, prior=prior)
+        return Baseline(workload, offline=offline, deletions=deletions, prior=prior)
+
+
+def read_offline(section: Section, workload: Workload, *, prior: bool = True) -> MWEMPGM:
+    """The options of MWEM+PGM; ``prior``: whether its runs may start from one."""
+    options = {"k": _k(section, workload), **_options(section, MWEMPGM, () if prior else ("prior_weight",))}
+    with located(section.place()):
+        return MWEMPGM(**options)
 
 
 def _k(section: Section, workload: Workload) -> int:
@@ -84,13 +92,15 @@ def _k(section: Section, workload: Workload) -> int:
     return value
 
 
-def _options(section: Section, kind: type[DPStabs] | type[MWEMPGM] | type[Pooled]) -> dict[str, Any]:
+def _options(
+    section: Section, kind: type[DPStabs] | type[MWEMPGM] | type[Pooled], without: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The other options, read by the types of the recipe's fields."""
     hints = get_type_hints(kind)
     return {
         name: _option(section, name, hints[name], default)
         for name, default in recipe_defaults(kind).items()
-        if name not in ("k", "deletions")
+        if name not in ("k", "deletions", *without)
     }
 
 

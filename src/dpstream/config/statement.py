@@ -191,10 +191,13 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
             "A person is in every period, and all that the person reports is paid for together: further periods up to "
             "the planned number cost nothing more.",
         )
+    own = plan.composition()
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "
-        "ones nothing more, and the sum over all tables stays what one step costs.",
+        "ones nothing more, and the sum over all tables stays what one step costs."
+        if own is None
+        else f"{own[:1].upper()}{own[1:]}.",
         *((_several(config, plan, 2),) if isinstance(plan.unit, Event) else ()),
     )
 
