@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CellEstimate",
+    "ClassifierRelease",
     "Measured",
     "Packed",
     "Part",
@@ -253,6 +254,18 @@ class PeopleSynthesis(Protocol):
         Errors:
             ConfigError: a question that cannot be read, or that these releases cannot answer.
         """
+        ...
+
+
+@runtime_checkable
+class ClassifierRelease(Protocol):
+    """A ``Synthesis`` that is a classifier: its release is a table of coefficients, and nothing is sampled."""
+
+    @property
+    def classifier(self) -> Any: ...
+
+    def whole_table(self, schema: Schema) -> Any:
+        """The release in the columns of ``StreamPlan.released_schema``, as a pyarrow Table."""
         ...
 
 

@@ -196,7 +196,6 @@ class ERM(BlackBox[LinearClassifier]):
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
         return {
-            "blackbox": self.name,
             "loss": self.loss,
             "target": self.features.target,
             "positive": self.features.positive,

@@ -28,7 +28,8 @@ def shrinkage(loss: Loss, standard_error: float) -> float:
     The noise in a record's margin has at most the variance of one coefficient's, and costs ``smoothness / 2`` times
     that in the mean loss. Shrunk, it never costs more than a quarter of what the classifier 0 loses.
     """
-    return min(1.0, loss.at_zero / (2.0 * loss.smoothness * standard_error**2))
+    cost = 2.0 * loss.smoothness * standard_error**2
+    return 1.0 if cost <= loss.at_zero else loss.at_zero / cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,11 @@ class LinearClassifier:
     def shrinkage(self) -> float:
         """What ``measured`` is multiplied by; public."""
         return shrinkage(loss_by_name(self.loss), self.standard_error)
+
+    @property
+    def at_zero(self) -> float:
+        """The loss of a classifier that knows nothing, all of whose coefficients are 0."""
+        return loss_by_name(self.loss).at_zero
 
     @cached_property
     def coefficients(self) -> Floats:

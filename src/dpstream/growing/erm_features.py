@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
 from dpstream.schema.domain import Clique, Domain
+
+if TYPE_CHECKING:
+    from dpstream.schema import Schema
 
 __all__ = ["FeatureMap"]
 
@@ -114,13 +118,14 @@ class FeatureMap:
         """1 for the positive class, else -1."""
         return np.where(records[:, self.domain.index(self.target)] == self.positive, 1.0, -1.0)
 
-    def names(self) -> tuple[str, ...]:
-        """A name for each feature: ``column=code``, ``column`` for a number, ``constant``."""
+    def names(self, schema: Schema | None = None) -> tuple[str, ...]:
+        """A name for each feature: ``column=code``, ``column`` for a number, ``constant``; with labels of a schema."""
         found: list[str] = []
         for name, block in zip(self.columns or (), self.blocks, strict=True):
+            labels = [str(code) for code in range(len(block))] if schema is None else schema[name].labels()
             first = block.shape[0] - block.shape[1] + 1 if self._is_number(name) else 0
             found += [name] if self._is_number(name) else []
-            found += [f"{name}={code}" for code in range(first, block.shape[0])]
+            found += [f"{name}={label}" for label in labels[first:]]
         return (*found, "constant") if self.has_constant else tuple(found)
 
     def scores(self, coefficients: Floats) -> tuple[list[Floats], float]:

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 from dpstream.errors import BudgetError, ConfigError, UnitError
 from dpstream.growing.blackbox import BlackBox, PowerLaw
-from dpstream.growing.released import AnyTable
+from dpstream.growing.erm import ERM
+from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.schedule import MAX_RECORDS, Accounting, Growth, Improvement, Schedule, Stated
 from dpstream.growing.shares import root_down
 from dpstream.growing.streams import GrowingPlan
@@ -40,7 +41,7 @@ class _Rerun(ABC):
         stated: (epsilon, delta) for ``accounting = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
     """
 
-    box: BlackBox[AnyTable]
+    box: BlackBox[Any]
     n: int
     beta: Amount = "1/20"
     accounting: Accounting = "exact"
@@ -82,7 +83,8 @@ class _Rerun(ABC):
         schedule = self._schedule(budget, stated if self.accounting == "paper" else None)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
-        return GrowingPlan(budget, protected, check_horizon(horizon), box, schedule, self._name)
+        kind = ClassifierPlan if isinstance(box, ERM) else GrowingPlan
+        return kind(budget, protected, check_horizon(horizon), box, schedule, self._name)
 
     def _stated(self, epsilon: Amount | None, delta: Amount | None) -> Stated | None:
         given = self.stated if delta is None or epsilon is None else (epsilon, delta)

@@ -117,7 +117,9 @@ class SmallDB(BlackBox[RowsTable]):
         distances = self._distances(databases, np.concatenate(data.counts), data.t, size)
         ones = np.ones(len(distances), np.int64)
         # In units of 1 / (m t): a count moves by at most 1, so m times it by m.
-        chosen = self._selector(budget).choose(-distances, ones, range(len(distances)), Fraction(size), randomness)
+        chosen = self._selector(budget).choose(
+            -distances, ones, range(len(distances)), Fraction(size), randomness
+        )
         cells = np.repeat(np.arange(self.universe), _histogram(databases[chosen], self.universe, size))
         codes = np.column_stack(np.unravel_index(cells, self.workload.domain.sizes))
         return RowsTable(self.workload.domain, codes.astype(np.int32))

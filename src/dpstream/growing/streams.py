@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.graphical import Model
 from dpstream.growing.blackbox import BlackBox, Counts, Database
-from dpstream.growing.released import AnyTable, ModelTable, unpack_table
+from dpstream.growing.released import ModelTable, unpack_table
 from dpstream.growing.schedule import MAX_RECORDS, Growth, Run, Schedule, stale
 from dpstream.growing.synthesis import GrowingSynthesis, Made
 from dpstream.mechanism import Packed, Part, PrivateBatch, StreamPlan
@@ -46,7 +46,7 @@ class GrowingState:
     counts: list[NDArray[np.int64]]
     done: int
     made: Made | None
-    table: AnyTable
+    table: Any
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class GrowingPlan(StreamPlan):
     budget: Budget
     unit: Event
     horizon: int | None
-    box: BlackBox[AnyTable]
+    box: BlackBox[Any]
     schedule: Schedule
     word: str
 
@@ -148,9 +148,9 @@ class GrowingPlan(StreamPlan):
         reads = self.box.reads
         assert isinstance(reads, Counts)
         counts = [np.zeros(reads.domain.cells(clique), np.int64) for clique in reads.cliques]
-        return GrowingState(0, counts, -1, None, ModelTable(Model.uniform(self.domain, 1.0)))
+        return GrowingState(0, counts, -1, None, self._blank())
 
-    def step(self, state: GrowingState, batch: PrivateBatch, randomness: Randomness) -> GrowingSynthesis:
+    def step(self, state: GrowingState, batch: PrivateBatch, randomness: Randomness) -> Any:
         """Add the batch, and run the black box if the schedule says so.
 
         Cost: counting the batch; a run where one is due. Nothing is done for single arrivals.
@@ -205,17 +205,25 @@ class GrowingPlan(StreamPlan):
             raise StoreDamagedError("the counts contradict each other", where="state")
         own = {n.removeprefix("table/"): a for n, a in arrays.items() if n.startswith("table/")}
         made = None if meta["made"] is None else Made.unpack(meta["made"])
-        return GrowingState(meta["t"], counts, meta["done"], made, unpack_table(Packed(meta["table"], own)))
+        return GrowingState(meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)))
 
-    def unpack_synthesis(self, packed: Packed) -> GrowingSynthesis:
+    def unpack_synthesis(self, packed: Packed) -> Any:
         """The inverse of ``GrowingSynthesis.pack``."""
         return GrowingSynthesis.unpack(packed)
 
-    def _synthesis(self, state: GrowingState) -> GrowingSynthesis:
+    def _synthesis(self, state: GrowingState) -> Any:
         following = self.schedule.time(state.done + 1)
         return GrowingSynthesis(
             state.table, state.t, state.made, self.schedule.n, max(following, state.t + 1)
         )
+
+    def _blank(self) -> Any:
+        """What is released before the first run."""
+        return ModelTable(Model.uniform(self.domain, 1.0))
+
+    def _unpack(self, packed: Packed) -> Any:
+        """What a run, or ``_blank``, gave."""
+        return unpack_table(packed)
 
     def _rule(self) -> str:
         schedule, amount = self.schedule, decimal_text(self.budget.amount)

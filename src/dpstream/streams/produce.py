@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.mechanism import PeopleSynthesis, Synthesis
+from dpstream.mechanism import ClassifierRelease, PeopleSynthesis, Synthesis
 from dpstream.streams.changes import Records, carry
 from dpstream.streams.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.streams.release import draw_table
@@ -52,11 +52,13 @@ def steps_to_keep(policy: Publishing, store: Store) -> int | None:
     return keep_for_changes(store.last_step, policy.keep, names)
 
 
-def table_rows(synthesis: Synthesis, policy: Publishing) -> int:
+def table_rows(synthesis: Synthesis, policy: Publishing, schema: Schema) -> int:
     """Rows of the released table: the rounded noisy number of records, cut by a public rule; or the synthetic people,
-    who are never cut."""
+    or a table of its own, which are never cut."""
     if isinstance(synthesis, PeopleSynthesis):
         return int(synthesis.facts()["people"])
+    if isinstance(synthesis, ClassifierRelease):
+        return int(synthesis.whole_table(schema).num_rows)
     return min(max(0, round(synthesis.total)), policy.max_rows)
 
 
@@ -76,7 +78,7 @@ def make_files(
     carried, synthesis_of = before
     if isinstance(synthesis, PeopleSynthesis):
         return _people_files(policy, store, sink, schema, synthesis, step)
-    if policy.records == "fresh":
+    if policy.records == "fresh" or isinstance(synthesis, ClassifierRelease):
         files = {} if sink is None else sink.render(draw_table(synthesis, schema, rows, seed))
         return Made(files, Carried(None, carried.next_id), None, policy.keep)
     earlier = None if carried.records is None else synthesis_of(step - 1)

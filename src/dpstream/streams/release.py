@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, LimitError
-from dpstream.mechanism import Measured, PeopleEstimate, PeopleSynthesis, PlacedSynthesis, Synthesis
+from dpstream.mechanism import (
+    ClassifierRelease,
+    Measured,
+    PeopleEstimate,
+    PeopleSynthesis,
+    PlacedSynthesis,
+    Synthesis,
+)
 from dpstream.privacy.law import check_confidence
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables.predicate import parse_predicate
@@ -198,6 +205,19 @@ class Release:
         measured = None if known is None else known.values.transpose([clique.index(i) for i in asked])
         return Marginal(names, labels, values, estimate.standard_error, measured, known)
 
+    @property
+    def classifier(self) -> Any:
+        """The ``LinearClassifier`` of a stream whose black box is ``erm``: it predicts for codes and raw tables.
+
+        Errors:
+            ConfigError: a release of another mechanism, or a step whose model was dropped.
+        """
+        if not isinstance(self._model, ClassifierRelease):
+            raise ConfigError(
+                "the release is no classifier", where="release", allowed='a stream with black_box = "erm"'
+            )
+        return self._model.classifier
+
     def answer(self, question: Any) -> Answer:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
 
@@ -270,6 +290,8 @@ def draw_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int) -> An
         return _draw_people(synthesis.table(schema), rows, seed)
     if isinstance(synthesis, PlacedSynthesis):
         return synthesis.table(rows, seed)
+    if isinstance(synthesis, ClassifierRelease):
+        return synthesis.whole_table(schema)
     codes = synthesis.sample(rows, seed)
     # Another seed inside the bins: equal generators would tie a record to its place in the bin.
     inner = int.from_bytes(hashlib.sha256(b"decode:%d" % seed).digest()[:8], "little") >> 1

@@ -345,7 +345,7 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
-        rows = table_rows(synthesis, self._policy)
+        rows = table_rows(synthesis, self._policy, self._released)
         made = make_files(
             self._policy,
             self._store,
