@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.points import OnlinePoints
-from dpstream.points.consistency import pool, split_in_proportion
+from dpstream.points.consistency import Splits, pool
 from dpstream.points.partition import codes_of, points_in
 from dpstream.privacy import DiscreteLaplace, Randomness
 
@@ -103,8 +103,9 @@ def offline(points: Floats, epsilon: float) -> Floats:
     ]
     pooled, variances = pool(sums, [noise.variance for noise in noises], float(t))
     counts = np.array([t])
+    splits = Splits()
     for one, variance in zip(pooled, variances, strict=True):
-        left = split_in_proportion(counts, one[0::2], one[1::2], 1.5 * math.sqrt(2 * variance), generator)
+        left = splits.split(counts, one[0::2] - one[1::2], 2 * variance, generator)
         counts = np.stack([left, counts - left], axis=1).ravel()
     return points_in(counts, depth, d, generator)
 

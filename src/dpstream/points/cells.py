@@ -54,19 +54,17 @@ class CellRule:
         tests: noise of every test, and of every segment's threshold.
         threshold: in points.
         segments: the counter of segments.
-        end: noise of the level's sum.
-        block: noise of each block's sum; None where the cells give none.
+        block: noise of the sum of each block of the level.
     """
 
     tests: DiscreteLaplace
     threshold: int
     segments: CalibratedCounter
-    end: DiscreteLaplace
-    block: DiscreteLaplace | None = None
+    block: DiscreteLaplace
 
 
 @lru_cache(maxsize=4096)
-def cell_rule(epsilon: Fraction, ticks: int, design: Design, blocks: bool = False) -> CellRule:
+def cell_rule(epsilon: Fraction, ticks: int, design: Design) -> CellRule:
     """The rule for a level of ``ticks`` with ``epsilon`` for an arrival.
 
     Errors:
@@ -84,10 +82,7 @@ def cell_rule(epsilon: Fraction, ticks: int, design: Design, blocks: bool = Fals
         raise LimitError(
             "the noise of the sparse counters does not fit", where="points", allowed="a larger epsilon"
         )
-    block_share = design.block_share if blocks else Fraction(0)
-    end = DiscreteLaplace(1 / (epsilon * (1 - design.test_share - block_share)))
-    block = DiscreteLaplace(1 / (epsilon * block_share)) if blocks else None
-    return CellRule(tests, threshold, segments, end, block)
+    return CellRule(tests, threshold, segments, DiscreteLaplace(1 / (epsilon * (1 - design.test_share))))
 
 
 @dataclass

@@ -7,10 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pool", "shrunk", "split_evenly", "split_in_proportion"]
+__all__ = ["Splits", "pool", "shrunk", "split_evenly"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+#: Standard deviations of what splits differ by, as shares of the parent.
+_WIDTHS = np.array([0.0, *(2.0**-i for i in range(6, -1, -1))])
+#: Splits that the depth above counts for.
+_REMEMBERED = 0.5
+_ROUNDS = 20
+#: The logarithm of a likelihood is at most so far below its best.
+_FAR = 300.0
 
 
 def shrunk(values: Floats, noise: float) -> Floats:
@@ -30,20 +38,45 @@ def split_evenly(parents: Ints, left: Ints, right: Ints) -> Ints:
     return np.minimum(np.maximum(moved, 0), parents)
 
 
-def split_in_proportion(
-    parents: Ints, left: Floats, right: Floats, noise: float, generator: np.random.Generator
-) -> Ints:
-    """Parents split as their children's estimates (clipped at 0), drawn towards halves as far as these are noise.
+class Splits:
+    """How unequally cells are split, learned depth by depth from the noisy differences; parents are split with it.
 
-    What the children differ by is ``shrunk``. Fractions are rounded up with their probability.
-
-    Args:
-        noise: a public standard deviation of the difference, times a public constant.
+    Empirical Bayes: what a parent's halves truly differ by is ``n s`` with ``n`` the parent's count, and ``s`` comes
+    from a mixture of normal laws around 0, from "by chance only" to "all in one half". The mixture's weights are those
+    under which the seen differences of the depth are likeliest (expectation maximisation, from the weights of the depth
+    above). Each difference becomes its mean given what was seen: little where it may well be noise, nearly all where
+    it is clear, or where most splits of the depth are.
     """
-    left, right = np.maximum(left, 0.0), np.maximum(right, 0.0)
-    both = left + right
-    share = 0.5 + 0.5 * shrunk(left - right, noise) / np.where(both > 0.0, both, 1.0)
-    return np.minimum(np.floor(parents * share + generator.random(len(parents))).astype(np.int64), parents)
+
+    def __init__(self) -> None:
+        self.weights = np.full(len(_WIDTHS), 0.5 / (len(_WIDTHS) - 1))
+        self.weights[0] = 0.5
+
+    def split(
+        self, parents: Ints, difference: Floats, variance: float, generator: np.random.Generator
+    ) -> Ints:
+        """The left children's counts; the right ones have the rest. Fractions are rounded up with their probability.
+
+        Args:
+            difference: noisy, left less right.
+            variance: of its noise.
+        """
+        share, full = np.full(len(parents), 0.5), np.flatnonzero(parents > 0)
+        count, seen = parents[full].astype(np.float64), difference[full]
+        spread = variance + count[:, None] + (count[:, None] * _WIDTHS) ** 2
+        likely = -0.5 * (seen[:, None] ** 2 / spread + np.log(spread))
+        likely = np.exp(np.maximum(likely - likely.max(axis=1, keepdims=True), -_FAR))
+        above = self.weights
+        for _ in range(_ROUNDS):
+            odds = likely * self.weights
+            odds /= odds.sum(axis=1, keepdims=True)
+            total = odds.sum(axis=0) + _REMEMBERED * above
+            self.weights = total / total.sum()
+        odds = likely * self.weights
+        kept = seen * (odds * (1.0 - variance / spread)).sum(axis=1) / odds.sum(axis=1)
+        share[full] += 0.5 * np.clip(kept / count, -1.0, 1.0)
+        left: Ints = np.floor(parents * share + generator.random(len(parents))).astype(np.int64)
+        return np.minimum(left, parents)
 
 
 def pool(
@@ -57,7 +90,7 @@ def pool(
         root: the number of all points, known.
 
     Returns: estimates that add up from depth to depth, and their variances before the depths above were used (an upper
-    bound).
+    bound; two halves of one cell differ by noise of exactly twice that).
 
     Source: Hay, Rastogi, Miklau and Suciu 2010, with unequal variances.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -10,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.points.blocks import Blocks, noisy
 from dpstream.points.cells import CellRule, Cells, cell_rule
-from dpstream.points.consistency import pool, shrunk, split_evenly, split_in_proportion
+from dpstream.points.consistency import pool
+from dpstream.points.estimates import whole_counts
 from dpstream.points.partition import MAX_DEPTH, check_dimension, check_points, codes_of, points_in, whole
-from dpstream.points.schedule import DEFAULT, MAX_TICK, PAPER, Design, Schedule
+from dpstream.points.schedule import MAX_TICK, PAPER, Design, Schedule, default_design
 from dpstream.privacy.budget import Amount, PureDP
 from dpstream.privacy.noise import DiscreteLaplace
 from dpstream.privacy.randomness import Randomness
@@ -26,8 +27,6 @@ Variant = Literal["default", "paper"]
 
 # Points handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
-#: A parent's children count as equal where their estimates differ by less than so many standard deviations.
-_CLEAR = 1.5
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -70,33 +69,8 @@ class OnlinePoints:
                 where="unit",
                 allowed="event-replace",
             )
-        design = PAPER if self.variant == "paper" else DEFAULT
+        design = PAPER if self.variant == "paper" else default_design(self.dimension)
         return OnlinePointsPlan(self, PureDP.of(epsilon), Event("replace"), design)
-
-
-@dataclass
-class Blocks:
-    """Finished blocks of the open level; public but for ``counted``.
-
-    Attributes:
-        ends: last ticks of the level's blocks.
-        done: how many are finished.
-        end: the last tick of the last one; of the level before while there is none.
-        length: ticks of ``newest``.
-        sums: for each depth from 1 that gives them, noisy counts of all finished blocks together.
-        newest: the same for the last block alone, that of the level before while there is none.
-        variance: of one cell of ``newest``, for each of its depths.
-        counted: exact totals of the level at ``end``, in heap order; secret.
-    """
-
-    ends: tuple[int, ...] = ()
-    done: int = 0
-    end: int = 0
-    length: int = 1
-    sums: list[Floats] = field(default_factory=list)
-    newest: list[Floats] = field(default_factory=list)
-    variance: list[float] = field(default_factory=list)
-    counted: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
 
 
 @dataclass
@@ -236,7 +210,7 @@ class OnlinePointsPlan:
             state.points += len(part)
             done += len(part)
             if state.blocks.done < len(state.blocks.ends) and state.points == self._border(state):
-                self._end_block(state, randomness)
+                state.blocks.end(state.cells, self.schedule, state.level, randomness)
 
     def check_room(self, state: PointsState, more: int) -> None:
         """HorizonError where a stream cannot take so many points more; their number is public."""
@@ -264,45 +238,19 @@ class OnlinePointsPlan:
         estimates do.
         """
         generator = np.random.default_rng([state.seed if seed is None else seed, 0])
-        counts = np.array([state.points], np.int64)
-        for left, right, noise in self._estimates(state):
-            if self.design.pooled:
-                chosen = split_in_proportion(counts, left, right, noise, generator)
-            else:
-                chosen = split_evenly(counts, left.astype(np.int64), right.astype(np.int64))
-            counts = np.stack([chosen, counts - chosen], axis=1).ravel()
-        return counts
+        return whole_counts(self, state, generator)
 
     # --- what is counted --------------------------------------------------------------------------------
 
     def rule(self, depth: int, level: int) -> CellRule:
         """Noise and threshold of the cells of a depth in a level; public."""
         schedule = self.schedule
-        return cell_rule(
-            schedule.spent(depth, level),
-            max(1, schedule.ticks(level)),
-            self.design,
-            schedule.has_blocks(depth, level),
-        )
+        return cell_rule(schedule.spent(depth, level), max(1, schedule.ticks(level)), self.design)
 
     def _border(self, state: PointsState) -> int:
         """The tick with which the open block ends, or the level."""
         blocks = state.blocks
         return blocks.ends[blocks.done] if blocks.done < len(blocks.ends) else state.cells.end
-
-    def _end_block(self, state: PointsState, randomness: Randomness) -> None:
-        """Noisy sums of the block, for the depths that give them: the first ones. An arrival is in one block."""
-        cells, blocks = state.cells, state.blocks
-        blocks.length = state.points - blocks.end
-        rules = [rule.block for rule in cells.rules if rule.block is not None]
-        counted = cells.total[: 2 << len(rules)].copy()
-        newest = counted - blocks.counted if blocks.done else counted
-        sums = [_noisy(newest[1 << j : 2 << j], noise, randomness) for j, noise in enumerate(rules, start=1)]
-        blocks.newest, blocks.variance = pool(sums, [noise.variance for noise in rules], float(blocks.length))
-        blocks.sums = (
-            [a + b for a, b in zip(blocks.sums, blocks.newest, strict=True)] if blocks.done else blocks.newest
-        )
-        blocks.done, blocks.end, blocks.counted = blocks.done + 1, state.points, counted
 
     def _no_cells(self, end: int) -> Cells:
         empty = np.zeros(2, np.int64)
@@ -317,10 +265,8 @@ class OnlinePointsPlan:
         """Close the level, begin the next one and its cells. Public facts decide everything here."""
         schedule = self.schedule
         self._store_level(state, randomness)
-        old = state.blocks
         state.level += 1
-        ends = schedule.block_ends(state.level)
-        state.blocks = Blocks(ends, 0, state.points, old.length, [], old.newest, old.variance)
+        state.blocks = Blocks.begin(schedule, state.level, state.blocks)
         depth, first = schedule.depth(state.level), schedule.start(state.level)
         if depth > len(state.stored):
             self._begin_depth(state, depth, randomness)
@@ -335,26 +281,22 @@ class OnlinePointsPlan:
         state.cells = Cells.begin(depth, first, end, rules, randomness)
 
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
-        """Add the finished level's noisy sums to what is stored."""
-        cells, sums, variances = state.cells, [], []
-        for j, rule in enumerate(cells.rules, start=1):
-            sums.append(_noisy(cells.total[1 << j : 2 << j], rule.end, randomness))
-            variances.append(rule.end.variance)
-        following = state.level + 1
-        reread = self.schedule.reread(following, state.level)
-        if reread and not self.schedule.rereads_all and not self.schedule.ticks(state.level):
+        """Add the finished level's noisy sums to what is stored, and begin the next depth where it reads the level."""
+        following, ticks = state.level + 1, self.schedule.ticks(state.level)
+        sums, variances = list(state.blocks.sums), list(state.blocks.variance)
+        if not self.schedule.rereads_all and self.schedule.reread(following, state.level):
+            # The cells that begin now: one depth more in the same tree of sums.
+            state.stored.append(np.zeros(1 << following))
+            state.variance.append(0.0)
+            if ticks:
+                noise = DiscreteLaplace(1 / self.schedule.reread(following, state.level))
+                sums.append(noisy(self._count(state, following, [state.level]), noise, randomness))
+                variances.append(noise.variance)
+        if not ticks or not sums:
             # Nothing came in a level without ticks, which is public.
-            state.stored.append(np.zeros(1 << following))
-            state.variance.append(0.0)
-        elif reread and not self.schedule.rereads_all:
-            # The cells that begin now read this level: one depth more in the same tree of sums.
-            noise = DiscreteLaplace(1 / reread)
-            sums.append(_noisy(self._count(state, following, [state.level]), noise, randomness))
-            variances.append(noise.variance)
-            state.stored.append(np.zeros(1 << following))
-            state.variance.append(0.0)
-        if self.design.pooled and not self.schedule.rereads_all and sums:
-            sums, variances = pool(sums, variances, float(self.schedule.ticks(state.level)))
+            return
+        if self.design.pooled and not self.schedule.rereads_all:
+            sums, variances = pool(sums, variances, float(ticks))
         for j, (one, variance) in enumerate(zip(sums, variances, strict=True)):
             state.stored[j] += one
             state.variance[j] += variance
@@ -368,7 +310,7 @@ class OnlinePointsPlan:
             epsilon = self.schedule.reread(depth, 0)
             noise = DiscreteLaplace((1 if whole_sum else 2) / epsilon)
             for some in [levels] if whole_sum else [[level] for level in levels]:
-                stored += _noisy(self._count(state, depth, some), noise, randomness)
+                stored += noisy(self._count(state, depth, some), noise, randomness)
                 variance += noise.variance
         state.stored.append(stored)
         state.variance.append(variance)
@@ -380,56 +322,3 @@ class OnlinePointsPlan:
             for codes in state.kept.get(level, ()):
                 result += np.bincount(codes >> shift, minlength=1 << depth)
         return result
-
-    # --- what is released -------------------------------------------------------------------------------
-
-    def _estimates(self, state: PointsState) -> list[tuple[Floats, Floats, float]]:
-        """For each depth estimates of left and right children, and a difference below which these count as equal.
-
-        The default expects of the open level what the finished ones say, within what the sparse counter says: an
-        open segment holds between 0 and about the threshold, so the level's count lies between ``counted`` and
-        ``counted + threshold``, up to noise.
-        """
-        depth = state.cells.depth
-        stored, variances = state.stored[:depth], state.variance[:depth]
-        before = self.schedule.start(state.level) - 1
-        if self.design.pooled and self.schedule.rereads_all and stored:
-            stored, variances = pool(stored, variances, float(before))
-        result = []
-        for j in range(1, depth + 1):
-            counted = state.cells.counted[1 << j : 2 << j]
-            if self.design.pooled:
-                open_level, variance = self._open_level(state, j, stored[j - 1], variances[j - 1])
-                most = counted + state.cells.rules[j - 1].threshold
-                estimate = stored[j - 1] + np.clip(open_level, counted, most)
-                noise = _CLEAR * math.sqrt(2.0 * variance)
-            else:
-                estimate, noise = stored[j - 1] + counted, 0.0
-            result.append((estimate[0::2], estimate[1::2], noise))
-        return result
-
-    def _open_level(
-        self, state: PointsState, depth: int, stored: Floats, variance: float
-    ) -> tuple[Floats, float]:
-        """What the level holds so far: what finished levels let expect, and what its blocks say otherwise beyond noise.
-
-        Also the variance of the sum of the first and ``stored``.
-        """
-        schedule, blocks = self.schedule, state.blocks
-        before = schedule.start(state.level) - 1
-        begun = 0 if schedule.rereads_all else schedule.start(depth - 1 if self.design.history else depth) - 1
-        rate = (state.points - before) / max(before - begun, 1)
-        expected = rate * np.maximum(stored, 0.0)
-        if depth <= len(blocks.newest):
-            growth = (state.points - blocks.end) / blocks.length
-            seen, spread = growth * np.maximum(blocks.newest[depth - 1], 0.0), growth**2
-            if blocks.done:
-                seen, spread = seen + blocks.sums[depth - 1], blocks.done - 1 + (1.0 + growth) ** 2
-            noise = _CLEAR * math.sqrt(spread * blocks.variance[depth - 1] + rate**2 * variance)
-            expected = expected + shrunk(seen - expected, noise)
-        return expected, (1.0 + rate) ** 2 * variance
-
-
-def _noisy(exact: Ints, noise: DiscreteLaplace, randomness: Randomness) -> Floats:
-    """Whole numbers as floats: they stay far below 2^53."""
-    return (exact + randomness.draw(noise, len(exact))).astype(np.float64)

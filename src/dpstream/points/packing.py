@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dpstream.errors import StoreDamagedError
 from dpstream.mechanism import Packed
+from dpstream.points.blocks import Blocks
 from dpstream.points.cells import Cells
-from dpstream.points.online import Blocks, PointsState
+from dpstream.points.online import PointsState
 
 if TYPE_CHECKING:
     from dpstream.counters import CounterState
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["pack_points", "unpack_points"]
 
 _FORMAT = 1
+#: Of each depth in the open level's blocks: arrays of sums, ticks, variances.
+_BLOCK_SUMS = ("sums", "pooled", "newest")
+_BLOCK_TICKS = ("known", "lengths")
+_BLOCK_VARIANCES = ("variance", "bounds", "spread")
+_BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
 _CELLS = ("total", "pending", "limit", "floor", "due", "counted")
 
 Ints = NDArray[np.int64]
@@ -44,10 +50,7 @@ def pack_points(state: PointsState) -> Packed:
         "blocks": {
             "ends": list(blocks.ends),
             "done": blocks.done,
-            "end": blocks.end,
-            "length": blocks.length,
-            "sums": len(blocks.sums),
-            "newest": len(blocks.newest),
+            **{name: len(getattr(blocks, name)) for name in _BLOCK_SUMS},
         },
     }
     arrays: Arrays = {f"cells/{name}": small(getattr(cells, name)) for name in _CELLS}
@@ -57,9 +60,10 @@ def pack_points(state: PointsState) -> Packed:
     for level, parts in state.kept.items():
         codes, times = np.unique(np.concatenate(parts), return_counts=True)
         arrays |= {f"kept/{level}/codes": small(codes), f"kept/{level}/times": small(times)}
-    for name in ("sums", "newest"):
+    for name in _BLOCK_SUMS:
         arrays |= {f"blocks/{name}/{i}": one for i, one in enumerate(getattr(blocks, name))}
-    arrays["blocks/variance"] = np.array(blocks.variance, np.float64)
+    arrays |= {f"blocks/{name}": np.array(getattr(blocks, name), np.int64) for name in _BLOCK_TICKS}
+    arrays |= {f"blocks/{name}": np.array(getattr(blocks, name), np.float64) for name in _BLOCK_VARIANCES}
     arrays["blocks/counted"] = small(blocks.counted)
     return Packed(meta, arrays)
 
@@ -153,7 +157,13 @@ def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) 
 
 
 def _unpack_blocks(meta: dict[str, Any], arrays: Arrays) -> Blocks:
-    sums, newest = ([arrays[f"blocks/{name}/{i}"] for i in range(meta[name])] for name in ("sums", "newest"))
-    counted, variance = wide(arrays["blocks/counted"]), arrays["blocks/variance"].tolist()
-    ends = tuple(int(end) for end in meta["ends"])
-    return Blocks(ends, meta["done"], meta["end"], meta["length"], sums, newest, variance, counted)
+    ends, counted = tuple(int(end) for end in meta["ends"]), wide(arrays["blocks/counted"])
+    blocks = Blocks(ends, int(meta["done"]), counted=counted)
+    for name in _BLOCK_SUMS:
+        setattr(blocks, name, [arrays[f"blocks/{name}/{i}"] for i in range(meta[name])])
+    for name in (*_BLOCK_TICKS, *_BLOCK_VARIANCES):
+        setattr(blocks, name, arrays[f"blocks/{name}"].tolist())
+    lengths = [{len(getattr(blocks, name)) for name in names} for names in _BLOCK_LENGTHS]
+    if any(len(one) > 1 for one in lengths) or len(counted) != 2 << len(blocks.sums):
+        raise ValueError("blocks")
+    return blocks

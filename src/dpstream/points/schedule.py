@@ -5,8 +5,8 @@ before ``t_0``. Cells of depth ``j`` begin with level ``j``, at tick ``t_j``.
 
 What one arrival in level ``r`` pays, on the path of cells that holds it:
 
-* each depth ``j <= r``: ``spent(j, r)``, in parts: the sparse counter of the level, the level's sum at its end, and the
-  sum of the block that holds the arrival, where there are blocks;
+* each depth ``j <= r``: ``spent(j, r)``, in two parts: the sparse counter of the level, and the sum of the block that
+  holds the arrival (one block is the whole level);
 * each depth ``j > r`` whose cells read level ``r`` when they begin: ``reread(j, r)``.
 
 Under replacement two paths change, so the sum over all depths is at most ``epsilon/2``, for every ``r``.
@@ -15,21 +15,23 @@ Under replacement two paths change, so the sum over all depths is at most ``epsi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from dpstream.errors import BudgetError
 
-__all__ = ["MAX_TICK", "Design", "Schedule"]
+__all__ = ["MAX_TICK", "Design", "Schedule", "default_design"]
 
 #: Points of one stream.
 MAX_TICK = 2**38
 #: Rational amounts below the printed, irrational ones: multiples of epsilon over this.
 _GRID = 1 << 40
-#: An average cell of a block holds so many times its noise's scale, or the sums are not worth their budget.
-#: Little is enough: where points gather, cells hold more than the average.
-_CLEAR_BLOCK = Fraction(1, 4)
+#: An average cell of a block holds so many times its noise's scale, or the level is cut into fewer blocks: each one
+#: adds its noise. Little is enough: where points gather, cells hold more than the average.
+_CLEAR_BLOCK = 2
+#: ``d = 1``: depth ``j`` pays in proportion to ``1 / (j + _EVEN)``.
+_EVEN = 4
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,14 @@ class Design:
 
     Attributes:
         leaf: ``t_r = ceil(leaf 2^r / epsilon)``.
-        test_share: part of a level's budget for its sparse counter; the rest pays the level's sum at its end.
+        test_share: part of a level's budget for its sparse counter; the rest pays the sums of its blocks.
         factor: the sparse counter's threshold is ``factor b ln T``, ``b`` the scale of its tests' noise.
         tree: whether segments are counted by a binary tree (else by unbounded blocks with closed partitions).
         history: weight of the one sum of earlier points with which a depth begins, relative to its own first level.
             0 for none (``d >= 2``) or for one sum a level (``d = 1``), as in the text.
-        tight: ``d = 1``: whether the constant uses up the budget.
-        pooled: whether levels' sums are combined by variance, and parents split in proportion.
-        blocks: into how many blocks a level is cut, each of which gives noisy sums of its own; 0 for none.
-        block_share: part of a level's budget for these, at depths where they say something (``Schedule.blocks``).
+        even: ``d = 1``: whether depths pay about alike, up to the deepest one (else as in the text, for ever less).
+        pooled: whether levels' sums are combined by variance, and parents split as far as that is more than noise.
+        blocks: into how many blocks a level is cut at most, each of which has its own noisy sums; a power of two.
     """
 
     leaf: Fraction
@@ -54,14 +55,21 @@ class Design:
     factor: Fraction
     tree: bool
     history: Fraction
-    tight: bool
+    even: bool
     pooled: bool
-    blocks: int = 0
-    block_share: Fraction = Fraction(0)
+    blocks: int = 1
 
+
+#: Default: cells begin the earlier, the more of them are needed for one more cut of every side.
+_LEAVES = {1: Fraction(16), 2: Fraction(8), 3: Fraction(16, 3)}
 
 PAPER = Design(Fraction(1), Fraction(1, 2), Fraction(9, 2), True, Fraction(0), False, False)
-DEFAULT = Design(Fraction(16), Fraction(1, 8), Fraction(2), False, Fraction(1), True, True, 8, Fraction(1, 4))
+DEFAULT = Design(Fraction(16), Fraction(1, 32), Fraction(2), False, Fraction(1), True, True, 8)
+
+
+def default_design(dimension: int) -> Design:
+    """What ``variant = "default"`` means."""
+    return replace(DEFAULT, leaf=_LEAVES.get(dimension, Fraction(4)))
 
 
 @dataclass(frozen=True)
@@ -93,19 +101,24 @@ class Schedule:
             level += 1
         return level
 
-    def block_ends(self, level: int) -> tuple[int, ...]:
-        """Last ticks of the level's blocks; the last one ends with the level."""
-        blocks, ticks = self.design.blocks, self.ticks(level)
-        if level < 1 or ticks < max(blocks, 1):
-            return ()
-        return tuple(self.start(level) - 1 + ticks * i // blocks for i in range(1, blocks + 1))
+    def blocks(self, depth: int, level: int) -> int:
+        """How many blocks of a level give sums of cells of this depth: as many as leave an average cell points enough.
 
-    def has_blocks(self, depth: int, level: int) -> bool:
-        """Whether cells of this depth give sums of blocks: where an average cell has points enough."""
-        if not self.block_ends(level):
-            return False
-        mean = Fraction(self.ticks(level), self.design.blocks << depth)
-        return mean * self.spent(depth, level) * self.design.block_share >= _CLEAR_BLOCK
+        A power of two, so that blocks of some depth are made of blocks of any depth above.
+        """
+        number, ticks = 1, self.ticks(level)
+        scale = 1 / (self.spent(depth, level) * (1 - self.design.test_share))
+        most = min(self.design.blocks, ticks)
+        while 2 * number <= most and Fraction(ticks, 2 * number << depth) >= _CLEAR_BLOCK * scale:
+            number *= 2
+        return number
+
+    def block_ends(self, level: int) -> tuple[int, ...]:
+        """Last ticks of the blocks of depth 1, the shortest ones; the last one ends with the level."""
+        if level < 1 or not self.ticks(level):
+            return ()
+        blocks = self.blocks(1, level)
+        return tuple(self.start(level) - 1 + self.ticks(level) * i // blocks for i in range(1, blocks + 1))
 
     def depth(self, level: int) -> int:
         """The deepest cells of a level."""
@@ -125,7 +138,9 @@ class Schedule:
     def _constant(self) -> float:
         """``C``; one part in 2^40 is left for the errors of floating point."""
         if self.dimension == 1:
-            whole = 0.5 / (math.pi**2 / 6.0 - 1.0) if self.design.tight else 3.0 / math.pi**2
+            whole = 3.0 / math.pi**2
+            if self.design.even:
+                whole = 0.5 / sum(1.0 / (j + _EVEN) for j in range(1, self.max_depth + 1))
         else:
             whole = 0.5 / (1.0 / (1.0 - self._decay) + float(self.design.history))
         return whole * (1.0 - 2.0**-40)
@@ -135,7 +150,7 @@ class Schedule:
         if not 1 <= depth <= min(level, self.max_depth):
             return Fraction(0)
         if self.dimension == 1:
-            weight = self._constant / (depth + 1) ** 2
+            weight = self._constant / (depth + _EVEN if self.design.even else (depth + 1) ** 2)
         else:
             weight = self._constant * self._decay ** (level - depth)
         return self.epsilon * Fraction(math.floor(weight * _GRID), _GRID)
