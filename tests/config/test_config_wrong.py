@@ -366,7 +366,11 @@ def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) 
     """Whatever stands there, it is used or refused by name."""
     section, name = key.split(".")
     for odd in ODD:
-        parts = {**DEFAULTS, "mechanism": f'name = "{mechanism}"', **{**PANELS, **POINTS, **GROWING}.get(mechanism, {})}
+        parts = {
+            **DEFAULTS,
+            "mechanism": f'name = "{mechanism}"',
+            **{**PANELS, **POINTS, **GROWING}.get(mechanism, {}),
+        }
         field = section if section in ("stream", "source", "mechanism", "budget") else "rest"
         head = f"[{section}]\n" if field == "rest" else ""
         kept = [line for line in parts[field].splitlines() if not line.startswith(f"{name} ")]

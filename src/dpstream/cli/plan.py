@@ -223,7 +223,9 @@ def _print_growing(facts: dict[str, Any]) -> None:
         f"All runs after the first {growing['listed']} together: {amount} {growing['left_words']}, for ever."
     )
     out.print(growing["promise"])
-    out.print(f"State: counts of marginals, {_bytes(facts['size']['state_bytes_at_start'])}, however many records.")
+    out.print(
+        f"State: counts of marginals, {_bytes(facts['size']['state_bytes_at_start'])}, however many records."
+    )
     out.print()
 
 
