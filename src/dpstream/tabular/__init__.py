@@ -1,5 +1,6 @@
 """Tabular streams: pooled, DP-STabS, its baseline. See README.md in this folder."""
 
+from dpstream.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.tabular.baseline import Baseline, BaselinePlan
 from dpstream.tabular.cells import Cells, Score
 from dpstream.tabular.dpstabs import DPStabs, DPStabsPlan
@@ -8,7 +9,10 @@ from dpstream.tabular.pooled import Pooled, PooledPlan
 from dpstream.tabular.synthesis import ModelSynthesis, TableSynthesis
 
 __all__ = [
+    "AIM",
     "MWEMPGM",
+    "AIMPlan",
+    "AIMRun",
     "Baseline",
     "BaselinePlan",
     "Cells",

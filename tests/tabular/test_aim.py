@@ -1,0 +1,230 @@
+"""AIM: exact costs, exact sensitivities, what a run starts from, and that it learns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, LimitError
+from dpstream.evaluate.audits.aim import aim_loss, audit_aim
+from dpstream.graphical import Measurement
+from dpstream.privacy import ZCDP, Event, PureDP, Randomness
+from dpstream.schema.domain import Domain
+from dpstream.tables import EncodedBatch, Workload
+from dpstream.tabular import AIM, AIMPlan, Baseline
+from dpstream.tabular.aim_candidates import Candidates
+
+SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
+WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))
+BUDGETS = {"pure": PureDP.of("3/2"), "zCDP": ZCDP.of("1/10")}
+UNITS = [Event(), Event("replace")]
+
+
+def related(domain, rows, seed=0):
+    """Records whose columns follow each other along a chain."""
+    generator = np.random.default_rng(seed)
+    codes = np.zeros((rows, len(domain)), dtype=np.int32)
+    codes[:, 0] = generator.integers(0, domain.sizes[0], rows)
+    for i in range(1, len(domain)):
+        follow = codes[:, i - 1] * domain.sizes[i] // domain.sizes[i - 1]
+        other = generator.integers(0, domain.sizes[i], rows)
+        codes[:, i] = np.where(generator.random(rows) < 0.7, follow, other)
+    return codes
+
+
+def counts_of(plan, codes):
+    return EncodedBatch(plan.workload.domain, codes).count(plan.counted, "inserts")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_no_score_moves_by_more_than_the_sensitivity(unit, data):
+    """All changes of one record, on drawn tables, models, noise and weights; with sharp cases by hand below."""
+    pairs = list(itertools.combinations(range(4), 2))
+    weights = [Fraction(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 5))) for _ in pairs]
+    workload = Workload(SMALL, (*pairs, (1,)), (*weights, Fraction(1)))
+    own = Candidates(workload, unit, unions=True)
+    codes = np.array(
+        data.draw(st.lists(st.tuples(*[st.integers(0, s - 1) for s in SMALL.sizes]), max_size=9))
+    )
+    codes = codes.reshape(-1, 4).astype(np.int32)
+    record = np.array([data.draw(st.tuples(*[st.integers(0, s - 1) for s in SMALL.sizes]))], dtype=np.int32)
+    kept = codes[1:] if unit.relation == "replace" and len(codes) else codes
+    sides = [
+        np.concatenate(EncodedBatch(SMALL, rows).count(workload.cliques))
+        for rows in (codes, np.vstack([kept, record]))
+    ]
+    if unit.relation == "replace" and not len(codes):
+        return
+    expected = np.array(
+        data.draw(st.lists(st.floats(-20, 20), min_size=own.cells.total, max_size=own.cells.total))
+    )
+    variance = data.draw(st.floats(1e-9, 100.0))
+    precision = np.array(
+        data.draw(st.lists(st.floats(0, 10), min_size=len(workload), max_size=len(workload)))
+    )
+    before, after = (own.scores(side, expected, variance, precision) for side in sides)
+    assert np.abs(before - after).max() <= own.sensitivity
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
+def test_the_sensitivity_is_reached(unit):
+    workload = Workload.all_k_way(SMALL, 2)
+    own = Candidates(workload, unit, unions=True)
+    assert any(len(clique) == 3 for clique in own.cliques)
+    one, other = np.zeros((1, 4), np.int32), np.ones((1, 4), np.int32)
+    first = EncodedBatch(SMALL, one).count(workload.cliques)
+    more = np.vstack([one, other]) if unit.relation == "add-remove" else other
+    second = EncodedBatch(SMALL, more).count(workload.cliques)
+    expected = np.concatenate(first).astype(np.float64)  # a model that is right about the first table
+    sure = np.full(len(workload), 1e12)
+    before, after = (own.scores(np.concatenate(c), expected, 1.0, sure) for c in (first, second))
+    assert np.abs(before - after).max() == own.sensitivity
+
+
+def test_scores_are_exact_up_to_the_largest_batch():
+    domain = Domain(("a", "b"), (2, 2))
+    own = Candidates(Workload.all_k_way(domain, 2), Event(), unions=False)
+    largest = np.array([1 << 32, 0, 0, 0])
+    found = own.scores(largest, np.zeros(4), 1.0, np.full(1, 1e30))
+    assert found[0] == int(own.coefficients[0]) << 40
+    with pytest.raises(LimitError, match="too many events"):
+        own.scores(largest + 1, np.zeros(4), 1.0, np.zeros(1))
+
+
+def test_unions_are_candidates_where_they_pay():
+    own = Candidates(Workload.all_k_way(WIDE, 2), Event(), unions=True)
+    unions = set(own.cliques[len(own.workload) :])
+    for triple in itertools.combinations(range(len(WIDE)), 3):
+        cells = WIDE.cells(triple)
+        louder = np.mean([math.sqrt(cells / WIDE.cells(pair)) for pair in itertools.combinations(triple, 2)])
+        assert (triple in unions) == (louder <= 3.0)
+    covered = {pair for i in own.cover for pair in itertools.combinations(own.cliques[i], 2)}
+    assert covered == set(own.workload.cliques)
+    assert own.counted[len(own.cliques) :] == own.columns
+
+
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.relation)
+@pytest.mark.parametrize("domain", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("rows", [0, 30, 20_000])
+def test_every_run_spends_the_budget_and_no_more(budget, unit, domain, rows):
+    plan = AIM().calibrate(Workload.all_k_way(domain, 2), budget, unit)
+    run = plan.run_on(counts_of(plan, related(domain, rows)), Randomness.seeded(rows))
+    assert run.spent == budget.amount == sum(part.total for part in plan.parts())
+    assert np.isfinite(np.concatenate(run.model.marginals(plan.counted))).all()
+    if unit.relation == "replace":
+        assert run.total == run.model.total == rows
+        assert run.total_variance == 0.0
+    else:
+        # 12 standard deviations of a sum of many noises: below 1e-9.
+        assert abs(run.total - rows) < 12 * math.sqrt(run.total_variance)
+
+
+def test_the_noise_of_measurements_is_that_of_their_amounts():
+    """From the amounts alone: every variance is that of a histogram's noise, and the amounts add up."""
+    plan = AIM(rounds=5).calibrate(Workload.all_k_way(WIDE, 2), ZCDP.of(1), Event("replace"))
+    run = plan.run_on(counts_of(plan, related(WIDE, 500)), Randomness.seeded(3))
+    paid = sum(1.0 / m.variance for m in run.measurements)  # squared L2 sensitivity 2 over 2 sigma^2
+    select = 0.85 * 0.1
+    assert run.rounds == 5
+    assert paid + select == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("budget", [PureDP.of(1), ZCDP.of("1/8")], ids=["pure", "zCDP"])
+def test_it_learns_what_columns_do_not_tell(budget):
+    """A chain of columns: far better than independence, and better with more budget."""
+    codes = related(WIDE, 20_000)
+    workload = Workload.all_k_way(WIDE, 2)
+    truth = EncodedBatch(WIDE, codes).count(workload.cliques)
+
+    def error(plan_budget):
+        plan = AIM().calibrate(workload, plan_budget, Event())
+        run = plan.run_on(counts_of(plan, codes), Randomness.seeded(5))
+        answers = run.model.marginals(workload.cliques)
+        return np.mean([np.abs(a - b).sum() / len(codes) for a, b in zip(answers, truth, strict=True)])
+
+    alone = [np.bincount(column, minlength=size) for column, size in zip(codes.T, WIDE.sizes, strict=True)]
+    independent = np.mean(
+        [
+            np.abs(np.outer(alone[i], alone[j]).ravel() / len(codes) - t).sum() / len(codes)
+            for (i, j), t in zip(workload.cliques, truth, strict=True)
+        ]
+    )
+    assert error(budget) < 0.25 * independent
+    assert error(budget.scaled(100)) < 0.5 * error(budget)
+
+
+def test_it_looks_elsewhere_where_things_are_known():
+    codes = related(WIDE, 5_000)
+    plan = AIM(rounds=4, unions=False).calibrate(Workload.all_k_way(WIDE, 2), PureDP.of(10), Event())
+    counts = counts_of(plan, codes)
+    of = dict(zip(plan.counted, counts, strict=True))
+    blank = plan.run_on(counts, Randomness.seeded(1))
+    first = [m.clique for m in blank.measurements if len(m.clique) == 2]
+    known = [Measurement(clique, of[clique].astype(float), 1.0) for clique in first]
+    # Columns in known pairs need no measuring: a pair of cells with variance 1 tells more than a share would.
+    told = plan.run_on(counts, Randomness.seeded(1), known=known)
+    assert not set(first) & {m.clique for m in told.measurements}
+    assert {m.clique[0] for m in told.measurements if len(m.clique) == 1}.isdisjoint(
+        i for c in first for i in c
+    )
+    assert told.spent == plan.budget.amount
+    # What the model may not hold is left out.
+    everything = [Measurement(c, of[c].astype(float), 1.0) for c in plan.workload.cliques]
+    tight = AIM(rounds=2, max_cells=200).calibrate(plan.workload, plan.budget, Event())
+    full = tight.run_on(counts_of(tight, codes), Randomness.seeded(2), known=everything)
+    assert full.model.tree.cells <= 200
+
+
+def test_it_serves_the_baseline_stream_and_a_prior():
+    workload = Workload.all_k_way(SMALL, 2)
+    plan = Baseline(workload, offline=AIM(rounds=2)).calibrate(epsilon=4)
+    state = plan.start()
+    for seed in range(3):
+        synthesis = plan.step(state, EncodedBatch(SMALL, related(SMALL, 300, seed)), Randomness.seeded(seed))
+    assert abs(synthesis.total - 900) < 200
+    assert synthesis.total_error is not None
+
+
+def test_the_number_of_rounds_follows_the_budget_and_the_size():
+    for budget in BUDGETS.values():
+        plan = AIM().calibrate(Workload.all_k_way(WIDE, 2), budget, Event())
+        found = [plan.rounds_for(n) for n in (-50.0, 0.0, 100.0, 1e4, 1e6)]
+        assert found == sorted(found)
+        assert found[0] >= 1
+        assert plan.rounds_for(1e300) == 100
+    with pytest.raises(ConfigError, match="rounds = 0"):
+        AIM(rounds=0)
+    with pytest.raises(ConfigError, match="columns_share"):
+        AIM(columns_share=Fraction(1))
+
+
+def test_transcripts_stay_within_the_budget_and_controls_are_caught():
+    """Exact; seeded transcripts are as good as any, the bound holds for every one."""
+    findings = list(audit_aim("short", Randomness.seeded(1), lambda text: None))
+    assert [finding.subject for finding in findings if not finding.passed] == []
+    assert sum(finding.control for finding in findings) == 4
+
+
+def test_an_exact_total_in_a_run_is_an_infinite_loss():
+    """Negative control of the audit itself: choices and noise are sound, and the number of rounds is not."""
+
+    class Leaking(AIMPlan):
+        def run_on(self, counts, randomness, **options):
+            self.__dict__["rounds_for"] = lambda records: 2 + int(counts[0].sum()) % 2
+            return super().run_on(counts, randomness, **options)
+
+    plan = AIM(unions=False).calibrate(Workload.all_k_way(WIDE, 2), PureDP.of(1), Event())
+    leaking = Leaking(plan.recipe, plan.workload, plan.budget, plan.unit)
+    codes = related(WIDE, 40)
+    base, other = counts_of(plan, codes), counts_of(plan, codes[1:])
+    assert aim_loss(leaking, base, other, Randomness.seeded(1)) == math.inf
+    assert aim_loss(plan, base, other, Randomness.seeded(1)) <= 1.0
