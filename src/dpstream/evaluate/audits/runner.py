@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.errors import ConfigError, DpstreamError
+from dpstream.evaluate.audits.aim import audit_aim
 from dpstream.evaluate.audits.configured import configured_audits
 from dpstream.evaluate.audits.counters import audit_counters
 from dpstream.evaluate.audits.erm import audit_classifiers
@@ -32,12 +33,13 @@ AUDITS: dict[str, Audit] = {
     "selection": audit_selection,
     "exact": audit_exact,
     "panels": audit_panels,
+    "aim": audit_aim,
     "schedulers": audit_growing,
     "classifiers": audit_classifiers,
 }
 
 #: Audits that say nothing about a configuration file's counter and selector.
-_OF_THE_PROGRAM = {"streams", "panels", "schedulers", "classifiers"}
+_OF_THE_PROGRAM = {"aim", "streams", "panels", "schedulers", "classifiers"}
 _POLL_SECONDS = 0.5
 
 
