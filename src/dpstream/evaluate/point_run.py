@@ -139,7 +139,7 @@ def evaluate_points(
     run = collect_points(folder, wanted)
     if not run.tables:
         raise ConfigError("no released table has points", where=str(folder.releases), allowed="a later step")
-    truth = true_codes(config, run.view, [table.step for table in run.tables])
+    truth = true_codes(config, run.view, {table.step: table.points for table in run.tables})
     found = []
     for i in range(len(run.tables)):
         found.append(_compare(run, i, truth[i], folder.manifest_of(run.tables[i].step)["period"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +21,15 @@ __all__ = ["true_codes", "uniform_places"]
 Codes = NDArray[np.int32]
 
 
-def true_codes(config: Config, view: PointView, steps: Sequence[int]) -> list[Codes]:
-    """All records up to each of these steps, as codes of ``view``; private.
+def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> list[Codes]:
+    """All records up to each of some steps, as codes of ``view``; private.
+
+    Args:
+        released: the steps, and how many points their releases say there were, which is public.
 
     Errors:
-        ConfigError: records that can be read only once. StepError: a source that ends before the last of these steps.
+        ConfigError: records that can be read only once. StepError: a source that ends before the last of these
+        steps, or has other numbers of records than the run read.
         DataError, SchemaError: files that cannot be read, or records that do not fit.
 
     Guarantee: none. Cost: one pass over the source; the records once for each of the steps.
@@ -36,7 +40,7 @@ def true_codes(config: Config, view: PointView, steps: Sequence[int]) -> list[Co
             where=f"{config.path} [source]",
             allowed="a copy of the configuration whose source is a file with all records",
         )
-    parts, found, wanted, at = [], [], set(steps), 0
+    parts, found, at = [], [], 0
     for entry in config.source().steps(1):
         with named_step(entry.step, entry.batch_id):
             _, came, _ = encode_batch(
@@ -44,12 +48,19 @@ def true_codes(config: Config, view: PointView, steps: Sequence[int]) -> list[Co
             )
         parts.append(came)
         at = entry.step
-        if at in wanted:
+        if at in released:
             found.append(np.concatenate(parts))
-        if at == max(wanted):
+            # Late records may have been released in another step than the one of their time.
+            if config.source_options.late == "error" and len(found[-1]) != released[at]:
+                raise StepError(
+                    f"up to step {at} the source does not have the number of records that was released",
+                    where="source",
+                    allowed="the data that the run read",
+                )
+        if at == max(released):
             return found
     raise StepError(
-        f"the source ends at step {at}, and step {max(wanted)} is released",
+        f"the source ends at step {at}, and step {max(released)} is released",
         where="source",
         allowed="the data that the run read, or earlier steps",
     )

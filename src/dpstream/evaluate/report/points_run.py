@@ -34,9 +34,10 @@ _SAMPLE, _REPEATS = 500, 4
 
 @dataclass(frozen=True, eq=False)
 class PointTable:
-    """One released table: its records as codes, and the depth of the partition it was drawn from."""
+    """One released table: its records as codes, the depth of their partition, and how many points the step had."""
 
     step: int
+    points: int
     codes: Codes
     depth: int
 
@@ -102,7 +103,8 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
                 where=str(folder.releases),
             ) from None
         if len(codes):
-            tables.append(PointTable(step, codes, depth))
+            points = int(folder.manifest_of(step)["rows"])
+            tables.append(PointTable(step, points, codes, depth))
     partition = tuple(_partition(folder, step) for step in folder.steps)
     return PointRun(
         folder.releases,
@@ -169,7 +171,7 @@ def collect_point_truth(run: PointRun) -> PointTruth:
         )
     if not run.tables:
         raise ConfigError("no release has a table to compare with", where=str(run.releases))
-    codes = true_codes(run.config, run.view, [one.step for one in run.tables])
+    codes = true_codes(run.config, run.view, {one.step: one.points for one in run.tables})
     found: list[Distance] = []
     even: list[Distance] = []
     for table, own in zip(run.tables, codes, strict=True):

@@ -1,0 +1,271 @@
+"""A report and an evaluation of points say what is in the releases, and how far that is from the private points."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import stat
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_stream import dpstream
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_pages import Page
+
+from dpstream.errors import ConfigError, StepError
+from dpstream.evaluate import LABEL
+from dpstream.evaluate.point_maps import LEVELS, leaves, levels
+from dpstream.evaluate.report import write_report
+from dpstream.evaluate.report.maps import drawn_map
+from dpstream.evaluate.transport import line, w1
+from dpstream.points.space import Space
+from dpstream.sinks import read, read_manifest
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rides in a city: a category, three coordinates, the last one a circle. Tests do not change it."""
+    folder = tmp_path_factory.mktemp("points") / "rides"
+    dpstream("simulate", "points", "--steps", STEPS, "--rows-per-step", 150, "--out", folder)
+    dpstream("run", folder / "dpstream.toml")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two coordinates, one of them whole numbers, three steps."""
+    folder = tmp_path_factory.mktemp("plane")
+    return stream(
+        folder, {"x": 'type = "real"\nedges = [0, 4]', "hour": 'type = "integer"\nmin = 0\nmax = 23'}
+    )
+
+
+def stream(folder: Path, columns: dict[str, str], more: str = "") -> Path:
+    """A run over points of a cluster, 300 a step; every column is its own."""
+    generator = np.random.default_rng(3)
+    (folder / "data").mkdir()
+    for step in (1, 2, 3):
+        rows = ["step," + ",".join(columns)]
+        for _ in range(300):
+            value = float(np.clip(generator.normal(1.0, 0.3), 0.02, 3.99))
+            rows.append(
+                f"{step},"
+                + ",".join(str(value if "real" in kind else int(5 * value)) for kind in columns.values())
+            )
+        (folder / "data" / f"{step}.csv").write_text("\n".join(rows) + "\n")
+    schema = "".join(f"[schema.columns.{json.dumps(name)}]\n{kind}\n" for name, kind in columns.items())
+    (folder / "dpstream.toml").write_text(
+        'format = 1\n[stream]\nname = "cluster"\ntotal = "public"\n[source]\npath = "data/*.csv"\n'
+        f'time_column = "step"\nend = 3\n{schema}[mechanism]\nname = "points"\n{more}[budget]\nepsilon = "1"\n'
+    )
+    dpstream("run", folder / "dpstream.toml")
+    return folder
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    """The private records, read without the program."""
+    return [row for path in sorted((folder / "data").glob("*.csv")) for row in table_of(path)]
+
+
+def table_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+# Cells and maps.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.integers(0, 10),
+    st.integers(1, 30),
+    st.integers(0, 300),
+    st.integers(0, 999),
+)
+def test_leaves_cover_the_space_and_count_the_records(
+    categories: int, hours: int, depth: int, most: int, records: int, seed: int
+) -> None:
+    space = Space((categories, 2**30, hours), (True, False, False), 12)
+    depth = min(depth + 2, space.depth)
+    generator = np.random.default_rng(seed)
+    codes = np.stack(
+        [
+            np.full(records, categories - 1),
+            (generator.beta(2, 8, records) * 2**30).astype(int),
+            generator.integers(0, hours, records),
+        ],
+        axis=1,
+    ).astype(np.int32)
+    cells = space.cells_of(codes) >> (space.depth - depth)
+    found = leaves(space, cells, depth, most, (categories - 1,))
+    sides = found.high - found.low
+    assert sides.prod(axis=1).sum() == pytest.approx(1.0)
+    assert found.points.sum() == records
+    places = codes[:, 1:] / np.array([2**30, hours])
+    inside = (places[:, None] >= found.low - 1e-12) & (places[:, None] < found.high - 1e-12)
+    assert (inside.all(axis=2).sum(axis=0) == found.points).all()
+    # Larger ones are cut as long as the tree goes on.
+    bottom = space.boxes(np.unique(cells), depth)
+    smallest = {tuple(low[1:] / np.array([2**30, hours])) for low in bottom[0]}
+    for low, points in zip(found.low, found.points, strict=True):
+        assert points <= records / most or tuple(low) in smallest
+
+
+def test_a_map_is_drawn_as_it_is() -> None:
+    shares = np.random.default_rng(1).random((7, 5)) * (np.random.default_rng(2).random((7, 5)) > 0.4)
+    steps = np.zeros((7, 5), int)
+    for level, path in re.findall(r'<path class="l(\d)" d="([^"]*)"', drawn_map(shares, 1.0, "words")):
+        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\d+z", path):
+            steps[int(y), int(x) : int(x) + int(width)] += int(level)
+    assert (steps == levels(shares, 1.0)).all()
+    assert steps.max() <= LEVELS
+
+
+# The page.
+
+
+def test_public_page_is_made_of_public_files(folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    from_config = write_report(copy / "dpstream.toml", copy / "c.html").read_bytes()
+    shutil.rmtree(copy / "data")
+    shutil.rmtree(copy / "state")
+    (copy / "dpstream.toml").unlink()
+    page = write_report(copy / "releases", copy / "f.html")
+    assert page.read_bytes() == from_config
+    assert LABEL.encode() not in from_config
+    read_page = Page(page)
+    points = [read_manifest(folder / "releases", step)["rows"] for step in range(1, STEPS + 1)]
+    depths = [
+        read_manifest(folder / "releases", step)["accuracy"]["points"]["depth"]
+        for step in range(1, STEPS + 1)
+    ]
+    assert read_page.chart("Points per release")["synthetic points"] == points
+    assert read_page.chart("Depth of the partition")["halvings"] == depths
+    assert read_page.chart("Cells of the partition")["cells"] == [2**depth for depth in depths]
+    vehicles = Counter(read(folder / "releases", STEPS).column("vehicle").to_pylist())
+    for vehicle, count in vehicles.items():
+        assert f"{vehicle} {count:,} {100 * count / points[-1]:.1f} %" in " ".join(read_page.words.split())
+    # Three pairs of coordinates over five steps, and two categories.
+    assert (
+        sum(tag == "svg" and "map" in str(a.get("class")) for tag, a in read_page.attributes) == 3 * STEPS + 2
+    )
+    assert "Whatever it holds, any outcome" in read_page.words
+    assert "hour from 0 to 24 (a circle)" in " ".join(read_page.words.split())
+    assert len(read_page.scripts) == 3
+
+
+def test_partition_counts_all_points(plane: Path, tmp_path: Path) -> None:
+    page = Page(write_report(plane / "releases", tmp_path / "r.html"))
+    counted = [
+        int(text) for text in re.findall(r"<title>([\d,]+) points</title>", page.text.replace(",", ""))
+    ]
+    assert sum(counted) == 900
+    assert len(counted) > 4
+    # Whole numbers have a row each, so that no row stays empty by its size.
+    (box,) = {
+        a["viewbox"]
+        for tag, a in page.attributes
+        if tag == "svg" and str(a.get("viewbox")).startswith("0 0 32")
+    }
+    assert box == "0 0 32 24"
+
+
+def test_one_coordinate(tmp_path: Path) -> None:
+    folder = stream(tmp_path, {"price": 'type = "real"\nedges = [0.01, 4]'}, 'log = ["price"]\n')
+    page = Page(write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=True))
+    assert "price from 0.01 to 4 (logarithmic)" in " ".join(page.words.split())
+    true = np.log(np.array([float(row["price"]) for row in rows_of(folder)]) / 0.01) / np.log(400)
+    made = np.log(np.array(read(folder / "releases", 3).column("price").to_pylist()) / 0.01) / np.log(400)
+    shown = page.chart("Distance to the true points")["released points"][-1]
+    assert shown == pytest.approx(line(true, made), rel=1e-3)
+
+
+def test_private_page_is_marked_and_right(folder: Path, tmp_path: Path) -> None:
+    page = write_report(folder / "dpstream.toml", tmp_path / "r.html", private_data=True)
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    read_page = Page(page)
+    assert LABEL in read_page.words
+    chart = read_page.chart("Distance to the true points")
+    assert chart["released points"][-1] < chart["points spread evenly instead"][-1]
+    true = Counter(row["vehicle"] for row in rows_of(folder))
+    for vehicle, count in true.items():
+        assert re.search(rf"{vehicle} [\d,]+ [\d.]+ % {count:,} ", " ".join(read_page.words.split()))
+    with pytest.raises(ConfigError, match="no place among the releases"):
+        write_report(folder / "dpstream.toml", folder / "releases" / "r.html", private_data=True)
+    with pytest.raises(ConfigError, match="does not say where the private data are"):
+        write_report(folder / "releases", tmp_path / "x.html", private_data=True)
+    with pytest.raises(ConfigError, match="heat maps are for tables"):
+        write_report(folder / "releases", tmp_path / "x.html", pairs=[("latitude", "hour")])
+
+
+# The evaluation.
+
+
+def test_evaluation_agrees_with_the_files(plane: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evaluation"
+    facts = json.loads(dpstream("evaluate", plane / "dpstream.toml", "--out", out, "--json").stdout)
+    rows = rows_of(plane)
+    assert {path.name for path in out.iterdir()} == {
+        *("steps.csv", "cells.csv", "summary.md", "summary.json", "maps.png", "distance.png", "cells.png"),
+        "NOT-RELEASABLE.txt",
+    }
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in out.iterdir())
+    assert all(row["label"] == LABEL for name in ("steps.csv", "cells.csv") for row in table_of(out / name))
+    assert facts["label"] == LABEL
+    for one in facts["steps"]:
+        step = one["step"]
+        own = [row for row in rows if int(row["step"]) <= step]
+        table = read(plane / "releases", step)
+        places = [
+            np.array([[float(row["x"]) / 4, (int(row["hour"]) + 0.5) / 24] for row in own]),
+            np.column_stack([np.array(table.column("x")) / 4, (np.array(table.column("hour")) + 0.5) / 24]),
+        ]
+        assert one["true_points"] == one["released_points"] == 300 * step
+        assert one["w1"] == pytest.approx(w1(*places).value, abs=1e-6)
+        assert one["w1_lower"] <= one["w1"] <= one["w1_upper"]
+    # The first cut halves the first column.
+    (first,) = [row for row in table_of(out / "cells.csv") if row["step"] == "3" and row["depth"] == "1"]
+    left = [
+        np.mean([float(row["x"]) < 2 for row in rows]),
+        np.mean(np.array(read(plane / "releases", 3).column("x")) < 2),
+    ]
+    assert float(first["total_variation"]) == pytest.approx(abs(left[0] - left[1]), abs=1e-12)
+
+
+def test_evaluation_of_categories_and_chosen_steps(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evaluation"
+    dpstream("evaluate", folder / "dpstream.toml", "--out", out, "--steps", "2,4", "--no-pictures")
+    assert [row["step"] for row in table_of(out / "steps.csv")] == ["2", "4"]
+    released = Counter(read(folder / "releases", 4).column("vehicle").to_pylist())
+    for row in table_of(out / "categories.csv"):
+        assert int(row["released_points"]) == released[row["category"]]
+    assert not list(out.glob("*.png"))
+    text = (out / "summary.md").read_text()
+    assert text.count(LABEL) >= 3
+
+
+def test_what_does_not_fit_is_refused(plane: Path, tmp_path: Path) -> None:
+    config = plane / "dpstream.toml"
+    for option in (["--workload", "all-1-way"], ["--target", "x"], ["--from", "models"], ["--steps", "9"]):
+        dpstream("evaluate", config, "--out", tmp_path / "e", *option, code=2)
+    assert not (tmp_path / "e").exists()
+    copy = Path(shutil.copytree(plane, tmp_path / "copy"))
+    (copy / "data" / "3.csv").unlink()
+    with pytest.raises(StepError, match="does not have the number of records"):
+        write_report(copy / "dpstream.toml", tmp_path / "r.html", private_data=True)
+    other = copy / "other.toml"
+    other.write_text((copy / "dpstream.toml").read_text().replace('epsilon = "1"', 'epsilon = "2"'))
+    assert "another plan" in dpstream("evaluate", other, code=2).stderr
+    comparison = tmp_path / "compare.toml"
+    comparison.write_text(
+        f'format = 1\n[streams.cluster]\nconfig = "{config}"\n[methods.a]\nname = "dpstabs"\n'
+    )
+    assert "is one of points" in dpstream("compare", comparison, "--out", tmp_path / "c", code=2).stderr
