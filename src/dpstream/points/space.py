@@ -16,9 +16,10 @@ for it: a point is in one cell of each depth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,16 +107,26 @@ class Space:
         Args:
             codes: shape (records, axes).
 
-        Cost: a few array operations for each depth.
+        Cost: a few array operations for each depth, once for every pattern of lengths of paths (of one axis they differ
+        by at most one).
         """
-        walk = _Walk(self, len(codes))
+        paths = [_halvings(codes[:, axis], size, self.depth) for axis, size in enumerate(self.sizes)]
         cells = np.zeros(len(codes), np.int64)
-        for _ in range(self.depth):
-            axis, middle = walk.cut()
-            right = codes[np.arange(len(codes)), axis] >= middle
-            walk.take(axis, middle, right)
-            cells = cells << 1 | right
+        for some, rows in _alike([length for _, length in paths]):
+            order = self._order(some)
+            found = np.zeros(len(cells[rows]), np.int64)
+            for axis, cut in order:
+                found = found << 1 | (paths[axis][0][rows] >> (some[axis] - 1 - cut) & 1)
+            # Below a box of one code there is that box again, on the left.
+            cells[rows] = found << (self.depth - len(order))
         return cells
+
+    def _order(self, lengths: Sequence[int]) -> list[tuple[int, int]]:
+        """The cuts of a record whose axes can be cut so often: axis, and which of its cuts it is."""
+        order = [(axis, cut) for axis in self._first for cut in range(lengths[axis])]
+        rounds = range(max((lengths[axis] for axis in self._others), default=0))
+        order += [(axis, cut) for cut in rounds for axis in self._others if cut < lengths[axis]]
+        return order[: self.depth]
 
     def boxes(self, cells: Ints, depth: int) -> tuple[Ints, Ints]:
         """The codes of cells of ``depth``: first ones, and those after the last, each of shape (cells, axes)."""
@@ -172,3 +183,34 @@ class _Walk:
         right = right & (middle < self.high[self._rows, axis])
         self.low[self._rows[right], axis[right]] = middle[right]
         self.high[self._rows[~right], axis[~right]] = middle[~right]
+
+
+def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:
+    """The different combinations of lengths, and the rows of each."""
+    least = [int(one.min(initial=99)) for one in lengths]
+    longer = [axis for axis, one in enumerate(lengths) if int(one.max(initial=0)) > least[axis]]
+    if not longer:
+        yield least, slice(None)
+        return
+    key = sum((lengths[axis] - least[axis]) << i for i, axis in enumerate(longer))
+    for value in np.flatnonzero(np.bincount(key)).tolist():
+        more = {axis: value >> i & 1 for i, axis in enumerate(longer)}
+        yield [one + more.get(axis, 0) for axis, one in enumerate(least)], np.flatnonzero(key == value)
+
+
+def _halvings(codes: Codes, size: int, most: int) -> tuple[Ints, Ints]:
+    """For each code the halves that it is in, as bits, until it is alone or was cut ``most`` times; and how many."""
+    if size & (size - 1) == 0:
+        length = size.bit_length() - 1
+        cuts = min(length, most)
+        return codes.astype(np.int64) >> (length - cuts), np.full(len(codes), cuts)
+    low, high = np.zeros(len(codes), np.int64), np.full(len(codes), size)
+    bits, lengths = np.zeros(len(codes), np.int64), np.zeros(len(codes), np.int64)
+    for _ in range(min((size - 1).bit_length(), most)):
+        open_ = high - low > 1
+        middle = (low + high + 1) // 2
+        right = open_ & (codes >= middle)
+        bits = np.where(open_, bits << 1 | right, bits)
+        lengths += open_
+        low, high = np.where(right, middle, low), np.where(open_ & ~right, middle, high)
+    return bits, lengths
