@@ -171,3 +171,34 @@ def test_what_was_not_there_is_stopped_or_seen(folder: Path, tmp_path: Path) -> 
     assert "policy: script-src" in str(facts["errors"])
     assert facts["scroll"] != facts["client"]
     assert facts["wide"] != []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_maps_of_points_fit_a_phone(tmp_path: Path, dark: bool) -> None:
+    """Names of coordinates and of categories do their worst too."""
+    folder = tmp_path / "s"
+    (folder / "data").mkdir(parents=True)
+    name = "</script><b>kind"
+    labels = [label.replace('"', '""') for label in HOSTILE]
+    for step in (1, 2):
+        rows = [f'{step},{i / 60},{i % 7},"{labels[i % 6]}"' for i in range(60)]
+        text = "\n".join([f"step,{HOSTILE[5]},y,{name}", *rows, ""])
+        (folder / "data" / f"{step}.csv").write_text(text, encoding="utf-8")
+    config = folder / "dpstream.toml"
+    config.write_text(
+        'format = 1\n[stream]\nname = "points"\ntotal = "public"\n[source]\npath = "data/*.csv"\n'
+        f'time_column = "step"\nend = 2\n[schema.columns."{HOSTILE[5]}"]\ntype = "real"\nedges = [0, 1]\n'
+        f'[schema.columns.y]\ntype = "integer"\nmin = 0\nmax = 6\n[schema.columns."{name}"]\n'
+        f'type = "categorical"\nvalues = {json.dumps(HOSTILE, ensure_ascii=False)}\n[mechanism]\nname = "points"\n'
+        '[budget]\nepsilon = "8"\n',
+        encoding="utf-8",
+    )
+    dpstream("run", config)
+    page = write_report(config, tmp_path / "r.html", private_data=True)
+    facts = look(page, tmp_path, dark=dark)
+    assert facts["errors"] == ""
+    assert facts["ready"] == "true"
+    assert "owned" not in facts
+    assert facts["wide"] == []
+    assert facts["scroll"] == facts["client"]
+    assert facts["figures"] == facts["inked"] == 4
