@@ -330,6 +330,10 @@ def test_other_columns_and_deletes_are_refused(tmp_path: Path) -> None:
             stream.step(Batch({**frame(1, 1), "y": [0.5]}), "b")
         with pytest.raises(DataError, match="deletes"):
             stream.step(Batch(frame(1, 1), frame(1, 1)), "b")
+    wider = Schema((*CITY.columns[:-1], Integer("hour", min=1, max=24)))
+    assert wider.domain == CITY.domain
+    with pytest.raises(ConfigError, match="another schema"):
+        open_stream(plan(), wider, tmp_path / "wider")
     with pytest.raises(ConfigError, match="another plan"):
         start(tmp_path, plan(max_depth=9))
 

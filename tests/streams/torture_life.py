@@ -24,7 +24,9 @@ from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
 from dpstream.mechanism import StreamPlan
+from dpstream.points import PointsStream
 from dpstream.privacy import Event, PureDP, Randomness, User
+from dpstream.schema import Boolean, Real, Schema
 from dpstream.sinks import Publisher, read, read_catalogue, read_changes
 from dpstream.streams import Batch, PostgresServer, Publishing, StateKey, Stream, history, open_stream
 from dpstream.streams.account import Account
@@ -41,6 +43,7 @@ KEY = StateKey(b"k" * 32)
 #: Seconds after which a life counts as hanging (SIGALRM; an exit that no fault explains).
 PATIENCE = 90
 ROWS = 30
+POINTS = Schema((Boolean("paid"), Real("place", [0, 1])))
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Settings:
 
 def draw_settings(rng: random.Random, wrong_order: bool, postgres: bool) -> Settings:
     """Random settings."""
-    mechanism = "dpstabs" if rng.random() < 0.1 else "toy"
+    drawn = rng.random()
+    mechanism = "dpstabs" if drawn < 0.1 else "points" if drawn < 0.2 else "toy"
     publish = rng.choice(["full", "full", "changes", "both"])
     return Settings(
         mechanism=mechanism,
@@ -74,7 +78,7 @@ def draw_settings(rng: random.Random, wrong_order: bool, postgres: bool) -> Sett
         records="persistent" if publish != "full" else rng.choice(["fresh", "persistent"]),
         publish=publish,
         format=rng.choice(["csv", "parquet"]),
-        account=rng.random() < 0.4,
+        account=rng.random() < 0.4 and mechanism != "points",
         users=mechanism == "toy" and rng.random() < 0.3,
         reopen=rng.random() < 0.5,
         hold=rng.random() < 0.25 and not wrong_order,
@@ -90,7 +94,15 @@ def plan_of(settings: Settings) -> StreamPlan:
     if settings.mechanism == "dpstabs":
         recipe = DPStabs(Workload.all_k_way(SCHEMA.domain, 2), k=2, iterations=1)
         return recipe.calibrate(epsilon="1", horizon=settings.steps)
+    if settings.mechanism == "points":
+        points = PointsStream(POINTS, max_depth=5)
+        return points.calibrate(epsilon="1", unit=Event("replace"), horizon=settings.steps)
     return ToyPlan(horizon=settings.steps, unit=User(2) if settings.users else Event())  # type: ignore[arg-type]
+
+
+def schema_of(settings: Settings) -> Schema:
+    """The columns of a life."""
+    return POINTS if settings.mechanism == "points" else SCHEMA
 
 
 def batch(step: int, settings: Settings) -> Batch:
@@ -103,6 +115,8 @@ def batch(step: int, settings: Settings) -> Batch:
         "paid": (generator.random(ROWS) < 0.5).tolist(),
         "rent": [None if r < 0 else int(r) for r in generator.integers(-200, 2001, ROWS)],
     }
+    if settings.mechanism == "points":
+        return Batch({"paid": frame["paid"], "place": generator.random(ROWS)})
     if settings.users:
         return Batch(frame, users=[f"u{zip_code}-{i % 5}" for i, zip_code in enumerate(zips.tolist())])
     if settings.mechanism == "toy" and step % 2 == 0:
@@ -157,7 +171,7 @@ def opened(home: Path, settings: Settings, entropy: int) -> Stream:
     """The stream with noise of its own."""
     stream = open_stream(
         plan_of(settings),
-        SCHEMA,
+        schema_of(settings),
         home / "state",
         randomness=Randomness.seeded(entropy),
         publish_to=Publisher(home / "releases", format=settings.format),  # type: ignore[arg-type]

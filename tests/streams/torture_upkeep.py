@@ -68,7 +68,7 @@ def rekey(home: Path, settings: Settings) -> None:
 
 def facts(settings: Settings) -> dict[str, object]:
     """What the streams of a life are pinned to."""
-    return dict(plan_facts(lives.plan_of(settings), SCHEMA, "stream"))
+    return dict(plan_facts(lives.plan_of(settings), lives.schema_of(settings), "stream"))
 
 
 def stopped(work: Callable[[], None], rng: random.Random, most: int) -> tuple[bool, int]:

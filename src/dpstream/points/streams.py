@@ -156,7 +156,17 @@ class PointsStreamPlan(StreamPlan):
         return [name for name, first in pairs if not first]
 
     def reading_schema(self, schema: Schema) -> Schema:
-        """The columns as axes."""
+        """The columns as axes.
+
+        Errors:
+            ConfigError: another schema than the plan's: its bounds would not be those that points are read with.
+        """
+        if schema != self.recipe.schema:
+            raise ConfigError(
+                "the plan of the points was calibrated for another schema",
+                where="stream",
+                allowed="the schema that the recipe was made with",
+            )
         return self.reading
 
     def declared_public(self) -> tuple[str, ...]:
