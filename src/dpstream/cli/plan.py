@@ -218,7 +218,7 @@ def _print_growing(facts: dict[str, Any]) -> None:
         ]
         for one in growing["runs"]
     ]
-    print_table(["at records", amount, "promised of a share, until the next"], rows, right=[0, 1])
+    print_table(["at records", amount, growing["promised"]], rows, right=[0, 1])
     out.print(
         f"All runs after the first {growing['listed']} together: {amount} {growing['left_words']}, for ever."
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.config.asking import check_asking_source, check_asking_unit, is_asking, read_asking
 from dpstream.config.base_options import BaseOptions, read_base
+from dpstream.config.classifiers import ClassifierRecipe
 from dpstream.config.growing import (
     GrowingRecipe,
     check_growing_source,
@@ -82,7 +83,7 @@ class Config:
     name: str
     unit: Unit
     source_options: SourceOptions
-    recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe
+    recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe | ClassifierRecipe
     budget: BudgetOptions
     output: OutputOptions
     state_dir: Path
@@ -126,7 +127,7 @@ class Config:
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
-        recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe
+        recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe | ClassifierRecipe
         if panel:
             check_panel_source(source, options)
             recipe = read_panel(mechanism, schema)
@@ -138,7 +139,7 @@ class Config:
             recipe = read_asking(mechanism, schema.domain)
         elif growing:
             check_growing_source(source, options)
-            recipe = read_growing(mechanism, schema.domain, budget)
+            recipe = read_growing(mechanism, schema, budget)
         else:
             recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
         output = read_output(outputs, base, panel=panel)
@@ -148,6 +149,8 @@ class Config:
         if output.publishing.records == "persistent":
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
+            if isinstance(recipe, ClassifierRecipe):
+                raise outputs.wrong("records", "a classifier has no records that could persist", "fresh")
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
         bases = section("base")
@@ -199,7 +202,7 @@ class Config:
         """The recipe of a stream of tables.
 
         Errors:
-            ConfigError: the stream is a panel, points or asked, which ``verb`` does not know.
+            ConfigError: the stream is a panel, points, asked or of classifiers, which ``verb`` does not know.
         """
         if isinstance(self.recipe, PanelRecipe):
             raise ConfigError(
@@ -207,8 +210,9 @@ class Config:
                 where=str(self.path),
                 allowed='[mechanism] name = "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
             )
-        if isinstance(self.recipe, PointsStream | PMWG):
+        if isinstance(self.recipe, PointsStream | PMWG | ClassifierRecipe):
             kind = "one of points" if isinstance(self.recipe, PointsStream) else "one that is asked"
+            kind = "one of classifiers" if isinstance(self.recipe, ClassifierRecipe) else kind
             raise ConfigError(
                 f"the stream is {kind}, and {verb} is for streams of tables",
                 where=str(self.path),

@@ -7,19 +7,22 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, cast, get_args
 
+from dpstream.config.classifier_keys import CLASSIFIER_WORDS
+from dpstream.config.classifiers import ClassifierRecipe, read_erm
 from dpstream.config.growing_keys import BLACK_BOXES, GROWING
 from dpstream.config.keys import MECHANISMS
 from dpstream.config.reader import Section
 from dpstream.config.recipes import read_offline, read_workload
 from dpstream.config.sections import BudgetOptions, located, mechanism_name
 from dpstream.growing import MWEM, BBImprover, BBScheduler, BlackBox, MWEMPGMBox, SmallDB
+from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.released import AnyTable
 from dpstream.growing.schedule import Accounting, Run
 from dpstream.growing.streams import GrowingPlan
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Unit, decimal_text
 from dpstream.privacy.unit import Event
-from dpstream.schema.domain import Domain
+from dpstream.schema import Schema
 from dpstream.sources.options import SourceOptions
 from dpstream.tables import Workload
 
@@ -37,6 +40,7 @@ _OF_BOX = {
     "mwem-pgm": ("k", "measure_share", "score", "iterations", "max_cells"),
     "mwem": ("rounds",),
     "smalldb": ("size",),
+    "erm": CLASSIFIER_WORDS,
 }
 #: Runs that a plan shows where nobody asks for more.
 _SHOWN = 8
@@ -90,7 +94,7 @@ def check_growing_source(section: Section, options: SourceOptions) -> None:
         raise section.wrong(key, "a growing database only grows", "a source without deletes")
 
 
-def read_growing(section: Section, domain: Domain, budget: BudgetOptions) -> GrowingRecipe:
+def read_growing(section: Section, schema: Schema, budget: BudgetOptions) -> GrowingRecipe | ClassifierRecipe:
     """The recipe.
 
     Errors:
@@ -98,23 +102,31 @@ def read_growing(section: Section, domain: Domain, budget: BudgetOptions) -> Gro
         LimitError: a black box that is too large.
     """
     name = mechanism_name(section)
-    workload = read_workload(section, domain)
-    box = _box(section, workload)
+    word = _box_word(section)
+    workload, box = None, None
+    if word != "erm":
+        workload = read_workload(section, schema.domain)
+        box = _box(section, word, workload)
     section.required("first_run")
     n = section.count("first_run")
     assert n is not None  # required
     beta = section.share("beta", Fraction(1, 20))
     accounting = cast(Accounting, section.choice("accounting", get_args(Accounting), "exact"))
     stated = budget.stated if accounting == "paper" else None
+    rerun: BBScheduler | BBImprover
+    chosen = read_erm(section, schema) if box is None else box
     with located(section.place()):
         if name == "improver":
             c = section.share("c", Fraction(1, 10))
-            return GrowingRecipe(workload, BBImprover(box, n, beta, accounting, stated, c))
-        gamma = section.share("gamma", Fraction(1, 10)) if section.has("gamma") else None
-        return GrowingRecipe(workload, BBScheduler(box, n, beta, accounting, stated, gamma))
+            rerun = BBImprover(chosen, n, beta, accounting, stated, c)
+        else:
+            gamma = section.share("gamma", Fraction(1, 10)) if section.has("gamma") else None
+            rerun = BBScheduler(chosen, n, beta, accounting, stated, gamma)
+    return ClassifierRecipe(rerun) if workload is None else GrowingRecipe(workload, rerun)
 
 
-def _box(section: Section, workload: Workload) -> BlackBox[AnyTable]:
+def _box_word(section: Section) -> str:
+    """Which black box; ConfigError for an option of another one."""
     word = section.choice("black_box", BLACK_BOXES, BLACK_BOXES[0])
     for other, keys in _OF_BOX.items():
         for key in keys:
@@ -122,6 +134,10 @@ def _box(section: Section, workload: Workload) -> BlackBox[AnyTable]:
                 raise section.wrong(
                     key, f"black_box = {word!r} has no option {key!r}", f"with black_box = {other!r}"
                 )
+    return word
+
+
+def _box(section: Section, word: str, workload: Workload) -> BlackBox[AnyTable]:
     with located(section.place("black_box")):
         if word == "mwem-pgm":
             return MWEMPGMBox(workload, read_offline(section, workload, prior=False))
@@ -148,6 +164,9 @@ def describe_growing(plan: StreamPlan) -> dict[str, Any] | None:
         "listed": len(runs),
         "left": str(left),
         "left_words": decimal_text(left) if left.denominator < 10**12 else f"{float(left):.6g}",
+        "promised": "bound on the excess risk"
+        if isinstance(plan, ClassifierPlan)
+        else "promised of a share, until the next",
         "promise": _promise(plan, runs[0]),
     }
 
@@ -172,6 +191,11 @@ def _run(plan: GrowingPlan, run: Run) -> dict[str, Any]:
 
 def _promise(plan: GrowingPlan, run: Run) -> str:
     """What theory says of the accuracy, in words."""
+    if isinstance(plan, ClassifierPlan):
+        return (
+            "The bound is on the mean over the noise, for the records that a run reads, against the best classifier of "
+            "the assumed norm; nothing is bounded about new records, or about records that come before the next run."
+        )
     if run.alpha is None:
         return (
             "Theory promises nothing about the accuracy of this black box: compare with the truth in a trial."

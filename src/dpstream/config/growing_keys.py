@@ -10,7 +10,7 @@ __all__ = ["BLACK_BOXES", "GROWING", "GROWING_KEYS"]
 GROWING = ("scheduler", "improver")
 _SCHEDULER, _IMPROVER = GROWING[:1], GROWING[1:]
 
-BLACK_BOXES = ("mwem-pgm", "mwem", "smalldb")
+BLACK_BOXES = ("mwem-pgm", "mwem", "smalldb", "erm")
 
 GROWING_KEYS: tuple[Key, ...] = (
     Key(
@@ -20,7 +20,7 @@ GROWING_KEYS: tuple[Key, ...] = (
         "mwem-pgm",
         "it measures whole marginals and needs no universe",
         "What is run on the whole database, again and again: MWEM+PGM; MWEM on the cells of all columns (up to 10^7); "
-        "SmallDB, which compares all small databases (exact, for a handful of cells).",
+        "SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",
         GROWING,
     ),
     Key(

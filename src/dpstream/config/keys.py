@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from dpstream.config.asking_keys import ASKING, ASKING_KEYS
 from dpstream.config.base_keys import BASE_KEYS
+from dpstream.config.classifier_keys import CLASSIFIER_KEYS
 from dpstream.config.growing_keys import GROWING, GROWING_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.config.panel_keys import PANEL_KEYS, PANELS
@@ -377,6 +378,7 @@ KEYS: tuple[Key, ...] = (
     *PANEL_KEYS,
     *POINTS_KEYS,
     *GROWING_KEYS,
+    *CLASSIFIER_KEYS,
     Key(
         "budget",
         "epsilon",

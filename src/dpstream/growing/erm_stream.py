@@ -13,6 +13,7 @@ from dpstream.errors import ConfigError
 from dpstream.growing.blackbox import Counts
 from dpstream.growing.erm import ERM
 from dpstream.growing.erm_classifier import LinearClassifier
+from dpstream.growing.erm_loss import loss_by_name
 from dpstream.growing.schedule import Run
 from dpstream.growing.streams import GrowingPlan, GrowingState
 from dpstream.growing.synthesis import Made
@@ -175,6 +176,11 @@ class ClassifierPlan(GrowingPlan):
             for name, low in (("coefficient", -_FAR), ("measured", -_FAR), ("standard_error", 0.0))
         ]
         return Schema((Categorical("feature", names), *numbers))
+
+    def promise(self, run: Run) -> float | None:
+        """The bound on the excess risk where it says something: a classifier of zeros loses less than it else."""
+        bound = self.promised_excess(run)
+        return bound if bound < loss_by_name(self._erm.loss).at_zero else None
 
     def promised_excess(self, run: Run) -> float:
         """A bound on the expected excess risk of a run, before any data is read."""

@@ -1,0 +1,88 @@
+"""Classifiers of a growing table on the command line, from a file through the verbs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from cli_stream import dpstream, status
+
+from dpstream.config import Config
+from dpstream.sinks import read, read_manifest
+
+ROWS, STEPS = 400, 4
+
+
+def config(folder: Path, mechanism: str = 'target = "late"', output: str = "") -> Path:
+    path = folder / "dpstream.toml"
+    path.write_text(
+        '[stream]\nname = "loans"\ntotal = "public"\n'
+        '[source]\npath = "data/*.csv"\nevery = "files"\n'
+        '[schema.columns.late]\ntype = "boolean"\n'
+        '[schema.columns.kind]\ntype = "categorical"\nvalues = ["x", "y", "z"]\n'
+        '[schema.columns.age]\ntype = "integer"\nedges = [0, 30, 60, 90]\n'
+        f'[mechanism]\nname = "scheduler"\nblack_box = "erm"\nfirst_run = 700\ngamma = "1/2"\n{mechanism}\n'
+        f'[budget]\nepsilon = "20"\n[output]\n{output}\n',
+        encoding="utf-8",
+    )
+    (folder / "data").mkdir(exist_ok=True)
+    g = np.random.default_rng(1)
+    for step in range(STEPS):
+        kind = g.choice(["x", "y", "z"], ROWS)
+        late = g.random(ROWS) < np.where(kind == "x", 0.9, 0.1)
+        table = pa.table({"late": late, "kind": kind, "age": g.integers(0, 91, ROWS)})
+        pyarrow.csv.write_csv(table, folder / "data" / f"{step}.csv")
+    return path
+
+
+def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None:
+    made = config(tmp_path, 'target = "late"\nnumbers = ["age"]')
+    shown = " ".join(dpstream("plan", made).output.split())
+    assert "logistic regression for 'late' on 4 features" in shown
+    assert "bound on the excess risk" in shown
+    values = {
+        one["key"]: one["value"] for one in json.loads(dpstream("plan", made, "--json").stdout)["values"]
+    }
+    assert (values["positive"], values["predictors"], values["radius"]) == ("true", "all others", "1.414")
+    dpstream("run", made)
+    table = read(tmp_path / "releases").to_pydict()
+    assert table["feature"] == ["kind=x", "kind=y", "kind=z", "age"]
+    assert table["coefficient"][0] > max(table["coefficient"][1:3])
+    manifest = read_manifest(tmp_path / "releases", 3)
+    assert (manifest["rows"], manifest["rows_in_table"]) == (ROWS * 3, 4)
+    assert manifest["accuracy"]["run"]["t"] == 1200
+    assert status(made)["spent"] == "epsilon = 20 (pure)"
+    assert "one record" in dpstream("statement", made).output
+    book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
+    assert [one["name"] for one in book["resources"][0]["schema"]["fields"]] == list(table)
+    with Config.load(made).open_stream(publish=False) as stream:
+        classifier = stream.release(4).classifier
+    codes = classifier.codes({"kind": ["x", "z"], "age": [10, 10]}, Config.load(made).schema())
+    assert classifier.predict(codes).tolist() == [True, False]
+    for verb in (("evaluate",), ("report", "--private-data")):
+        assert "classifiers" in dpstream(verb[0], made, *verb[1:], code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "output", "words"),
+    [
+        ("", "", "target: the key is missing"),
+        ('target = "nobody"', "", "unknown column 'nobody'"),
+        ('target = "late"\npositive = "maybe"', "", "has no label 'maybe'"),
+        ('target = "late"\nworkload = "all-1-way"', "", "preserves no marginals"),
+        ('target = "late"\nnumbers = ["kind"]', "", "'kind' is categorical"),
+        ('target = "late"\npredictors = "kind"', "", "is no list of columns"),
+        ('target = "late"\npredictors = ["late"]', "", "hold the target"),
+        ('target = "late"\nloss = "hinge"', "", "is not a choice"),
+        ('target = "late"\nk = 3', "", "has no option 'k'"),
+        ('target = "late"', 'records = "persistent"', "no records that could persist"),
+    ],
+    ids=["none", "unknown", "label", "workload", "number", "text", "itself", "loss", "k", "persistent"],
+)
+def test_what_does_not_go_together_is_said(tmp_path: Path, mechanism: str, output: str, words: str) -> None:
+    found = dpstream("plan", config(tmp_path, mechanism, output), code=2).stderr
+    assert words in " ".join(found.split())
