@@ -11,6 +11,10 @@ from dpstream.growing.blackbox import (
     Table,
 )
 from dpstream.growing.boxes import MWEMPGMBox
+from dpstream.growing.erm import ERM
+from dpstream.growing.erm_classifier import LinearClassifier
+from dpstream.growing.erm_features import FeatureMap
+from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.mwem import MWEM
 from dpstream.growing.own import OwnMechanism
 from dpstream.growing.schedule import Run, Schedule
@@ -20,14 +24,18 @@ from dpstream.growing.streams import GrowingPlan
 from dpstream.growing.synthesis import GrowingSynthesis
 
 __all__ = [
+    "ERM",
     "MWEM",
     "BBImprover",
     "BBScheduler",
     "BlackBox",
+    "ClassifierPlan",
     "Counts",
     "Database",
+    "FeatureMap",
     "GrowingPlan",
     "GrowingSynthesis",
+    "LinearClassifier",
     "LinearQuery",
     "MWEMPGMBox",
     "OwnMechanism",
