@@ -1,5 +1,6 @@
-"""Checks shipped to users: certificates and conformance of counters."""
+"""Checks shipped to users: certificates and conformance of counters, conformance of black boxes."""
 
+from dpstream.checks.blackbox import check_black_box
 from dpstream.checks.certificate import Certificate, certificate
 from dpstream.checks.conformance import CheckResult, ConformanceReport, check_counter
 from dpstream.checks.tape import NoiseTape, RecordedMap, read_cell, read_map
@@ -11,6 +12,7 @@ __all__ = [
     "NoiseTape",
     "RecordedMap",
     "certificate",
+    "check_black_box",
     "check_counter",
     "read_cell",
     "read_map",

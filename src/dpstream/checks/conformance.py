@@ -43,10 +43,11 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """All checks of one counter; printable."""
+    """All checks of one counter, or black box; printable."""
 
     subject: str
     results: tuple[CheckResult, ...]
+    kind: str = "counter"
 
     @property
     def passed(self) -> bool:
@@ -60,7 +61,7 @@ class ConformanceReport:
 
     def __str__(self) -> str:
         lines = [f"{'ok  ' if r.passed else 'FAIL'} {r.name}: {r.detail}" for r in self.results]
-        return "\n".join([f"counter {self.subject}", *lines])
+        return "\n".join([f"{self.kind} {self.subject}", *lines])
 
 
 @dataclass(frozen=True)

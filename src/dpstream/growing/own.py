@@ -93,6 +93,7 @@ class OwnMechanism(BlackBox[AnyTable]):
 def _table(domain: Domain, values: NDArray[Any]) -> AnyTable:
     """Codes or weights, checked: what a function returns is public, so that it may be named."""
     columns = len(domain)
+    values = np.asarray(values)
     if values.ndim == 2 and values.shape[1] == columns and values.dtype.kind in "iu" and len(values):
         if (values < 0).any() or (values >= np.array(domain.sizes)).any():
             raise ConfigError("the function returned codes outside the domain", where="own mechanism")

@@ -1,0 +1,123 @@
+"""The suite for black boxes passes honest ones and names what is wrong with others."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpstream.checks import check_black_box
+from dpstream.errors import ConfigError, DataError
+from dpstream.growing import MWEM, Counts, Database, OwnMechanism, Records, SmallDB
+from dpstream.privacy import Budget, DiscreteLaplace, PureDP, Randomness
+from dpstream.schema.domain import Domain
+from dpstream.tables import Workload, count_marginals
+
+DOMAIN = Domain(("a", "b"), (2, 3))
+WORKLOAD = Workload.all_k_way(DOMAIN, 2)
+
+
+def noisy(data: Database, scale: Fraction, randomness: Randomness) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = (
+        np.maximum(data.counts[0] + randomness.draw(DiscreteLaplace(scale), 6), 0) + 1e-6
+    )
+    return weights
+
+
+def honest(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    assert isinstance(budget, PureDP)
+    return noisy(data, 2 / budget.epsilon, randomness)
+
+
+def of_records(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    assert data.records is not None
+    counted = Database(data.t, tuple(count_marginals(data.records, DOMAIN, WORKLOAD.cliques)))
+    return honest(budget, counted, randomness)
+
+
+def quiet(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    """A quarter of the noise."""
+    assert isinstance(budget, PureDP)
+    return noisy(data, Fraction(1, 2) / budget.epsilon, randomness)
+
+
+def elsewhere(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = (
+        np.maximum(data.counts[0] + np.random.default_rng().laplace(0, 2, 6), 0) + 1e-6
+    )
+    return weights
+
+
+def silent(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = data.counts[0] / data.t
+    return weights
+
+
+def writes(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    data.counts[0][0] += 1
+    return honest(budget, data, randomness)
+
+
+def stops(budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+    if data.t < 5:
+        raise DataError("too few records", where="stops")
+    return honest(budget, data, randomness)
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.last = np.zeros(6)
+
+    def __call__(self, budget: Budget, data: Database, randomness: Randomness) -> NDArray[np.float64]:
+        self.last = honest(budget, data, randomness) + 0.1 * self.last
+        return self.last
+
+
+def own(function: Any, reads: Any = None) -> OwnMechanism:
+    return OwnMechanism(function, reads or Counts(DOMAIN, WORKLOAD.cliques), "under test 1")
+
+
+@pytest.mark.parametrize(
+    "box",
+    [own(honest), own(of_records, Records(DOMAIN)), SmallDB(WORKLOAD, size=3), MWEM(WORKLOAD, 2, passes=1)],
+    ids=["own", "of records", "smalldb", "mwem"],
+)
+def test_honest_boxes_pass(box: Any) -> None:
+    report = check_black_box(box, runs=400)
+    assert report.passed, str(report)
+    assert str(report).startswith(f"black box {box.name}\nok")
+
+
+@pytest.mark.parametrize(
+    ("function", "failures"),
+    [
+        (quiet, ("loses no more than it may",)),
+        (silent, ("loses no more than it may",)),
+        (elsewhere, ("depends on data and randomness only",)),
+        (Memory(), ("depends on data and randomness only",)),
+        (stops, ("runs at every size, on read-only data",)),
+        (lambda *_: None, None),
+    ],
+    ids=["a quarter of the noise", "no noise", "noise from elsewhere", "memory", "stops", "nothing"],
+)
+def test_what_is_wrong_is_named(function: Any, failures: tuple[str, ...] | None) -> None:
+    report = check_black_box(own(function), runs=1000)
+    assert not report.passed
+    if failures is not None:
+        assert set(failures) <= set(report.failures)
+
+
+def test_writing_to_the_data_stops_it() -> None:
+    report = check_black_box(own(writes), runs=100)
+    assert "read-only" in str(report)
+    assert not report.passed
+
+
+def test_what_cannot_be_checked_is_refused() -> None:
+    with pytest.raises(ConfigError, match="two values"):
+        check_black_box(own(honest, Counts(Domain(("a",), (1,)), ((0,),))))
+    with pytest.raises(ConfigError, match="too little"):
+        check_black_box(own(honest), runs=10)
