@@ -56,7 +56,7 @@ SUBJECTS = {"plane": subject(PLANE, publish="changes"), "line": subject(LINE, pu
 
 @pytest.mark.parametrize(
     ("name", "keep", "key", "stride"),
-    [("plane", "all", None, 3), ("line", 1, KEY, 6)],
+    [("plane", "all", None, 5), ("line", 1, KEY, 9)],
 )
 def test_killed_before_durability_calls(
     tmp_path: Path, name: str, keep: int | str, key: StateKey | None, stride: int
@@ -88,7 +88,7 @@ def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, faul
     options = {"seeded": True, "subject": SUBJECTS["plane"]}
     with faulty(None, kill) as calls:
         run_stream(tmp_path / "undisturbed", **options)  # type: ignore[arg-type]
-    for at in range(1, len(calls) + 1, 6):
+    for at in range(1, len(calls) + 1, 9):
         home = tmp_path / str(at)
         with faulty(at, fault), pytest.raises(StoreError):  # type: ignore[arg-type]
             run_stream(home, **options)  # type: ignore[arg-type]

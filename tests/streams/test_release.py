@@ -87,6 +87,14 @@ def test_comparisons_by_bin(question: str, labels: list[str]) -> None:
     assert truth(question) == labels
 
 
+@pytest.mark.parametrize("edge", [40.8, 0.1, 1 / 3, 1e-9, 73.85])
+def test_borders_that_have_no_short_binary_form(edge: float) -> None:
+    """A border is compared as the float that it is, however many digits that has."""
+    column = Real("x", [-1.0, edge, 100.0])
+    for sign, expected in (("<", [True, False]), (">=", [False, True])):
+        assert parse_predicate(f"x {sign} {edge!r}", Schema((column,))).mask().tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("question", "words"),
     [

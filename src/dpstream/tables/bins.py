@@ -109,8 +109,9 @@ def _spellings(column: Column, value: Literal) -> list[str]:
 def _ends(column: _Ordered) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     """Lowest and highest value of each bin as exact numbers (real bins: the open end)."""
     lowest = [Decimal(x) for x in column.lower.tolist()]
-    step = 0 if isinstance(column, Real) else 1
-    highest = [x - step for x in lowest[1:]] + [Decimal(column.last)]
+    # Nothing is subtracted from real ends: that would round them to the digits of the decimal context.
+    highest = lowest[1:] if isinstance(column, Real) else [x - 1 for x in lowest[1:]]
+    highest = [*highest, Decimal(column.last)]
     return np.array(lowest, dtype=object), np.array(highest, dtype=object)
 
 
