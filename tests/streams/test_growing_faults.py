@@ -24,7 +24,7 @@ from fault_harness import (
 )
 
 from dpstream.errors import StoreError
-from dpstream.growing import MWEM, BBImprover, BBScheduler, MWEMPGMBox
+from dpstream.growing import ERM, MWEM, BBImprover, BBScheduler, FeatureMap, MWEMPGMBox
 from dpstream.schema import Boolean, Schema
 from dpstream.sinks import read_manifest
 from dpstream.streams import Batch
@@ -36,7 +36,7 @@ WORKLOAD = Workload.all_k_way(SCHEMA.domain, 1)
 
 #: Nothing yet, a run of several epochs, the last release again.
 SIZES = {1: 30, 2: 40, 3: 2}
-RUNS = {"scheduler": [None, 1, 1], "improver": [None, 1, 2]}
+RUNS = {"scheduler": [None, 1, 1], "improver": [None, 1, 2], "classifier": [None, 1, 1]}
 
 
 def arrivals(step: int) -> Batch:
@@ -53,16 +53,22 @@ SUBJECTS = {
         arrivals,
     ),
     "improver": Subject(BBImprover(MWEM(WORKLOAD, 2), 50).calibrate(rho=1), SCHEMA, arrivals),
+    "classifier": Subject(
+        BBScheduler(ERM(FeatureMap(SCHEMA.domain, "late")), 50, gamma="1/10").calibrate(epsilon=1),
+        SCHEMA,
+        arrivals,
+    ),
 }
+STRIDES = {"scheduler": 5, "improver": 8, "classifier": 11}
 
 
-@pytest.mark.parametrize("kind", ["scheduler", "improver"])
+@pytest.mark.parametrize("kind", list(SUBJECTS))
 def test_killed_before_durability_calls(tmp_path: Path, kind: str) -> None:
     """Finished by another process, no run is made twice, and with equal entropy every file is equal.
 
-    Every fifth or eighth call: the calls are those of all streams, each of which ``test_faults.py`` stops at.
+    Every fifth call or fewer: the calls are those of all streams, each of which ``test_faults.py`` stops at.
     """
-    subject, stride = SUBJECTS[kind], 5 if kind == "scheduler" else 8
+    subject, stride = SUBJECTS[kind], STRIDES[kind]
     with faulty(None, kill) as calls:
         run_stream(tmp_path / "undisturbed", seeded=True, subject=subject)
     expected = outcome(tmp_path / "undisturbed")
