@@ -200,8 +200,13 @@ def draw(out: Path, found: dict[str, dict[int, tuple[float, float]]]) -> None:
             left.plot(sizes, [line[t][0] - best[t][0] for t in sizes], style, color=colour, label=name)
         right.plot(sizes, [100 * line[t][1] for t in sizes], style, color=colour, label=name)
     left.set(xscale="log", yscale="log", xlabel="records", ylabel="excess risk")
+    left.set_yticks([0.02, 0.05, 0.1, 0.2, 0.35], ["0.02", "0.05", "0.1", "0.2", "0.35"])
     right.set(xscale="log", xlabel="records", ylabel="accuracy on held-out records, %")
     for panel in (left, right):
+        panel.set_xticks(
+            [2_000, 5_000, 10_000, 20_000, 40_000], ["2,000", "5,000", "10,000", "20,000", "40,000"]
+        )
+        panel.minorticks_off()
         panel.grid(True, which="major", linewidth=0.3)
         for side in ("top", "right"):
             panel.spines[side].set_visible(False)
