@@ -67,7 +67,8 @@ def command(
 
     Reads the source, the releases and (with --from models) the state; changes none of them and costs no
     budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that
-    are chosen by them are outside the guarantee.
+    are chosen by them are outside the guarantee. Points are compared by their distance (W1), panels by the usual
+    questions.
 
     \b
     Example:

@@ -38,7 +38,8 @@ def command(
 
     RUN is a configuration file, or a folder of releases. The page says in plain words what is protected and what it
     cost, and shows the releases over time, their columns and pairs of columns, how noisy they are and where they are
-    weak. It is made of releases and public declarations only, and may be published with them.
+    weak; of a stream of points maps, and the cells that they were drawn from. It is made of releases and public
+    declarations only, and may be published with them.
 
     With --private-data (a configuration only) it compares them with the private table too: errors over time, true
     and synthetic shares side by side. Such a page is for evaluation only, not releasable; it says so on top and only
