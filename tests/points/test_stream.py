@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,9 @@ def test_persistent_points_change_as_little_as_counts_do(tmp_path: Path, publish
                     facts[key] for key in ("deletes", "inserts")
                 )
             before = cells
+    book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
+    assert "Points are placed in cells" in book["description"]
+    assert [field["name"] for field in book["resources"][0]["schema"]["fields"]] == table.column_names
 
 
 def test_a_table_that_is_cut_keeps_its_points(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpstream.mechanism import StreamPlan
+from dpstream.points import PointsStreamPlan
 from dpstream.privacy.unit import Individual
 from dpstream.schema.codebook import codebook
 from dpstream.tables.changes import ID
@@ -39,7 +40,13 @@ def describe_tables(
             "periods are added, and what is there is never changed."
         )
         descriptor["dpstream"]["panel"] = {"fields": [*own, *fields]}
-    elif with_ids:
+        return descriptor
+    if isinstance(plan, PointsStreamPlan):
+        descriptor["description"] = (
+            "Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of the "
+            "columns are for questions only."
+        )
+    if with_ids:
         fields.insert(0, _whole(ID))
     return descriptor
 
