@@ -24,7 +24,7 @@ from dpstream.simulate import simulate
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
     "store",
-    "init", "simulate", "check", "plan", "run", "status", "sample", "approve", "withdraw",
+    "init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw",
     "evaluate", "report", "statement", "datasets", "reproduce", "compare", "audit", "ledger", "diff", "count",
 )  # fmt: skip
 

@@ -36,6 +36,7 @@ class Verbs(click.Group):
             "check",
             "plan",
             "run",
+            "ask",
             "status",
             "sample",
             "approve",
@@ -66,6 +67,8 @@ class Verbs(click.Group):
                 from dpstream.cli.plan import command
             case "run":
                 from dpstream.cli.run import command
+            case "ask":
+                from dpstream.cli.ask import command
             case "status":
                 from dpstream.cli.status import command
             case "sample":

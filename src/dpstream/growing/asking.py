@@ -139,7 +139,7 @@ class _Buffered:
 
     def draw(self, noise: DiscreteLaplace) -> int:
         """One sample."""
-        # By identity: a law is a constant of the module, and hashing its fraction takes longer than all the rest.
+        # By identity: the plan keeps its laws, and hashing its fraction takes longer than all the rest.
         ready = self._drawn.get(id(noise))
         if not ready:
             ready = self._randomness.draw(noise, _DRAWS).tolist()

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from dpstream.errors import StoreDamagedError
@@ -29,9 +30,6 @@ from dpstream.privacy.noise import DiscreteLaplace
 
 __all__ = [
     "GRID",
-    "QUESTION_NOISE",
-    "THRESHOLD_NOISE",
-    "VALUE_NOISE",
     "Books",
     "Draw",
     "NumericSparse",
@@ -42,11 +40,6 @@ __all__ = [
 #: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
 GRID = 2**36
 _UNIT = 2**XI_BITS
-
-#: Of a run's threshold, once; of each test; of a number.
-THRESHOLD_NOISE = DiscreteLaplace(Fraction(2 * GRID))
-QUESTION_NOISE = DiscreteLaplace(Fraction(4 * GRID))
-VALUE_NOISE = DiscreteLaplace(Fraction(8 * GRID))
 
 #: One exact sample of a law.
 Draw = Callable[[DiscreteLaplace], int]
@@ -101,11 +94,28 @@ class NumericSparse:
         budget: of everything.
         noise: ``xi``.
         threshold: ``T``, as a share.
+        grid: ``G``; a small one lets an audit look at all noise there is.
     """
 
     budget: Budget
     noise: PowerNoise
     threshold: Fraction
+    grid: int = GRID
+
+    @cached_property
+    def threshold_noise(self) -> DiscreteLaplace:
+        """Of a run's threshold, once."""
+        return DiscreteLaplace(Fraction(2 * self.grid))
+
+    @cached_property
+    def question_noise(self) -> DiscreteLaplace:
+        """Of each test."""
+        return DiscreteLaplace(Fraction(4 * self.grid))
+
+    @cached_property
+    def value_noise(self) -> DiscreteLaplace:
+        """Of a number."""
+        return DiscreteLaplace(Fraction(8 * self.grid))
 
     def payable(self, books: Books, t: int) -> bool:
         """Whether a run that starts at ``t`` can be paid to its end, its number included."""
@@ -124,14 +134,14 @@ class NumericSparse:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
         units = self.noise.units(t)
         moved = self._moved(units, t)
-        run = Run(t, units, moved, draw(THRESHOLD_NOISE))
+        run = Run(t, units, moved, draw(self.threshold_noise))
         return Books(books.spent + self._test_cost(moved), run)
 
     def above(self, run: Run, t: int, share: int, bits: int, draw: Draw) -> bool:
         """Test ``share / (2^bits t)`` once."""
         units = self._units(run, t)
-        limit = ceil_div(GRID * units * self.threshold.numerator, _UNIT * self.threshold.denominator)
-        tested = self._scaled(units, t, share, bits) + draw(QUESTION_NOISE)
+        limit = ceil_div(self.grid * units * self.threshold.numerator, _UNIT * self.threshold.denominator)
+        tested = self._scaled(units, t, share, bits) + draw(self.question_noise)
         return tested >= limit + run.threshold_noise
 
     def halt(
@@ -139,9 +149,9 @@ class NumericSparse:
     ) -> tuple[Books, Fraction]:
         """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
         units = self._units(run, t)
-        value = self._scaled(units, t, share, bits) + draw(VALUE_NOISE)
+        value = self._scaled(units, t, share, bits) + draw(self.value_noise)
         spent = books.spent + self._value_cost(self._moved(units, t))
-        return Books(spent), Fraction(value * _UNIT, GRID * units)
+        return Books(spent), Fraction(value * _UNIT, self.grid * units)
 
     def halt_silently(self, books: Books) -> Books:
         """End the run without a value."""
@@ -152,17 +162,17 @@ class NumericSparse:
         return min(self.noise.units(t), run.units * t // run.start)
 
     def _scaled(self, units: int, t: int, share: int, bits: int) -> int:
-        return int((GRID * units * share) // (_UNIT * t << bits))
+        return int((self.grid * units * share) // (_UNIT * t << bits))
 
     def _moved(self, units: int, t: int) -> int:
         """``D_t``: a floor moves by at most the rounded-up amount that its argument moves by."""
-        return ceil_div(GRID * units, _UNIT * t)
+        return ceil_div(self.grid * units, _UNIT * t)
 
     def _test_cost(self, moved: int) -> Fraction:
-        return self._cost(Fraction(moved, GRID))
+        return self._cost(Fraction(moved, self.grid))
 
     def _value_cost(self, moved: int) -> Fraction:
-        return self._cost(Fraction(moved, 8 * GRID))
+        return self._cost(Fraction(moved, 8 * self.grid))
 
     def _cost(self, epsilon: Fraction) -> Fraction:
         return epsilon if isinstance(self.budget, PureDP) else epsilon**2 / 2

@@ -3,9 +3,8 @@
 * Exact: a run of tests on a grid so coarse that all noise can be looked at. From the running code is read, for each
   noise of the threshold, which noises of a test say yes; from that follow the probabilities of every place where a run
   can halt, on two neighbours, and their largest log-ratio. The charge that the code itself books is the claim.
-* Empirical: analysts who choose each question by the answers so far, and try to learn more than the budget allows:
-  by asking what was hard again, by bisection on the threshold, by asking after each arrival. Everything they are
-  told is a column; a learned statistic tells neighbours apart.
+* What analysts can spend, who choose each question by the answers so far: by asking what was hard again, by bisection
+  on the threshold, by asking after each arrival. It is added up from the noise that is drawn, not from the books.
 """
 
 from __future__ import annotations
@@ -17,33 +16,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.evaluate.audits.finding import AuditLength, Finding, Progress
-from dpstream.evaluate.audits.statistics import distinguish
 from dpstream.growing.asking import Answer
 from dpstream.growing.blackbox import LinearQuery
 from dpstream.growing.numeric_sparse import Books, Draw, NumericSparse, Run
 from dpstream.growing.pmwg import PMWG, PMWGPlan, PMWGState
-from dpstream.growing.pmwg_noise import PowerNoise
+from dpstream.growing.pmwg_noise import XI_BITS, PowerNoise
 from dpstream.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.schema.domain import Domain
 
-__all__ = ["audit_asking", "exact_run", "sampled_asking"]
+__all__ = ["audit_asking", "exact_run", "spent_asking"]
 
 #: G of the exact audits, records at a run's start, and how far noise is looked at, in scales: all but ``exp(-40)``.
-_GRID, _START, _REACH = 4, 4, 40
-_RUNS: dict[AuditLength, int] = {"short": 1_500, "long": 20_000}
-_CONFIDENCE = 0.999
-_QUESTIONS = 6
+_GRID, _START, _REACH = 2, 4, 40
+_QUESTIONS = 400
 
 Shares = tuple[tuple[int, int], ...]
 
 
 def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
-    """Runs of tests on all noise, honest and broken; then analysts, on an honest plan and on one that never stops."""
+    """Runs of tests on all noise, honest and broken; then analysts, on honest plans and on one that never stops."""
     progress("tests of questions, all noise")
     for epsilon in (Fraction(1, 2), Fraction(2)):
         # xi_t/t at the start is epsilon: with c t^(1/2), c = epsilon t^(1/2).
@@ -53,13 +50,19 @@ def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress
     for broken in (BrokenFreshThreshold, BrokenQuiet, BrokenHalfCharge):
         facts = (sparse.budget, sparse.noise, sparse.threshold, _GRID)
         yield exact_run(broken(*facts), f"run of tests, {broken.WORDS}", control=True)
-    plan = PMWG(Domain(("cell",), (3,)), "1/2", 2, hard_questions=1, learning="matching").calibrate(epsilon=1)
-    for name, analyst in ANALYSTS.items():
-        progress(f"questions of an analyst who {name}")
-        yield sampled_asking(plan, name, analyst, _RUNS[length], randomness)
-    progress("questions without end")
-    endless = BrokenEndless(**{key: getattr(plan, key) for key in plan.__dataclass_fields__})
-    yield sampled_asking(endless, "repeats", ANALYSTS["repeats"], _RUNS[length], randomness, control=True)
+    progress("what analysts can spend on questions")
+    domain = Domain(("cell",), (3,))
+    few = PMWG(domain, "1/2", 30, hard_questions=9, learning="matching")
+    amounts: list[dict[str, Any]] = [{"epsilon": 1}, {"rho": "1/10"}, {"epsilon": 1, "delta": "1/1000000"}]
+    for recipe, amount in itertools.product((few, PMWG(domain, "9/10", 30)), amounts):
+        words = f"{', '.join(f'{key} {value}' for key, value in amount.items())}, noise " + (
+            "of theory" if recipe.hard_questions is None else "for 9 hard questions"
+        )
+        for name, analyst in ANALYSTS.items():
+            yield spent_asking(recipe.calibrate(**amount), f"analyst who {name}, {words}", analyst)
+    honest = few.calibrate(epsilon=1)
+    endless = BrokenEndless(**{key: getattr(honest, key) for key in honest.__dataclass_fields__})
+    yield spent_asking(endless, "analyst who repeats, runs without end", _repeats, control=True)
 
 
 # Exact.
@@ -69,16 +72,21 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
     """The worst loss of a run over some questions and neighbours, against the charge that it books."""
     began, worst, where = time.perf_counter(), -1.0, ""
     opened = sparse.start(Books(), _START, lambda noise: 0)
+    assert opened.run is not None
+    ended, _ = sparse.halt(opened, opened.run, _START, 0, 0, lambda noise: 0)
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     for shares, other in _neighbours():
         laws = [_halts(sparse, opened, one, known) for one in (shares, other)]
-        loss = float(np.abs(np.log(laws[0] / laws[1])).max())
+        losses = np.abs(np.log(laws[0] / laws[1]))
+        # Where it halts, the number is given too: its noise has to make up for how far it moves.
+        losses[:-1] += [_number(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
+        loss = float(losses.max())
         if loss > worst:
             worst, where = loss, f"shares {_told(shares)} against {_told(other)}"
     return Finding(
         subject=f"{subject}, all noise",
         kind="exact",
-        claimed=float(opened.spent),
+        claimed=float(ended.spent),
         found=worst,
         confidence=None,
         runs=None,
@@ -88,13 +96,28 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
     )
 
 
+def _number(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: tuple[int, int]) -> float:
+    """The loss of the number that is given, from how far it moves."""
+    assert opened.run is not None
+    (t, share), (_, moved) = one, other
+    laws: list[DiscreteLaplace] = []
+
+    def record(noise: DiscreteLaplace) -> int:
+        laws.append(noise)
+        return 0
+
+    found = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
+    units = min(sparse.noise.units(t), opened.run.units * t // _START)
+    return float(abs(found[0] - found[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
+
+
 def _told(shares: Shares) -> str:
     return ", ".join(f"{share}/{t}" for t, share in shares[:4]) + (", ..." if len(shares) > 4 else "")
 
 
 def _neighbours() -> Iterator[tuple[Shares, Shares]]:
     """Tested shares (t, records), and the same with one record's value replaced: each may move by 1 either way."""
-    for count, last, share, grown in itertools.product((1, 2, 12), (-1, 1), (-2, 0, 1, 3), (0, 3)):
+    for count, last, share, grown in itertools.product((1, 12), (-1, 1), (-2, 0, 1, 3), (0, 3)):
         times = [_START + (grown * i) // 4 for i in range(count)]
         base = tuple((t, share) for t in times)
         # All before the last move up, and the last one up or down; and both halves of questions in turn.
@@ -114,35 +137,35 @@ def _halts(
     result = []
     for t, share in shares:
         if (t, share) not in known:
-            rows = [_yes_and_no(sparse, replace(opened.run, threshold_noise=int(k)), t, share) for k in kept]
-            known[t, share] = (np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
+            rows = np.array(_rows(sparse, opened.run, kept.tolist(), t, share))
+            known[t, share] = (rows[:, 0], rows[:, 1])
         yes, no = known[t, share]
         result.append(float(alive @ yes))
         alive = alive * no
     return np.array([*result, float(alive.sum())])
 
 
-def _yes_and_no(sparse: NumericSparse, run: Run, t: int, share: int) -> tuple[float, float]:
-    """The probabilities of a test's answers for one threshold noise, read off the running code."""
+def _rows(sparse: NumericSparse, run: Run, kept: list[int], t: int, share: int) -> list[tuple[float, float]]:
+    """The probabilities of a test's two answers for each noise of the threshold, read off the running code."""
     laws: list[DiscreteLaplace] = []
 
     def record(noise: DiscreteLaplace) -> int:
         laws.append(noise)
         return 0
 
+    def answers(noise: int, *first: int) -> tuple[float, float]:
+        at = replace(run, threshold_noise=noise)
+        return _split(laws[-1], lambda value: sparse.above(at, t, share, 0, _tape(*first, value)))
+
     sparse.above(run, t, share, 0, record)
     if len(laws) == 1:
-        return _split(laws[0], lambda value: sparse.above(run, t, share, 0, lambda noise: value))
-    # A test that draws another noise first: that one is averaged over.
+        return [answers(noise) for noise in kept]
+    # A test that draws a threshold of its own: that one is averaged over, and the run's must not matter.
     values, odds = _support(laws[0])
-    found = np.array(
-        [
-            _split(laws[1], lambda value, first=first: sparse.above(run, t, share, 0, _tape(first, value)))
-            for first in values.tolist()
-        ]
-    )
-    yes, no = odds @ found
-    return float(yes), float(no)
+    ends = [np.array([answers(noise, value) for value in values.tolist()]) for noise in (kept[0], kept[-1])]
+    assert np.array_equal(ends[0], ends[1])
+    yes, no = (odds @ ends[0]).tolist()
+    return [(yes, no)] * len(kept)
 
 
 def _tape(*values: int) -> Draw:
@@ -207,7 +230,7 @@ class BrokenHalfCharge(NumericSparse):
         return replace(honest, spent=books.spent + (honest.spent - books.spent) / 2)
 
 
-# Empirical.
+# What analysts can spend.
 
 Ask = Callable[[NDArray[np.float64]], Answer]
 Analyst = Callable[[Ask, Callable[[], None]], None]
@@ -229,13 +252,13 @@ def _bisects(ask: Ask, arrive: Callable[[], None]) -> None:
 def _waits(ask: Ask, arrive: Callable[[], None]) -> None:
     for _ in range(_QUESTIONS):
         answer = ask(np.array([1.0, 0.0, 0.0]))
-        for _ in range(4 if answer.kind == "unchecked" else 1):
+        for _ in range(40 if answer.kind == "unchecked" else 1):
             arrive()
 
 
 ANALYSTS: dict[str, Analyst] = {
-    "repeats": _repeats,
-    "bisects": _bisects,
+    "repeats a hard question": _repeats,
+    "bisects the threshold": _bisects,
     "asks after each arrival": _waits,
 }
 
@@ -249,47 +272,43 @@ class BrokenEndless(PMWGPlan):
         return super()._open_run(state, draw)
 
 
-def sampled_asking(
-    plan: PMWGPlan, name: str, analyst: Analyst, runs: int, randomness: Randomness, *, control: bool = False
-) -> Finding:
-    """Lower confidence bound from ``runs`` conversations about each of two neighbouring databases."""
-    began = time.perf_counter()
-    sides = [
-        np.array([_conversation(plan, counts, analyst, randomness) for _ in range(runs)])
-        for counts in ((2, 0, 0), (1, 1, 0))
-    ]
-    found = distinguish(sides[0], sides[1], confidence=_CONFIDENCE, seed=1)
-    return Finding(
-        subject=f"questions without end, an analyst who {name}" if control else f"an analyst who {name}",
-        kind="empirical",
-        claimed=float(plan.budget.amount),
-        found=found.epsilon,
-        confidence=_CONFIDENCE,
-        runs=runs,
-        control=control,
-        detail=f"two records alike against two that differ; {found.statistic}",
-        seconds=time.perf_counter() - began,
-    )
+def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> Finding:
+    """What an analyst spends at most, by the noise that is really drawn, whatever the books say.
 
+    Tests find every question hard: the noise is chosen so, since the sum of charges must stay within the budget
+    for every outcome of the noise, not only for likely ones.
+    """
+    began, paid = time.perf_counter(), Fraction(0)
+    state = plan.start()
+    state.counts[0], state.t = plan.first, plan.first
+    pure, grid = isinstance(plan.budget, PureDP), plan.sparse.grid
 
-def _conversation(
-    plan: PMWGPlan, counts: tuple[int, ...], analyst: Analyst, randomness: Randomness
-) -> NDArray[np.float64]:
-    """All that the analyst is told, as a row of numbers of one length."""
-    state, told = plan.start(), np.zeros(2 * _QUESTIONS + 1)
-    state.counts += np.array(counts)
-    state.t = sum(counts)
+    def draw(noise: DiscreteLaplace) -> int:
+        nonlocal paid
+        moved = Fraction(grid * plan.noise.units(state.t), 2**XI_BITS * state.t).__ceil__()
+        if noise == plan.sparse.question_noise:
+            return 1000 * math.ceil(noise.scale)
+        share = Fraction(moved, grid if noise == plan.sparse.threshold_noise else 8 * grid)
+        paid += share if pure else share**2 / 2
+        return 0
 
     def ask(weights: NDArray[np.float64]) -> Answer:
-        answer = plan.ask(state, LinearQuery((0,), weights), lambda noise: int(randomness.draw(noise, 1)[0]))
-        at = state.asked - 1
-        told[2 * at : 2 * at + 2] = answer.kind == "hard", answer.value
-        told[-1] += answer.value if answer.kind == "hard" else 0.0
-        return answer
+        return plan.ask(state, LinearQuery((0,), weights), draw)
 
     def arrive() -> None:
         state.counts[2] += 1
         state.t += 1
 
     analyst(ask, arrive)
-    return told
+    return Finding(
+        subject=subject,
+        kind="exact",
+        claimed=float(plan.budget.amount),
+        found=float(paid),
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"{state.hard} hard questions of {state.asked}, {state.t} records at the end",
+        seconds=time.perf_counter() - began,
+        unit="epsilon" if pure else "rho",
+    )

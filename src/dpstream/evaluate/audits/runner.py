@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.errors import ConfigError, DpstreamError
 from dpstream.evaluate.audits.aim import audit_aim
+from dpstream.evaluate.audits.asking import audit_asking
 from dpstream.evaluate.audits.configured import configured_audits
 from dpstream.evaluate.audits.counters import audit_counters
 from dpstream.evaluate.audits.erm import audit_classifiers
@@ -17,6 +18,7 @@ from dpstream.evaluate.audits.exact import audit_exact
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
 from dpstream.evaluate.audits.growing import audit_growing
 from dpstream.evaluate.audits.panel import audit_panels
+from dpstream.evaluate.audits.pooled import audit_pooled
 from dpstream.evaluate.audits.selection import audit_selection
 from dpstream.evaluate.audits.streams import audit_streams
 from dpstream.privacy import Randomness
@@ -33,13 +35,15 @@ AUDITS: dict[str, Audit] = {
     "selection": audit_selection,
     "exact": audit_exact,
     "panels": audit_panels,
+    "pooled": audit_pooled,
     "aim": audit_aim,
     "schedulers": audit_growing,
     "classifiers": audit_classifiers,
+    "questions": audit_asking,
 }
 
 #: Audits that say nothing about a configuration file's counter and selector.
-_OF_THE_PROGRAM = {"aim", "streams", "panels", "schedulers", "classifiers"}
+_OF_THE_PROGRAM = {"aim", "pooled", "streams", "panels", "schedulers", "classifiers", "questions"}
 _POLL_SECONDS = 0.5
 
 

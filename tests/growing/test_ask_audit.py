@@ -1,0 +1,29 @@
+"""The audit of questions: honest runs pass, and every broken one is caught."""
+
+from __future__ import annotations
+
+from dpstream.evaluate.audits.asking import audit_asking
+from dpstream.evaluate.audits.finding import Finding
+from dpstream.privacy import Randomness
+
+
+def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
+    told: list[str] = []
+    findings: dict[str, Finding] = {
+        one.subject: one for one in audit_asking("short", Randomness.seeded(1), told.append)
+    }
+    assert all(one.passed for one in findings.values()), [
+        one.subject for one in findings.values() if not one.passed
+    ]
+    assert told
+    honest = findings["run of tests at 2, all noise"]
+    # The charge is what it really costs: not a hair less is needed.
+    assert 0.999 * honest.claimed < honest.found <= honest.claimed
+    broken = [one for one in findings.values() if one.control]
+    assert {one.subject for one in broken} == {
+        "run of tests, threshold noise anew at each test (as listed), all noise",
+        "run of tests, 2/3 of the noise, all noise",
+        "run of tests, half of it charged, all noise",
+        "analyst who repeats, runs without end",
+    }
+    assert all(one.found > 1.1 * one.claimed for one in broken)
