@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.errors import ConfigError, HorizonError, LimitError
+from dpstream.evaluate.audits.pooled import audit_pooled
 from dpstream.graphical import Model
 from dpstream.privacy import Event, PureDP, Randomness
 from dpstream.schema.domain import Domain
@@ -165,3 +166,12 @@ def test_options_that_cannot_be_used() -> None:
         Pooled(PAIRS, max_cells=5)
     with pytest.raises(HorizonError):
         Pooled(PAIRS).calibrate(epsilon="1", horizon=0)
+
+
+def test_no_transcript_of_a_stream_costs_more_than_the_budget() -> None:
+    """Exact, so no false alarms; broken streams are caught by the same audit."""
+    for finding in audit_pooled("short", Randomness.seeded(3), lambda _: None):
+        if finding.control:
+            assert finding.found > 1.4 * finding.claimed, finding.subject
+        else:
+            assert finding.found <= finding.claimed * (1 + 1e-9), finding.subject

@@ -27,7 +27,9 @@ __all__ = ["command"]
 @click.option("--streams", metavar="LIST", help="kumar: only these streams, separated by commas.")
 @click.option("--epsilons", metavar="LIST", help="kumar: only these budgets, such as 0.5,1.")
 @click.option(
-    "--methods", metavar="LIST", help="kumar: only these of baseline, proposed-simple, proposed-block."
+    "--methods",
+    metavar="LIST",
+    help="kumar: only these of baseline, proposed-simple, proposed-block (the paper's, the default) and pooled.",
 )
 @click.option(
     "--panel",

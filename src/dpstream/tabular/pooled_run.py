@@ -27,11 +27,11 @@ from dpstream.tabular.targets import LEAST_VARIANCE
 
 __all__ = ["Followed", "Outcome", "Runner", "fit_table"]
 
-#: A marginal is measured beside the columns if the epoch is expected to have so many times ``k`` standard deviations
-#: of the noise that ``k`` marginals alone would get. From offline runs on tables of 500 to 50,000 rows.
-_RECORDS_PER_NOISE = 28.0
+#: A marginal is measured beside the columns if the epoch is expected to have so many records for every histogram
+#: measured then, in standard deviations of their noise.
+_RECORDS_PER_NOISE = 3.0
 #: A selection takes off so many times the noise's expected absolute value per cell.
-_NOISE_BIAS = 1.5
+_NOISE_BIAS = 1.0
 #: Selections are made in so many rounds, with a fit after each: what one marginal explains, others need not.
 _ROUNDS = 3
 #: A marginal enters the table's model if its squared distance from it is so many times what noise explains: what it
@@ -110,9 +110,9 @@ class Runner:
 
     def rounds(self, expected: float) -> int:
         """Marginals to select for an epoch of so many expected events (a released or public number)."""
-        best = 0
+        best, columns = 0, self.followed.columns
         for k in range(1, len(self._candidates) + 1):
-            if expected < _RECORDS_PER_NOISE * k * self._deviation(k):
+            if expected < _RECORDS_PER_NOISE * (columns + k) * self._deviation(columns + k):
                 break
             best = k
         return best
@@ -128,6 +128,14 @@ class Runner:
     def noise(self, k: int) -> Noise:
         """Of every measured cell, where ``k`` marginals are selected."""
         return self._noise(self.followed.columns + k, self.select_share if k else Fraction(0))
+
+    def noisy(self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness) -> NDArray[np.int64]:
+        """One measurement; audits put one there that follows a script."""
+        return exact + randomness.draw(noise, len(exact))
+
+    def selector(self, budget: Budget) -> Selector:
+        """What makes the choices; audits put one there that follows a script."""
+        return Selector(budget)
 
     def run(
         self,
@@ -151,7 +159,7 @@ class Runner:
 
         def measure(index: int) -> None:
             part = cells.part(index)
-            values = counts[part] + randomness.draw(noise, int(cells.sizes[index]))
+            values = self.noisy(counts[part], noise, randomness)
             taken.append(Measurement(cells.cliques[index], values.astype(np.float64), variance))
 
         def total() -> float:
@@ -195,7 +203,7 @@ class Runner:
     ) -> list[int]:
         """Up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``."""
         cells = self.followed.cells
-        selector = Selector(self.budget.scaled(self.select_share / k))
+        selector = self.selector(self.budget.scaled(self.select_share / k))
         bias = _NOISE_BIAS * math.sqrt(noise.variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
         expected = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
@@ -222,11 +230,11 @@ class Runner:
     ) -> Outcome:
         cells = self.followed.cells
         values = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
-        measured = np.zeros(len(cells.cliques), dtype=bool)
-        for index, measurement in zip(indices, taken, strict=True):
-            values[cells.part(index)] = measurement.values
-            measured[index] = True
         variances = np.full(len(cells.cliques), variance)
+        measured = np.zeros(len(cells.cliques), dtype=bool)
+        for index, own in zip(indices, taken, strict=True):
+            values[cells.part(index)] = own.values
+            measured[index] = True
         spread = 0.0 if public_total is not None else estimate_total(taken)[1]
         return Outcome(Epoch(values, variances, measured, model.total), model, spread)
 

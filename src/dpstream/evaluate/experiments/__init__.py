@@ -2,7 +2,7 @@
 
 from dpstream.evaluate.experiments.compare import Comparison
 from dpstream.evaluate.experiments.grid import Result, Silent, Watch, run_grid
-from dpstream.evaluate.experiments.methods import KUMAR_METHODS, Method
+from dpstream.evaluate.experiments.methods import KUMAR_METHODS, OWN_METHODS, Method
 from dpstream.evaluate.experiments.offline import Offline, Peer
 from dpstream.evaluate.experiments.published import PAPER, Published, published_kumar
 from dpstream.evaluate.experiments.reproduce import KUMAR_EPSILONS, Outcome, data_folder, reproduce_kumar
@@ -21,6 +21,7 @@ __all__ = [
     "KUMAR_EPSILONS",
     "KUMAR_METHODS",
     "KUMAR_STREAMS",
+    "OWN_METHODS",
     "PAPER",
     "Comparison",
     "ConfigSource",

@@ -12,7 +12,7 @@ from dpstream.config.sections import located
 from dpstream.evaluate.experiments.streams import Replay
 from dpstream.mechanism import StreamPlan
 
-__all__ = ["KUMAR_METHODS", "Method", "Titled"]
+__all__ = ["KUMAR_METHODS", "OWN_METHODS", "Method", "Titled"]
 
 
 @dataclass
@@ -64,3 +64,6 @@ KUMAR_METHODS: dict[str, Method] = {
         ("proposed-block", {"name": "dpstabs", "counter": "unbounded-block"}),
     )
 }
+
+#: What this package has beyond the paper; run where it is asked for.
+OWN_METHODS: dict[str, Method] = {"pooled": Method("pooled", {"name": "pooled"})}

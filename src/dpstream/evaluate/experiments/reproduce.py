@@ -13,7 +13,7 @@ from dpstream.errors import ConfigError
 from dpstream.evaluate.experiments.figures import draw_figures, require_matplotlib
 from dpstream.evaluate.experiments.folder import PrivateFolder
 from dpstream.evaluate.experiments.grid import Result, Watch, run_grid
-from dpstream.evaluate.experiments.methods import KUMAR_METHODS
+from dpstream.evaluate.experiments.methods import KUMAR_METHODS, OWN_METHODS
 from dpstream.evaluate.experiments.published import PAPER, published_kumar
 from dpstream.evaluate.experiments.runs import Task
 from dpstream.evaluate.experiments.settings import kumar_settings
@@ -120,7 +120,8 @@ def reproduce_kumar(
     if figures:
         require_matplotlib()
     chosen = _chosen("streams", streams, KUMAR_STREAMS, QUICK_STREAMS if quick else KUMAR_STREAMS)
-    named = _chosen("methods", methods, tuple(KUMAR_METHODS), tuple(KUMAR_METHODS))
+    known = {**KUMAR_METHODS, **OWN_METHODS}
+    named = _chosen("methods", methods, tuple(known), tuple(KUMAR_METHODS))
     amounts = dict.fromkeys(map(epsilon_text, epsilons or (QUICK_EPSILONS if quick else KUMAR_EPSILONS)))
     if repeats < 1:
         raise ConfigError(f"repeats = {repeats}", where="repeats", allowed="1 or more")
@@ -128,7 +129,7 @@ def reproduce_kumar(
     tasks = [
         Task(
             KumarSource(stream, stream, folder),
-            KUMAR_METHODS[method],
+            known[method],
             epsilon,
             repeat,
             QUICK_STEPS if quick else None,
