@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpstream.errors import (
     LimitError,
     SchemaError,
     StoreDamagedError,
+    StoreFormatError,
     UnitError,
 )
 from dpstream.mechanism import Packed
@@ -224,6 +226,37 @@ def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
     assert one.cells.segments
     assert kept
     assert container.dump(made.pack_state(one)) == container.dump(made.pack_state(two))
+
+
+#: What is in a packed state of format 1, numbers in names aside.
+STATE = {
+    *(
+        "blocks/bounds",
+        "blocks/counted",
+        "blocks/known",
+        "blocks/lengths",
+        "blocks/newest/#",
+        "blocks/pooled/#",
+    ),
+    *("blocks/spread", "blocks/sums/#", "blocks/variance"),
+    *("cells/counted", "cells/due", "cells/floor", "cells/limit", "cells/pending", "cells/total"),
+    *("kept/#/codes", "kept/#/times", "stored/#", "variance"),
+    *("segments", "segment/noise", "segment/noise/rows", "segment/pending", "segment/pending/rows"),
+    *("segment/settled", "segment/settled/rows", "segment/t", "segment/t/rows"),
+}
+
+
+def test_another_layout_of_the_state_needs_another_number() -> None:
+    made = plan(LINE, "40")
+    state = made.start()
+    made.core.read(state, np.arange(9000) % 4096, Randomness.seeded(1))
+    packed = made.pack_state(state)
+    assert {re.sub(r"\d+", "#", name) for name in packed.arrays} == STATE
+    assert sorted(packed.meta) == ["blocks", "cells", "format", "kept", "level", "points", "seed", "stored"]
+    assert packed.meta["format"] == 1
+    assert all(array.dtype.itemsize < 8 for name, array in packed.arrays.items() if name.startswith("kept"))
+    with pytest.raises(StoreFormatError, match="format 2"):
+        made.unpack_state(Packed({**packed.meta, "format": 2}, packed.arrays))
 
 
 def test_a_damaged_state_is_refused() -> None:

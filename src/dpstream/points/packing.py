@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import StoreDamagedError
+from dpstream.errors import StoreDamagedError, StoreFormatError
 from dpstream.mechanism import Packed
 from dpstream.points.blocks import Blocks
 from dpstream.points.cells import Cells
@@ -72,9 +72,15 @@ def unpack_points(packed: Packed, plan: OnlinePointsPlan) -> PointsState:
     """The inverse.
 
     Errors:
-        StoreDamagedError: parts that do not fit each other or the plan.
+        StoreFormatError: written by another version. StoreDamagedError: parts that do not fit each other or the plan.
     """
     meta, arrays = packed.meta, packed.arrays
+    if meta.get("format") != _FORMAT:
+        raise StoreFormatError(
+            f"the points were packed in format {meta.get('format')!r}",
+            where="state",
+            allowed=f"format {_FORMAT}",
+        )
     try:
         cells = _unpack_cells(meta, arrays, plan)
         blocks = _unpack_blocks(meta["blocks"], arrays)
