@@ -13,6 +13,7 @@ from dpstream.evaluate.report.assembly import MARKER, assemble, charts_of
 from dpstream.evaluate.report.collect import Run, collect
 from dpstream.evaluate.report.folder import MOST_STEPS, Folder, open_folder
 from dpstream.evaluate.report.markup import integer
+from dpstream.evaluate.report.panel_page import collect_panel, render_panel
 from dpstream.evaluate.report.points_page import render_points
 from dpstream.evaluate.report.points_run import collect_point_truth, collect_points
 from dpstream.evaluate.report.truth import Truth, collect_truth
@@ -87,6 +88,14 @@ def _page(folder: Folder, private_data: bool, pairs: list[tuple[str, str]]) -> s
             )
         points = collect_points(folder)
         return render_points(points, collect_point_truth(points) if private_data else None)
+    if folder.mechanism.startswith("panel-"):
+        if pairs or private_data:
+            raise ConfigError(
+                "a report about a panel has neither heat maps nor the private data",
+                where="report",
+                allowed="dpstream evaluate, which compares the usual questions",
+            )
+        return render_panel(collect_panel(folder))
     if folder.config is not None:
         folder.config.table_recipe("report")
     found = collect(folder)

@@ -237,10 +237,13 @@ def _parts(manifest: dict[str, Any]) -> Html:
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
     rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]
     rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
+    # A person is in every step, and pays once for all of them.
+    once = str(manifest["unit"]["name"]).startswith("individual")
+    per, what = ("in all", "What all steps take together") if once else ("a step", "What one step takes")
     made = table(
-        ["part", "times a step", f"{amount} each", f"{amount} a step"],
+        ["part", "times" if once else "times a step", f"{amount} each", f"{amount} {per}"],
         rows,
-        caption=f"What one step takes, by part of the mechanism ({manifest['mechanism']['name']})",
+        caption=f"{what}, by part of the mechanism ({manifest['mechanism']['name']})",
     )
     details = [
         element("li", element("b", f"{p['name']}: "), str(p["detail"])) for p in parts if p.get("detail")
