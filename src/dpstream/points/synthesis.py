@@ -156,15 +156,8 @@ class PointsSynthesis:
         return self.space.draw(cells, self.depth, generator)[generator.permutation(len(cells))]
 
     def _cut(self, rows: int) -> NDArray[np.int64]:
-        """The counts of ``rows`` of the points: of fewer than all by a public draw that stays the same."""
+        """The counts of ``rows`` of the points: of fewer than all in proportion, rounded along the cells."""
         if rows >= self.points:
             return self.counts
-        generator = np.random.default_rng(self.seed)
-        counts = self.counts
-        taken = np.array([rows])
-        # From cell to cell down the tree: coins of one seed, so that little changes from release to release.
-        for level in range(self.depth):
-            halves = counts.reshape(2 << level, -1).sum(axis=1)
-            left = generator.hypergeometric(halves[0::2], halves[1::2], taken)
-            taken = np.column_stack([left, taken - left]).ravel()
-        return np.asarray(taken, np.int64)
+        until = np.floor(np.cumsum(self.counts) / self.points * rows)
+        return np.diff(until, prepend=0.0).astype(np.int64)
