@@ -44,7 +44,8 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
     if runs_until is not None:
-        facts["growing"]["runs"] = _runs(loaded, runs_until)
+        listed = _runs(loaded, runs_until)
+        facts["growing"] |= {"runs": listed, "if_steps": False}
     if as_json:
         print_json(facts)
     else:
@@ -206,22 +207,21 @@ def _print_growing(facts: dict[str, Any]) -> None:
     growing, out = facts["growing"], console()
     amount = "epsilon" if facts["budget"]["definition"] == "pure" else "rho"
     out.print(f"{growing['words'][:1].upper()}{growing['words'][1:]}.")
+    what = "Runs where steps end at these sizes" if growing["if_steps"] else "Runs"
     out.print(
-        "Runs, each on all records so far; one batch that crosses several is one run with their budgets together. In "
+        f"{what}, each on all records so far; a step that crosses several is one run with their budgets together. In "
         "between the last release is repeated."
     )
     rows = [
         [
             f"{one['records']:,}",
             _number(float(Fraction(one["cost"]))),
+            _number(one["left"]),
             "nothing" if one["promise"] is None else f"within {one['promise']:.3g}",
         ]
         for one in growing["runs"]
     ]
-    print_table(["at records", amount, growing["promised"]], rows, right=[0, 1])
-    out.print(
-        f"All runs after the first {growing['listed']} together: {amount} {growing['left_words']}, for ever."
-    )
+    print_table(["at records", amount, "left for ever", growing["promised"]], rows, right=[0, 1, 2])
     out.print(growing["promise"])
     out.print(
         f"State: counts of marginals, {_bytes(facts['size']['state_bytes_at_start'])}, however many records."

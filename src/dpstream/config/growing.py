@@ -17,10 +17,10 @@ from dpstream.config.sections import BudgetOptions, located, mechanism_name
 from dpstream.growing import MWEM, BBImprover, BBScheduler, BlackBox, MWEMPGMBox, SmallDB
 from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.released import AnyTable
-from dpstream.growing.schedule import Accounting, Run
+from dpstream.growing.schedule import MAX_RECORDS, Accounting, Improvement, Run
 from dpstream.growing.streams import GrowingPlan
 from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Unit, decimal_text
+from dpstream.privacy import Unit
 from dpstream.privacy.unit import Event
 from dpstream.schema import Schema
 from dpstream.sources.options import SourceOptions
@@ -156,19 +156,29 @@ def describe_growing(plan: StreamPlan) -> dict[str, Any] | None:
     """The coming runs; None for other mechanisms."""
     if not isinstance(plan, GrowingPlan):
         return None
-    runs = list(islice(plan.runs(), _SHOWN))
-    left = plan.schedule.left(runs[-1].last)
+    runs = _first(plan)
     return {
         "words": plan.describe(),
         "runs": [_run(plan, run) for run in runs],
-        "listed": len(runs),
-        "left": str(left),
-        "left_words": decimal_text(left) if left.denominator < 10**12 else f"{float(left):.6g}",
+        "if_steps": isinstance(plan.schedule, Improvement),
         "promised": "bound on the excess risk"
         if isinstance(plan, ClassifierPlan)
         else "promised of a share, until the next",
         "promise": _promise(plan, runs[0]),
     }
+
+
+def _first(plan: GrowingPlan) -> list[Run]:
+    """The first runs; of an improver, which runs at every step, those of steps that double the database."""
+    if not isinstance(plan.schedule, Improvement):
+        return list(islice(plan.runs(), _SHOWN))
+    runs, done = list[Run](), -1
+    for doubling in range(_SHOWN):
+        run = plan.schedule.due(done, plan.schedule.n << doubling)
+        if run is not None and run.t <= MAX_RECORDS:
+            runs.append(run)
+            done = run.last
+    return runs
 
 
 def coming_runs(plan: StreamPlan, until: int) -> list[dict[str, Any]] | None:
@@ -182,6 +192,7 @@ def _run(plan: GrowingPlan, run: Run) -> dict[str, Any]:
     return {
         "records": run.t,
         "cost": str(run.cost),
+        "left": float(plan.schedule.left(run.last)),
         "given": run.budget.as_dict(),
         "beta": float(run.beta),
         "alpha": run.alpha,

@@ -158,8 +158,8 @@ class GrowingSynthesis:
         if self.promise is None:
             return f"Theory promises nothing here (its bound is {made.alpha + self.stale:.3g}, and shares are below 1)."
         return (
-            f"Every query of the workload is answered to within {self.promise:.3g} of the records, but for a "
-            f"probability of {made.beta:.3g}."
+            f"Every query that the mechanism is made for is answered to within {self.promise:.3g} of the records, "
+            f"but for a probability of {made.beta:.3g}."
         )
 
     def pack(self) -> Packed:
