@@ -1,5 +1,6 @@
 """Growing databases: schedulers around static mechanisms, and queries answered adaptively (Cummings et al. 2018)."""
 
+from dpstream.growing.asking import Answer, Asker
 from dpstream.growing.blackbox import (
     BlackBox,
     Counts,
@@ -17,6 +18,7 @@ from dpstream.growing.erm_features import FeatureMap
 from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.mwem import MWEM
 from dpstream.growing.own import OwnMechanism
+from dpstream.growing.pmwg import PMWG, PMWGPlan
 from dpstream.growing.schedule import Run, Schedule
 from dpstream.growing.scheduler import BBImprover, BBScheduler
 from dpstream.growing.smalldb import SmallDB
@@ -26,6 +28,9 @@ from dpstream.growing.synthesis import GrowingSynthesis
 __all__ = [
     "ERM",
     "MWEM",
+    "PMWG",
+    "Answer",
+    "Asker",
     "BBImprover",
     "BBScheduler",
     "BlackBox",
@@ -39,6 +44,7 @@ __all__ = [
     "LinearQuery",
     "MWEMPGMBox",
     "OwnMechanism",
+    "PMWGPlan",
     "PowerLaw",
     "Records",
     "Released",

@@ -1,0 +1,160 @@
+"""dpstream ask, from a configuration file to an answer; and the guide's example."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dpstream.cli.main import main
+from dpstream.config import Config
+from dpstream.growing.pmwg import PMWGPlan
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """
+[stream]
+name = "clinic"
+total = "public"
+[source]
+path = "visits/*.csv"
+every = "files"
+[schema.columns.city]
+type = "categorical"
+values = ["Bern", "Basel", "Chur"]
+[schema.columns.smoker]
+type = "boolean"
+[schema.columns.age]
+type = "integer"
+edges = [0, 18, 65, 120]
+[mechanism]
+name = "pmwg"
+alpha = "0.05"
+start = 100
+hard_questions = 20
+learning = "matching"
+[budget]
+epsilon = 1
+[output]
+format = "csv"
+"""
+
+
+def ask(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, ["ask", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "visits").mkdir()
+    file = tmp_path / "dpstream.toml"
+    file.write_text(CONFIG)
+    return file
+
+
+def visits(config: Path, number: int, rows: int) -> None:
+    lines = ["city,smoker,age", *(f"{'Bern' if i % 5 else 'Chur'},true,{i % 90}" for i in range(rows))]
+    (config.parent / "visits" / f"{number}.csv").write_text("\n".join(lines) + "\n")
+    assert CliRunner().invoke(main, ["run", str(config)]).exit_code == 0
+
+
+def test_from_the_configuration_to_answers(config: Path) -> None:
+    assert ask(str(config), "smoker")[0] == 2  # nothing has run
+    visits(config, 1, 60)
+    code, _, error = ask(str(config), "smoker")
+    assert code == 3
+    assert "begin with 100" in error
+    visits(config, 2, 5000)
+    code, out, _ = ask(str(config), "age >= 65 and smoker", "--json")
+    first = json.loads(out)
+    assert code == 0
+    assert first["kind"] in ("easy", "hard")
+    assert first["t"] == 5060
+    assert first["step"] == 2
+    # The same at the same step: the stored answer, in words.
+    code, out, _ = ask(str(config), "age >= 65 and smoker")
+    assert code == 0
+    assert out.splitlines()[1].strip().startswith(f"{first['value']:.6g}")
+    (config.parent / "q.txt").write_text("# two questions\n\nsmoker\ncity = 'Chur'\n")
+    code, out, _ = ask(str(config), "--file", str(config.parent / "q.txt"), "--json")
+    told = [json.loads(line) for line in out.splitlines()]
+    assert [one["question"] for one in told] == ["smoker", "city = 'Chur'"]
+    assert [one["number"] for one in told] == [2, 3]
+    assert len(ask(str(config), "--list", "--json")[1].splitlines()) == 3
+    plan = CliRunner().invoke(main, ["plan", str(config)])
+    assert plan.exit_code == 0
+    assert "At least 20 hard questions" in " ".join(plan.stdout.split())
+    # The tables are drawn from the public histogram, of the public size.
+    visits(config, 3, 40)
+    tables = sorted((config.parent / "releases").glob("step-*/table.csv"))
+    assert [len(table.read_text().splitlines()) - 1 for table in tables] == [60, 5060, 5100]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("shoe = 3",), "unknown column 'shoe'"),
+        (("smoker and",), "unexpected 'the end'"),
+        ((), "nothing is asked"),
+        (("smoker", "--list"), "two things at once"),
+        (("--list", "--id", "x"), "an id names one question"),
+    ],
+    ids=["column", "grammar", "nothing", "two", "id"],
+)
+def test_wrong_questions_are_one_line_and_cost_nothing(
+    config: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    visits(config, 1, 200)
+    code, out, error = ask(str(config), *arguments)
+    assert (code, out) == (2, "")
+    assert words in error
+    assert len(error.splitlines()) == 1
+    assert ask(str(config), "--list")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('total = "public"\n', "", "number of records"),
+        ('alpha = "0.05"', "", "alpha"),
+        ("hard_questions = 20", 'hard_questions = 20\nnoise = "published"', "fixed twice"),
+        ("hard_questions = 20", "k = 3", "k"),
+        ("start = 100", "start = 1", "from 2"),
+        ('every = "files"', 'every = "files"\nop_column = "op"', "only grows"),
+    ],
+    ids=["total", "alpha", "twice", "option", "start", "deletes"],
+)
+def test_wrong_configurations(config: Path, old: str, new: str, words: str) -> None:
+    config.write_text(CONFIG.replace(old, new))
+    code, _, error = ask(str(config), "smoker")
+    assert code in (2, 3)
+    assert words in error
+
+
+def test_every_key_arrives(config: Path) -> None:
+    text = CONFIG.replace(
+        'hard_questions = 20\nlearning = "matching"', 'noise = "published"\nexponent = "3/4"'
+    )
+    config.write_text(text)
+    plan = Config.load(config).plan()
+    assert isinstance(plan, PMWGPlan)
+    assert plan.noise.options()["p"] == "3/4"
+    assert (plan.learning, plan.first, str(plan.alpha)) == ("text", 100, "1/20")
+
+
+def test_another_mechanism_is_not_asked(config: Path) -> None:
+    config.write_text(CONFIG[: CONFIG.index("[mechanism]")] + "[budget]\nepsilon = 1\n")
+    code, _, error = ask(str(config), "smoker")
+    assert code == 2
+    assert "not asked" in error
+
+
+def test_the_guides_example() -> None:
+    failed, tried = doctest.testfile(
+        str(ROOT / "docs/guide/asking.md"), module_relative=False, optionflags=doctest.ELLIPSIS
+    )
+    assert tried > 10
+    assert failed == 0
