@@ -173,7 +173,9 @@ def grid_distance(a: Floats, b: Floats, side: int, *, periodic: Sequence[int] = 
 
     dimension = a.shape[1]
     squares = side**dimension
-    surplus = _histogram(a, side) - _histogram(b, side)
+    # In points, so that a single one is large beside the solver's tolerance.
+    scale = float(max(len(a), len(b)))
+    surplus = scale * (_histogram(a, side) - _histogram(b, side))
     start, end = _moves(side, np.isin(np.arange(dimension), list(periodic)))
     move = np.arange(len(start))
     signs = np.repeat([1.0, -1.0], len(start))
@@ -181,7 +183,7 @@ def grid_distance(a: Floats, b: Floats, side: int, *, periodic: Sequence[int] = 
         (signs, (np.concatenate([start, end]), np.concatenate([move, move]))), shape=(squares, len(start))
     ).tocsc()
     solved = linprog(np.full(len(start), 1.0 / side), A_eq=flows, b_eq=surplus, method="highs-ds")
-    return float(solved.fun)
+    return float(solved.fun) / scale
 
 
 def line(a: Floats, b: Floats, *, periodic: bool = False) -> float:
