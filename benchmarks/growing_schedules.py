@@ -4,7 +4,8 @@
 
 Time: eight columns, all 28 pairs, MWEM+PGM run again at every tenth more; beside it the same batches counted only.
 Errors: five columns of invented records, the largest error of a share over all pairs, median of the repetitions, at
-equal (epsilon, delta), with MWEM+PGM measuring five of ten pairs; ``once`` spends everything on one run at that size, which no stream could do.
+equal (epsilon, delta), with MWEM+PGM measuring five of ten pairs; ``once`` spends everything on one run at that size,
+which no stream could do.
 """
 
 from __future__ import annotations
