@@ -24,7 +24,7 @@ from dpstream.evaluate.report import write_report
 from dpstream.evaluate.report.maps import drawn_map
 from dpstream.evaluate.transport import line, w1
 from dpstream.points.space import Space
-from dpstream.sinks import read, read_manifest
+from dpstream.sinks import read, read_manifest, readable_steps
 
 STEPS = 5
 
@@ -47,7 +47,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def stream(folder: Path, columns: dict[str, str], more: str = "") -> Path:
+def stream(folder: Path, columns: dict[str, str], more: str = "", output: str = "") -> Path:
     """A run over points of a cluster, 300 a step; every column is its own."""
     generator = np.random.default_rng(3)
     (folder / "data").mkdir()
@@ -63,7 +63,7 @@ def stream(folder: Path, columns: dict[str, str], more: str = "") -> Path:
     schema = "".join(f"[schema.columns.{json.dumps(name)}]\n{kind}\n" for name, kind in columns.items())
     (folder / "dpstream.toml").write_text(
         'format = 1\n[stream]\nname = "cluster"\ntotal = "public"\n[source]\npath = "data/*.csv"\n'
-        f'time_column = "step"\nend = 3\n{schema}[mechanism]\nname = "points"\n{more}[budget]\nepsilon = "1"\n'
+        f'time_column = "step"\nend = 3\n{schema}[mechanism]\nname = "points"\n{more}[budget]\nepsilon = "1"\n{output}'
     )
     dpstream("run", folder / "dpstream.toml")
     return folder
@@ -186,6 +186,23 @@ def test_one_coordinate(tmp_path: Path) -> None:
     made = np.log(np.array(read(folder / "releases", 3).column("price").to_pylist()) / 0.01) / np.log(400)
     shown = page.chart("Distance to the true points")["released points"][-1]
     assert shown == pytest.approx(line(true, made), rel=1e-3)
+
+
+def test_changes_are_put_together(tmp_path: Path) -> None:
+    """Where changes only are published, every step can be read still, until one in between is withdrawn."""
+    more = '[output]\nrecords = "persistent"\npublish = "changes"\n'
+    folder = stream(tmp_path, {"x": 'type = "real"\nedges = [0, 4]'}, "", more)
+    assert readable_steps(folder / "releases") == (1, 2, 3)
+    page = Page(write_report(folder / "releases", tmp_path / "r.html"))
+    assert sum(tag == "svg" and "profile" in str(a.get("class")) for tag, a in page.attributes) == 3 + 1
+    dpstream("withdraw", folder / "dpstream.toml", "--step", 2, "--reason", "a test")
+    assert readable_steps(folder / "releases") == (1,)
+    facts = json.loads(
+        dpstream(
+            "evaluate", folder / "dpstream.toml", "--out", tmp_path / "e", "--no-pictures", "--json"
+        ).stdout
+    )
+    assert [one["step"] for one in facts["steps"]] == [1]
 
 
 def test_private_page_is_marked_and_right(folder: Path, tmp_path: Path) -> None:

@@ -129,13 +129,14 @@ def evaluate_points(
     Cost: one pass over the source, and seconds a step for its distances.
     """
     folder = releases_of(config, releases)
-    if not folder.full:
+    readable = folder.readable
+    if not readable:
         raise ConfigError(
             "there is no released table", where=str(folder.releases), allowed="one step, or more"
         )
-    wanted = thin(folder.full, _STEPS)
+    wanted = thin(readable, _STEPS)
     if steps is not None or every is not None:
-        wanted = choose_steps(folder.full, steps, every)
+        wanted = choose_steps(readable, steps, every)
     run = collect_points(folder, wanted)
     if not run.tables:
         raise ConfigError("no released table has points", where=str(folder.releases), allowed="a later step")
@@ -150,7 +151,7 @@ def evaluate_points(
         stream=config.name,
         guarantee=str(folder.manifest["guarantee"]["words"]),
         steps=tuple(found),
-        released=folder.full[-1],
+        released=readable[-1],
         categories=categories,
         left=left,
         run=run,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dpstream.sinks.database import DatabaseFeed, DuckDBFeed, PostgresFeed
 from dpstream.sinks.feed import Feed, Piece, StandardOutput, Tee
 from dpstream.sinks.publisher import Publisher
-from dpstream.sinks.reader import read, read_catalogue, read_changes, read_manifest, released_schema
+from dpstream.sinks.reader import (
+    read,
+    read_catalogue,
+    read_changes,
+    read_manifest,
+    readable_steps,
+    released_schema,
+)
 
 __all__ = [
     "DatabaseFeed",
@@ -20,5 +27,6 @@ __all__ = [
     "read_catalogue",
     "read_changes",
     "read_manifest",
+    "readable_steps",
     "released_schema",
 ]

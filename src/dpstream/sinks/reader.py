@@ -14,7 +14,15 @@ from dpstream.sinks.tables import FORMATS, Format, from_bytes
 from dpstream.tables.changes import ID, OP, apply_changes, content_sha256
 from dpstream.tables.people import add_periods
 
-__all__ = ["Frame", "read", "read_catalogue", "read_changes", "read_manifest", "released_schema"]
+__all__ = [
+    "Frame",
+    "read",
+    "read_catalogue",
+    "read_changes",
+    "read_manifest",
+    "readable_steps",
+    "released_schema",
+]
 
 Frame = Literal["arrow", "pandas", "polars"]
 
@@ -103,6 +111,21 @@ def read_catalogue(directory: str | Path) -> dict[str, Any]:
             "there are no releases", where=str(directory), allowed="a directory that a stream wrote"
         )
     return _json(path.read_bytes(), path)
+
+
+def readable_steps(directory: str | Path) -> tuple[int, ...]:
+    """The steps whose tables ``read`` can give, in order: full ones, and changes that follow one without a gap.
+
+    Errors:
+        As ``read_catalogue``.
+    """
+    found: list[int] = []
+    for entry in sorted(read_catalogue(directory)["steps"], key=lambda one: int(one["step"])):
+        number, state = int(entry["step"]), entry["state"]
+        follows = state == "change" and found[-1:] == [number - 1]
+        if entry["kept"] and (state == "full" or follows):
+            found.append(number)
+    return tuple(found)
 
 
 def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:

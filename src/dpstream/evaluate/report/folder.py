@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.sinks import read_catalogue, read_manifest
+from dpstream.sinks import read_catalogue, read_manifest, readable_steps
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -106,6 +106,11 @@ class Folder:
     full: tuple[int, ...]
     most: int
     _manifests: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def readable(self) -> tuple[int, ...]:
+        """All steps whose table can be read, also where only changes of it were published."""
+        return readable_steps(self.releases)
 
     @property
     def manifest(self) -> dict[str, Any]:

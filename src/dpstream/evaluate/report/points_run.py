@@ -93,7 +93,7 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
     """
     view = released_view(folder)
     tables = []
-    for step in thin(folder.full, MOST_TABLES) if steps is None else steps:
+    for step in thin(folder.readable, MOST_TABLES) if steps is None else steps:
         depth = _partition(folder, step)[0]
         try:
             codes = view.schema.encode(read(folder.releases, step), where=f"the table of step {step}")
