@@ -277,6 +277,22 @@ def test_mixing_is_the_same_in_one_step_as_in_many() -> None:
     assert one.sum() == pytest.approx(1)
 
 
+def test_records_that_are_taken_to_be_alike_leave_the_histogram_as_it_is() -> None:
+    uniform, alike = (plan(start=100, hard_questions=5, arrivals=rule) for rule in ("uniform", "alike"))
+    found = []
+    for which in (uniform, alike):
+        state = which.start()
+        which.arrive(state, Arrived([200] + [0] * (CELLS - 1)))
+        assert which.ask(state, query(0), silent).kind == "hard"
+        learned = state.y.copy()
+        which.arrive(state, Arrived([600] + [0] * (CELLS - 1)))
+        which.ask(state, query(), silent)
+        found.append((learned, state.y.copy()))
+    assert found[0][1] == pytest.approx(0.25 * found[0][0] + 0.75 / CELLS)
+    assert np.array_equal(*found[1])
+    assert not alike.promise.holds
+
+
 # What is refused.
 
 BIG = Domain(tuple("abcd"), (100, 100, 100, 100))

@@ -9,7 +9,7 @@ from dpstream.config.asking_keys import ASKING
 from dpstream.config.keys import MECHANISMS, recipe_defaults
 from dpstream.config.reader import Section
 from dpstream.config.sections import located, mechanism_name
-from dpstream.growing.pmwg import PMWG, Learning, NoiseVariant, PMWGPlan
+from dpstream.growing.pmwg import PMWG, Arrivals, Learning, NoiseVariant, PMWGPlan
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Unit
 from dpstream.privacy.unit import Event
@@ -71,6 +71,7 @@ def read_asking(section: Section, domain: Domain) -> PMWG:
         "noise": cast(NoiseVariant, section.choice("noise", get_args(NoiseVariant), defaults["noise"])),
         "hard_questions": section.count("hard_questions"),
         "coefficient": section.raw("coefficient") if section.has("coefficient") else None,
+        "arrivals": cast(Arrivals, section.choice("arrivals", get_args(Arrivals), defaults["arrivals"])),
         "learning": cast(Learning, section.choice("learning", get_args(Learning), defaults["learning"])),
     }
     if options["coefficient"] is not None:

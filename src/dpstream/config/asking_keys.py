@@ -54,6 +54,16 @@ ASKING_KEYS: tuple[Key, ...] = (
     ),
     Key(
         "mechanism",
+        "arrivals",
+        "uniform, alike",
+        _DEFAULT["arrivals"],
+        "theory is about the published rule",
+        "What the histogram takes new records to be: spread evenly over all cells, or like those before. With "
+        "`uniform` it forgets what it learned as the table grows.",
+        ASKING,
+    ),
+    Key(
+        "mechanism",
         "exponent",
         'an exact number from 1/4 to below 1, such as "1/2"',
         _DEFAULT["exponent"],

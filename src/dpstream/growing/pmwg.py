@@ -21,14 +21,13 @@ from dpstream.growing.pmwg_noise import (
     noise_for_hard,
     published_noise,
 )
+from dpstream.growing.pmwg_plan import Arrivals, Learning, PMWGPlan, PMWGState
 from dpstream.growing.universe import Universe
 from dpstream.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
 from dpstream.privacy.unit import Event, Unit
 from dpstream.schema.domain import Domain
 
-from dpstream.growing.pmwg_plan import Learning, PMWGPlan, PMWGState
-
-__all__ = ["PMWG", "Learning", "NoiseVariant", "PMWGPlan", "PMWGState"]
+__all__ = ["PMWG", "Arrivals", "Learning", "NoiseVariant", "PMWGPlan", "PMWGState"]
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.
 NoiseVariant = Literal["largest", "published"]
@@ -52,6 +51,8 @@ class PMWG:
         learning: what the histogram learns from a number: a step of alpha/6 (``text``), or as little as makes it give
             that number (``matching``), which the same question then does not have to repeat. Public either way.
         coefficient: c of the user's own; refused where Theorem 18's sum would pass the budget.
+        arrivals: what the histogram takes new records to be: spread evenly over all cells, as the text does
+            (``uniform``), or like those before (``alike``): then it stays as it is until it learns. Public either way.
         kappa, beta: of the accuracy that theory promises: a factor of the number of questions, and the probability that
             the promise fails. They change no noise.
     """
@@ -64,6 +65,7 @@ class PMWG:
     hard_questions: int | None = None
     coefficient: Amount | None = None
     learning: Learning = "text"
+    arrivals: Arrivals = "uniform"
     kappa: float = 1.0
     beta: float = 0.001
 
@@ -80,6 +82,10 @@ class PMWG:
         if self.learning not in get_args(Learning):
             raise ConfigError(
                 f"learning = {self.learning!r}", where="learning", allowed=", ".join(get_args(Learning))
+            )
+        if self.arrivals not in get_args(Arrivals):
+            raise ConfigError(
+                f"arrivals = {self.arrivals!r}", where="arrivals", allowed=", ".join(get_args(Arrivals))
             )
         chosen = [self.hard_questions is not None, self.coefficient is not None, self.noise != "largest"]
         if sum(chosen) > 1:
@@ -147,6 +153,7 @@ class PMWG:
             noise,
             share,
             self.learning,
+            self.arrivals,
             self.kappa,
             self.beta,
         )

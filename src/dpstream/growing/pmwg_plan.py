@@ -23,10 +23,12 @@ from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.schema.domain import Domain
 
-__all__ = ["Learning", "PMWGPlan", "PMWGState"]
+__all__ = ["Arrivals", "Learning", "PMWGPlan", "PMWGState"]
 
 #: How far the histogram moves at a hard question.
 Learning = Literal["text", "matching"]
+#: What the histogram takes new records to be.
+Arrivals = Literal["uniform", "alike"]
 _CONFIDENCE = 0.95
 
 
@@ -66,6 +68,7 @@ class PMWGPlan(StreamPlan):
     noise: PowerNoise
     share: float | None
     learning: Learning
+    arrivals: Arrivals
     kappa: float
     beta: float
 
@@ -102,8 +105,12 @@ class PMWGPlan(StreamPlan):
             kappa=self.kappa,
             beta=self.beta,
             published_half=half,
-            as_in_theory=self.share is not None and self.learning == "text",
+            as_in_theory=self._as_in_theory,
         )
+
+    @property
+    def _as_in_theory(self) -> bool:
+        return self.share is not None and self.learning == "text" and self.arrivals == "uniform"
 
     def hard_limit(self, t: int) -> int:
         """How many hard questions there may be up to ``t`` records."""
@@ -131,6 +138,7 @@ class PMWGPlan(StreamPlan):
             "start": self.first,
             "xi": self.noise.options(),
             "learning": self.learning,
+            "arrivals": self.arrivals,
             "kappa": self.kappa,
             "beta": self.beta,
         }
@@ -143,6 +151,13 @@ class PMWGPlan(StreamPlan):
         """Which questions are asked, and when."""
         return (
             "the questions that are asked, and when, must not be chosen by looking at the private records",
+        )
+
+    def composition(self) -> str:
+        """How questions add up, for manifests and statements."""
+        return (
+            "sequential over questions: every one is about all records so far, and what all of them ever spend adds up "
+            "to at most the whole, which is charged in full at the first step"
         )
 
     def start(self) -> PMWGState:
@@ -250,7 +265,7 @@ class PMWGPlan(StreamPlan):
 
     def _mix(self, state: PMWGState) -> None:
         # Before the first question y is uniform, and stays so.
-        if state.y_time < state.t:
+        if state.y_time < state.t and self.arrivals == "uniform":
             mixed(state.y, state.y_time, state.t)
             state.y_time = state.t
 

@@ -49,7 +49,7 @@ def promise(
         order: how ``c`` grows with alpha: 2 (pure) or 1 (zCDP). The smallest alpha that would do, run in the same way,
             follows.
         kappa, beta: factor of the number of questions; probability that the promise fails.
-        as_in_theory: whether noise and learning are those of the theorems.
+        as_in_theory: whether noise, learning and arrivals are those of the theorems.
         published_half: pure DP with p = 1/2: C = 192 and n >= 21; else C = 144, n >= 17 and beta < 2^-7.5.
     """
     constant, least = (192.0, 21) if published_half else (144.0, 17)
@@ -64,7 +64,7 @@ def promise(
             "" if published_half else f" and beta < {_MOST_BETA:.2g}"
         )
     elif not as_in_theory:
-        words = "theory promises nothing: its noise or its learning is not what was chosen"
+        words = "theory promises nothing: its noise, learning or arrivals are not what was chosen"
     elif smallest > 1:
         words = f"theory promises nothing here: its alpha would be {smallest:.3g}, above 1"
     elif not holds:
