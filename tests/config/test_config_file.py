@@ -18,6 +18,7 @@ from dpstream.errors import (
     ConfigError,
     LimitError,
 )
+from dpstream.points import PointsStream
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.sources import SourceOptions
 from dpstream.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan
@@ -45,6 +46,9 @@ def test_defaults_and_their_reasons(tmp_path: Path) -> None:
 def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     """Defaults and choices are taken from the recipes; the rows themselves have to be there."""
     mechanism = keys_of("mechanism")
+    points = {key for key, row in mechanism.items() if "points" in row.mechanisms}
+    assert points == {item.name for item in dataclasses.fields(PointsStream)} - {"schema"}
+    assert set(recipe_defaults(PointsStream)) == points
     for name, kind in (("dpstabs", DPStabs), ("baseline", MWEMPGM)):
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
         own = {"prior"} if kind is MWEMPGM else set()
