@@ -286,6 +286,11 @@ def test_regularisation_is_the_best_of_the_bound() -> None:
         here = box.predicted_excess(budget, t)
         for factor in (0.8, 1.25):
             assert here <= ERM(FEATURES, lam=lam * factor).predicted_excess(budget, t) + 1e-9
+    # With little budget the noise in the mean loss is kept at 1/32, and nothing has to be shrunk.
+    for loss in LOSSES:
+        weak = ERM(FEATURES, loss).plan(PureDP.of("1/10"), 1000)  # type: ignore[arg-type]
+        assert 0.9 < 16 * weak.loss.smoothness * weak.standard_error**2 < 1.01
+        assert weak.shrinkage == 1.0
 
 
 def test_classifiers_predict_and_survive_packing() -> None:

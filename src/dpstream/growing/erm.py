@@ -28,6 +28,8 @@ __all__ = ["ERM", "ErmRun"]
 
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
 _WEAKEST, _STRONGEST = 2.0**-24, 1.0
+#: Where the balance would let noise cost more, regularisation is stronger: better wherever it was measured.
+_MOST_NOISE = 1.0 / 32.0
 #: The grid is so much finer than the sensitivity, per root of the dimension: rounding costs a thousandth.
 _FINER = 1024
 #: Whole numbers that a float holds.
@@ -118,7 +120,7 @@ class ERM(BlackBox[LinearClassifier]):
         radius: the norm of the coefficients that the regularisation is balanced for; a public guess. None takes half
             a unit for each feature of each column: ``sqrt(columns * features) / 2``.
         lam: strength of the regularisation, a float; None: chosen for each run from ``t``, the budget and
-            ``radius`` so that the bound of ``predicted_excess`` is smallest.
+            ``radius`` so that the bound of ``predicted_excess`` is smallest, or more where noise would be large.
 
     Errors:
         ConfigError: an unknown loss, or a ``radius`` or ``lam`` that cannot be used.
@@ -265,15 +267,18 @@ class ERM(BlackBox[LinearClassifier]):
     def _best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
         """The minimum of ``smoothness * variance / 2 + lam radius^2 / 2`` with variance ``c / (lam t)^2``.
 
-        Rounded up to eight binary digits, and doubled until double precision can certify the minimiser among so many
-        records. Any value is private; some are better.
+        At least so much that noise costs ``_MOST_NOISE`` in the mean loss. Rounded up to eight binary digits, so that
+        it can be read, and doubled until double precision can certify the minimiser among so many records. Any value
+        is private; some are better.
         """
         if isinstance(budget, PureDP):
             variance = 8.0 * self.features.dimension / float(budget.epsilon) ** 2
         else:
             variance = 2.0 / float(budget.rho)
-        best = (2.0 * loss.smoothness * variance / (self.assumed_radius * t) ** 2) ** (1.0 / 3.0)
-        share, exponent = math.frexp(min(max(best, _WEAKEST), _STRONGEST))
+        curved = loss.smoothness * variance
+        balanced = (2.0 * curved / (self.assumed_radius * t) ** 2) ** (1.0 / 3.0)
+        quiet = math.sqrt(curved / (2.0 * _MOST_NOISE)) / t
+        share, exponent = math.frexp(min(max(balanced, quiet, _WEAKEST), _STRONGEST))
         lam = math.ldexp(math.ceil(share * 256.0), exponent - 8)
         while lam < _STRONGEST and not Certificate(self.features, loss, lam, t).usable:
             lam *= 2.0
