@@ -93,6 +93,9 @@ def test_words_about_points(tmp_path: Path) -> None:
     starts = [one["from_point"] for one in facts["points"]["depths"]]
     assert starts == sorted(starts)
     assert facts["sum"] == "20"
+    compared = json.loads(dpstream("plan", made, "--compare-epsilon", "1,2", "--json").output)["compared"]
+    assert abs(compared[0]["first_cells"] - 2 * compared[1]["first_cells"]) <= 2
+    assert "first cells from point" in dpstream("plan", made, "--compare-epsilon", "1,2").output
     assert "a value beyond the bounds of 'price', 'hour' stops the stream" in " ".join(
         facts["declared_public"]
     )

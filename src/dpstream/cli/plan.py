@@ -120,7 +120,10 @@ def _print(facts: dict[str, Any]) -> None:
     if "counter_choice" in facts:
         _print_choice(facts["counter_choice"])
     _print_predicted(facts)
-    if "compared" in facts:
+    if "compared" in facts and "points" in facts:
+        shown = [[row["epsilon"], row["text"], f"{row['first_cells']:,}"] for row in facts["compared"]]
+        print_table(["epsilon", "budget", "first cells from point"], shown, right=[0, 2])
+    elif "compared" in facts:
         rows = [[row["epsilon"], row["text"], _number(row["deviation"])] for row in facts["compared"]]
         print_table(["epsilon", "budget", "noise of one measurement"], rows, right=[0, 2])
     out.print("What the plan rests on:")

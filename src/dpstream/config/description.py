@@ -109,12 +109,18 @@ def describe(config: Config) -> dict[str, Any]:
 
 
 def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:
-    """The noise of one measurement under other budgets."""
+    """The noise of one measurement under other budgets; of points, when there are cells."""
     rows = []
     for budget in budgets:
         plan = config.plan(budget)
+        points = describe_points(plan)
         rows.append(
-            {"budget": budget.as_dict(), "text": str(budget), "deviation": measurement_deviation(plan)}
+            {
+                "budget": budget.as_dict(),
+                "text": str(budget),
+                "deviation": measurement_deviation(plan),
+                **({} if points is None else {"first_cells": points["first_cells"]}),
+            }
         )
     return rows
 
