@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from fault_harness import faulty, full_disk, in_child, kill, lying_commit
 from pmwg_cases import SCHEMA, plan, query
+from postgres_server import Cluster, programs
 
 from dpstream.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.growing.pmwg import PMWGPlan
 from dpstream.privacy import Noise, Randomness
-from dpstream.streams import AskingStream, Batch, StateKey, open_stream
+from dpstream.streams import AskingStream, Batch, PostgresServer, StateKey, open_stream
 from dpstream.streams.step_rows import Prepared
 
 PLAN = plan(start=100, hard_questions=4, learning="matching")
@@ -257,6 +258,25 @@ def test_a_stream_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "state-questions")
     with pytest.raises(StoreDamagedError, match="what was spent is not known"):
         started(tmp_path)
+
+
+def test_questions_live_on_a_server_beside_their_stream(tmp_path: Path) -> None:
+    tools = programs()
+    if tools is None:
+        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
+    cluster = Cluster(tools)
+    try:
+        server = PostgresServer(cluster.url, "t_asked")
+        with started(tmp_path, server=server, key=KEY) as stream:
+            stream.step(arrivals(), "b1")
+            first = stream.ask("smoker")
+        with started(tmp_path, server=server, key=KEY) as stream:
+            assert stream.ask("smoker") == first
+            assert stream.ask("city = 'Bern'").number == 2
+    finally:
+        cluster.remove()
+    # Only witnesses are left here.
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"head.json"}
 
 
 def test_what_cannot_be_asked_costs_nothing(tmp_path: Path) -> None:
