@@ -32,8 +32,7 @@ class Epoch:
 
     Attributes:
         values: of every followed marginal, all cells: as measured, or the answer of the epoch's model.
-        variance: per marginal, of the noise in one cell of a measurement; of the others, which were not chosen because
-            the model was not wrong by more than that, the same is assumed.
+        variance: per marginal, of the noise in one cell of a measurement; of the others what is assumed of an answer.
         measured: which marginals were measured.
         records: noisy number of events.
     """

@@ -30,6 +30,8 @@ __all__ = ["Followed", "Outcome", "Runner", "fit_table"]
 #: A marginal is measured beside the columns if the epoch is expected to have so many records for every histogram
 #: measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
+#: An answer of an epoch's model counts as a measurement with so many times the variance.
+_ANSWER = 4.0
 #: A selection takes off so many times the noise's expected absolute value per cell.
 _NOISE_BIAS = 1.0
 #: Selections are made in so many rounds, with a fit after each: what one marginal explains, others need not.
@@ -230,13 +232,39 @@ class Runner:
     ) -> Outcome:
         cells = self.followed.cells
         values = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
-        variances = np.full(len(cells.cliques), variance)
         measured = np.zeros(len(cells.cliques), dtype=bool)
         for index, own in zip(indices, taken, strict=True):
             values[cells.part(index)] = own.values
             measured[index] = True
+        for answered in np.flatnonzero(~measured).tolist():
+            part = cells.part(answered)
+            values[part] = self._with_columns(values, values[part], cells.cliques[answered], model.total)
+        variances = np.where(measured, variance, _ANSWER * variance)
         spread = 0.0 if public_total is not None else estimate_total(taken)[1]
         return Outcome(Epoch(values, variances, measured, model.total), model, spread)
+
+    def _with_columns(
+        self, values: NDArray[np.float64], answer: NDArray[np.float64], clique: Clique, total: float
+    ) -> NDArray[np.float64]:
+        """A model's answer, moved so that its columns are as measured.
+
+        A model has no negative counts: where noise is large it gives rare values too many records, always to the same
+        side, and that would add up over epochs. Measured columns are right on average.
+        """
+        cells, domain = self.followed.cells, self.followed.workload.domain
+        table = answer.reshape(domain.shape(clique)).copy()
+        for axis, column in enumerate(clique):
+            wanted = values[cells.part(self._place[column])]
+            wanted = wanted + (total - wanted.sum()) / len(wanted)
+            others = tuple(i for i in range(table.ndim) if i != axis)
+            excess = (wanted - table.sum(axis=others)) * len(wanted) / table.size
+            table += np.expand_dims(excess, others)
+        return table.ravel()
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        """Where each column is among the followed marginals."""
+        return {c[0]: i for i, c in enumerate(self.followed.cells.cliques[: self.followed.columns])}
 
 
 def _rounds_of(k: int) -> list[int]:
