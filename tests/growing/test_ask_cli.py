@@ -145,6 +145,26 @@ def test_every_key_arrives(config: Path) -> None:
     assert (plan.learning, plan.first, str(plan.alpha)) == ("text", 100, "1/20")
 
 
+def test_both_stores_move_together(config: Path) -> None:
+    visits(config, 1, 3000)
+    first = ask(str(config), "smoker", "--json")[1]
+
+    def store(*arguments: str) -> int:
+        return CliRunner().invoke(main, ["store", arguments[0], str(config), *arguments[1:]]).exit_code
+
+    home, questions = config.parent, ("--questions",)
+    for which, name in (((), "a"), (questions, "q")):
+        assert store("check", *which) == 0
+        assert store("export", *which, "--move", "--out", str(home / name)) == 0
+    assert ask(str(config), "smoker")[0] == 4  # moved away
+    for which, name in (((), "a"), (questions, "q")):
+        assert store("import", *which, "--from", str(home / name), "--state", str(home / "new")) == 0
+    assert (home / "new-questions").is_dir()
+    assert ask(str(config), "smoker", "--json", "--state", str(home / "new"))[1] == first
+    # Another stream's questions are none of this one's.
+    assert store("import", "--from", str(home / "q"), "--state", str(home / "wrong")) != 0
+
+
 def test_another_mechanism_is_not_asked(config: Path) -> None:
     config.write_text(CONFIG[: CONFIG.index("[mechanism]")] + "[budget]\nepsilon = 1\n")
     code, _, error = ask(str(config), "smoker")

@@ -12,10 +12,14 @@ from dpstream.cli.shared import config_argument, json_option, print_json
 
 if TYPE_CHECKING:
     from dpstream.config import Config
+    from dpstream.streams import PostgresServer
 
 __all__ = ["command"]
 
 _state = click.option("--state", type=click.Path(), help="Another place for the secret state.")
+_questions = click.option(
+    "--questions", is_flag=True, help="The store of the questions of a stream that is asked."
+)
 _out = click.option("--out", type=click.Path(), help="Another place for the releases.")
 
 
@@ -35,9 +39,10 @@ def command() -> None:
 @command.command("check", short_help="Say whether the store is sound and fits what is published.")
 @config_argument
 @_state
+@_questions
 @_out
 @json_option
-def check(config: str, state: str | None, out: str | None, as_json: bool) -> int:
+def check(config: str, state: str | None, questions: bool, out: str | None, as_json: bool) -> int:
     """Read the whole store and all released files; say what is wrong. Changes nothing.
 
     Looks at the tables, the chain of seals, the head file, every stored byte and every published one. A run
@@ -51,7 +56,9 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
 
     loaded = _load(config)
     releases = loaded.output.dir if out is None else Path(out)
-    found = check_store(_place(loaded, state), releases, server=loaded.server, key=loaded.state_key())
+    place, server = _store(loaded, state, questions)
+    # Answers are nowhere but in the store.
+    found = check_store(place, None if questions else releases, server=server, key=loaded.state_key())
     if as_json:
         facts: dict[str, Any] = {
             "sound": not found.problems,
@@ -73,7 +80,8 @@ def check(config: str, state: str | None, out: str | None, as_json: bool) -> int
 @command.command("migrate", short_help="Bring the store to the newest format, with a copy first.")
 @config_argument
 @_state
-def migrate(config: str, state: str | None) -> None:
+@_questions
+def migrate(config: str, state: str | None, questions: bool) -> None:
     """Bring the store to the format of this version; a copy of the old one is written beside it first.
 
     A run does the same without a copy. Stopped anywhere, the store is as it was or in the newest format. Older
@@ -86,8 +94,8 @@ def migrate(config: str, state: str | None) -> None:
     from dpstream.streams.upkeep import migrate_store
 
     loaded = _load(config)
-    place, key = _place(loaded, state), loaded.state_key()
-    before, now, copy = migrate_store(place, server=loaded.server, key=key)
+    place, server = _store(loaded, state, questions)
+    before, now, copy = migrate_store(place, server=server, key=loaded.state_key())
     if copy is None:
         click.echo(f"the store is in the newest format ({now}) already")
     else:
@@ -99,11 +107,12 @@ def migrate(config: str, state: str | None) -> None:
 @command.command("export", short_help="Write the whole store to one file.")
 @config_argument
 @_state
+@_questions
 @click.option(
     "--out", "file", type=click.Path(), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
 @click.option("--move", is_flag=True, help="The stream goes on elsewhere: this store will refuse to.")
-def export(config: str, state: str | None, file: str, move: bool) -> None:
+def export(config: str, state: str | None, questions: bool, file: str, move: bool) -> None:
     """Write the whole secret store to one portable file, with a checksum.
 
     The file holds private counts and the key of the store's seals: protect it like the private table. That of an
@@ -122,8 +131,8 @@ def export(config: str, state: str | None, file: str, move: bool) -> None:
     public = loaded.output.dir.resolve()
     if public in target.resolve().parents:
         raise ConfigError("the file would lie among the releases", where="--out", allowed="a secret place")
-    place, key = _place(loaded, state), loaded.state_key()
-    steps = export_store(place, target, server=loaded.server, move=move, key=key)
+    place, server = _store(loaded, state, questions)
+    steps = export_store(place, target, server=server, move=move, key=loaded.state_key())
     click.echo(f"wrote {target}: {steps} steps; it is as secret as the store")
     if move:
         click.echo("this store refuses to go on now: import the file where the stream is to live")
@@ -132,8 +141,9 @@ def export(config: str, state: str | None, file: str, move: bool) -> None:
 @command.command("import", short_help="Make the store from a file of store export.")
 @config_argument
 @_state
+@_questions
 @click.option("--from", "file", type=click.Path(exists=True, dir_okay=False), required=True, metavar="FILE")
-def import_(config: str, state: str | None, file: str) -> None:
+def import_(config: str, state: str | None, questions: bool, file: str) -> None:
     """Make the store that the configuration names from a file of ``store export``.
 
     Refused where a stream is already. The file must come from --move, or be as new as the head.json that is
@@ -147,10 +157,13 @@ def import_(config: str, state: str | None, file: str) -> None:
     from dpstream.streams.archive import archived_plan, import_store
 
     loaded = _load(config)
-    place, key = _place(loaded, state), loaded.state_key()
+    place, server = _store(loaded, state, questions)
+    told = archived_plan(Path(file))
     # A successor's base: its predecessor's folder need not be on this machine.
-    facts = loaded.facts(place, told=archived_plan(Path(file)))
-    steps = import_store(Path(file), place, facts, server=loaded.server, key=key)
+    facts = loaded.facts(_place(loaded, state), told=told)
+    if questions and "questions_of" in told:
+        facts["questions_of"] = told["questions_of"]  # the stream itself refuses those of another one
+    steps = import_store(Path(file), place, facts, server=server, key=loaded.state_key())
     click.echo(f"the store holds {steps} steps and can go on; {file} is as secret as it: remove it")
 
 
@@ -177,9 +190,10 @@ def key(file: str) -> None:
 @command.command("rekey", short_help="Encrypt the store, with another key, or not any more.")
 @config_argument
 @_state
+@_questions
 @click.option("--to", "file", type=click.Path(), metavar="FILE", help="The new key, a file of store key.")
 @click.option("--plain", is_flag=True, help="No encryption any more.")
-def rekey(config: str, state: str | None, file: str | None, plain: bool) -> None:
+def rekey(config: str, state: str | None, questions: bool, file: str | None, plain: bool) -> None:
     """Encrypt the store with the key in --to, whether it was encrypted before or not.
 
     The old key is the one of the configuration; change the configuration afterwards. One transaction writes every
@@ -197,12 +211,12 @@ def rekey(config: str, state: str | None, file: str | None, plain: bool) -> None
     if plain == (file is not None):
         raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
     loaded = _load(config)
-    place = _place(loaded, state)
+    place, server = _store(loaded, state, questions)
     new = None if file is None else StateKey.from_file(Path(file))
-    encrypted = stored_key(place, server=loaded.server) is not None
+    encrypted = stored_key(place, server=server) is not None
     # A configuration that names a key already is fine for a store that has none.
     old = loaded.state_key() if encrypted else None
-    copies = rekey_store(place, old=old, new=new, server=loaded.server)
+    copies = rekey_store(place, old=old, new=new, server=server)
     if new is None:
         click.echo("the store is not encrypted any more: take key_file or key_env out of [state]")
     else:
@@ -246,3 +260,11 @@ def _load(config: str) -> Config:
 
 def _place(config: Config, state: str | None) -> Path:
     return config.state_dir if state is None else Path(state)
+
+
+def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
+    """Folder and server of the stream's own store, or of the one of its questions."""
+    from dpstream.streams.asking import questions_path, questions_server
+
+    place = _place(config, state)
+    return (questions_path(place), questions_server(config.server)) if questions else (place, config.server)
