@@ -104,8 +104,8 @@ def test_a_control_that_was_missed(audits):
     [
         (
             ("--only", "exact,nonsense"),
-            "there is no audit 'nonsense' (allowed: aim, classifiers, counters, exact, panels, pooled, "
-            "questions, schedulers, selection, streams)",
+            "there is no audit 'nonsense' (allowed: aim, classifiers, counters, exact, panels, points, "
+            "pooled, questions, schedulers, selection, streams)",
         ),
         (("--only", " , "), "no audit is named"),
         (("missing.toml",), "missing.toml"),

@@ -23,7 +23,7 @@ __all__ = ["command"]
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of aim, classifiers, counters, exact, panels, schedulers, selection, streams "
+    help="Some of aim, classifiers, counters, exact, panels, points, schedulers, selection, streams "
     "(CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")

@@ -99,7 +99,8 @@ class AuditReport:
         what = (
             f"the counter and the selector that the stream `{self.config}` is configured with"
             if self.config
-            else "the counters, selectors, panels, schedulers, classifiers, questions and whole streams of this program"
+            else "the counters, selectors, panels, points, schedulers, classifiers, questions and whole streams of "
+            "this program"
         )
         lines = [
             f"**What was asked.** dpstream promises a number, epsilon (or rho): the most that everything it publishes "

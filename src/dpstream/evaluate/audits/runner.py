@@ -18,6 +18,7 @@ from dpstream.evaluate.audits.exact import audit_exact
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
 from dpstream.evaluate.audits.growing import audit_growing
 from dpstream.evaluate.audits.panel import audit_panels
+from dpstream.evaluate.audits.points import audit_points
 from dpstream.evaluate.audits.pooled import audit_pooled
 from dpstream.evaluate.audits.selection import audit_selection
 from dpstream.evaluate.audits.streams import audit_streams
@@ -35,6 +36,7 @@ AUDITS: dict[str, Audit] = {
     "selection": audit_selection,
     "exact": audit_exact,
     "panels": audit_panels,
+    "points": audit_points,
     "pooled": audit_pooled,
     "aim": audit_aim,
     "schedulers": audit_growing,
@@ -43,7 +45,7 @@ AUDITS: dict[str, Audit] = {
 }
 
 #: Audits that say nothing about a configuration file's counter and selector.
-_OF_THE_PROGRAM = {"aim", "pooled", "streams", "panels", "schedulers", "classifiers", "questions"}
+_OF_THE_PROGRAM = {"aim", "points", "pooled", "streams", "panels", "schedulers", "classifiers", "questions"}
 _POLL_SECONDS = 0.5
 
 
