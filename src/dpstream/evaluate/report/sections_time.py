@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,8 @@ __all__ = ["movement", "releases", "states"]
 #: Columns that get a chart of their own; the others are named.
 MOST_COLUMNS = 40
 _VALUES = 4
+#: Changes from one state of releases to another that are told one by one.
+_MOST_SPANS = 12
 _STATES = {
     "full": ("full table", "the table and its manifest are there"),
     "dropped": ("table dropped", "the keep policy removed the table; the manifest is there"),
@@ -59,7 +62,7 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
             for state, part in itertools.groupby(told, key=lambda entry: entry[1])
         )
     ]
-    counts = {state: sum(1 for _, s in told if s == state) for state in _STATES}
+    counts = Counter(state for _, state in told)
     if counts["full"] == len(told):
         many = f"All {integer(len(told))} releases are full tables." if len(told) > 1 else None
         return element("p", many or "One release so far, a full table.")
@@ -72,14 +75,18 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
         )
         for state, first, last in spans
     ]
+    heading = "steps"
     rows = [
         [f"{first}" if first == last else f"{first} to {last}", *_STATES.get(state, (state, ""))]
         for state, first, last in spans
     ]
+    if len(spans) > _MOST_SPANS:
+        heading = "how many"
+        rows = [[integer(many), *_STATES.get(state, (state, ""))] for state, many in counts.items()]
     return join(
         [
             element("div", pieces if len(spans) <= 24 else None, class_="states", aria_hidden="true"),
-            table(["steps", "what is there", "meaning"], rows, caption="State of the releases", numeric=9),
+            table([heading, "what is there", "meaning"], rows, caption="State of the releases", numeric=9),
         ]
     )
 
