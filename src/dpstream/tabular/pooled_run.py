@@ -31,7 +31,7 @@ __all__ = ["Followed", "Outcome", "Runner", "fit_table"]
 #: measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
 #: An answer of an epoch's model counts as a measurement with so many times the variance.
-_ANSWER = 4.0
+_ANSWER = 2.0
 #: A selection takes off so many times the noise's expected absolute value per cell.
 _NOISE_BIAS = 1.0
 #: Selections are made in so many rounds, with a fit after each: what one marginal explains, others need not.
