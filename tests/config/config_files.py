@@ -58,6 +58,10 @@ GROWING = {
         "mechanism": 'name = "improver"\nfirst_run = 100',
         "budget": 'epsilon = "1/2"\ndelta = "1e-6"',
     },
+    "pmwg": {
+        "stream": 'total = "public"',
+        "mechanism": 'name = "pmwg"\nalpha = "1/5"\nstart = 1000',
+    },
 }
 _NUMBER = '[schema.columns.rent]\ntype = "real"\nedges = [0, 500, 4000]\n'
 _OTHERS = MINIMAL[MINIMAL.index("[schema.columns.zip]") : MINIMAL.index("[schema.columns.paid]")]
