@@ -120,6 +120,9 @@ def test_every_run_spends_the_budget_and_no_more(budget, unit, domain, rows):
     run = plan.run_on(counts_of(plan, related(domain, rows)), Randomness.seeded(rows))
     assert run.spent == budget.amount == sum(part.total for part in plan.parts())
     assert np.isfinite(np.concatenate(run.model.marginals(plan.counted))).all()
+    told = plan.run_on(counts_of(plan, related(domain, rows)), Randomness.seeded(rows), expected=1000.0)
+    assert told.spent == budget.amount
+    assert () not in {m.clique for m in told.measurements}
     if unit.relation == "replace":
         assert run.total == run.model.total == rows
         assert run.total_variance == 0.0
@@ -133,7 +136,7 @@ def test_the_noise_of_measurements_is_that_of_their_amounts():
     plan = AIM(rounds=5).calibrate(Workload.all_k_way(WIDE, 2), ZCDP.of(1), Event("replace"))
     run = plan.run_on(counts_of(plan, related(WIDE, 500)), Randomness.seeded(3))
     paid = sum(1.0 / m.variance for m in run.measurements)  # squared L2 sensitivity 2 over 2 sigma^2
-    select = 0.85 * 0.1
+    select = (1 - 8 / 25) * 0.1  # eight columns and five rounds
     assert run.rounds == 5
     assert paid + select == pytest.approx(1.0)
 
@@ -200,6 +203,7 @@ def test_the_number_of_rounds_follows_the_budget_and_the_size():
         found = [plan.rounds_for(n) for n in (-50.0, 0.0, 100.0, 1e4, 1e6)]
         assert found == sorted(found)
         assert found[0] >= 1
+        assert plan.columns_for(found[0]) > plan.columns_for(found[-1]) == Fraction(3, 20)
         assert plan.rounds_for(1e300) == 100
     with pytest.raises(ConfigError, match="rounds = 0"):
         AIM(rounds=0)

@@ -24,9 +24,6 @@ _GRID_BITS = 8
 _LARGEST = 1 << 16
 #: Unions of three columns that may be candidates. (All of them up to 23 columns.)
 _MOST_UNIONS = 1800
-#: A marginal's error counts by this power of its number of cells: -1 for the mean cell, 0 for the sum. In between,
-#: small marginals are not forgotten and large ones not left to chance (selection's noise is that of the smallest).
-_POWER = -0.25
 #: Mean absolute value of noise of standard deviation 1 (as if it were normal: only a correction).
 _MEAN_NOISE = math.sqrt(2.0 / math.pi)
 
@@ -43,16 +40,20 @@ class Candidates:
     Score of candidate ``r``, over the workload's marginals ``s`` that it contains, with ``S`` the L1 distance between
     the private marginal and what the model expects (records)::
 
-        sum_s  c_s max(0, S_s - E_s(r))      c_s: integers proportional to w_s |s|^-1/4
+        sum_s  c_s max(0, S_s - E_s(r))      c_s: integers proportional to w_s |s|^power
 
     ``E_s(r)`` is the expected L1 error that ``s`` would have after measuring ``r``, by public noise scales, with what
     is known of ``s`` already. One record moves every ``S_s`` by at most 1 (a replaced one by 2), ``max(0, .)`` does
     not enlarge that, so the score's sensitivity is the largest ``sum_s c_s`` (twice that).
+
+    ``power``: -1 judges by the mean cell, 0 by the sum. In between, small marginals are not forgotten and large ones
+    not left to chance: the noise of a selection is that of the smallest. Where choosing is dear (pure), nearer to 0.
     """
 
     workload: Workload
     unit: Event
     unions: bool
+    power: float = -0.25
 
     @cached_property
     def cells(self) -> Cells:
@@ -94,7 +95,7 @@ class Candidates:
         """``c_s``, at least 1 each."""
         _, inside, starts = self._pairs
         weights = np.array([float(w) for w in self.workload.weights])
-        raw = weights * self.cells.sizes.astype(np.float64) ** _POWER
+        raw = weights * self.cells.sizes.astype(np.float64) ** self.power
         widest = float(np.add.reduceat(raw[inside], starts).max())
         return np.maximum(np.rint(raw / widest * (_LARGEST // 4)).astype(np.int64), 1)
 

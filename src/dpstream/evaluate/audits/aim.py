@@ -162,7 +162,9 @@ def aim_loss(
     outer, place = wrap or _as_it_is, {clique: i for i, clique in enumerate(plan.counted)}
     first = _Tape(lean=lean)
     found = _scripted(plan, first).run_on(base, outer(_Taped(randomness, first)))
-    moved = [base[i] - neighbour[i] for i in (place[m.clique] for m in found.measurements)]
+    changes = {clique: base[i] - neighbour[i] for clique, i in place.items()}
+    changes[()] = changes[plan.counted[0]].sum(keepdims=True)
+    moved = [changes[m.clique] for m in found.measurements]
     second = _Tape(script=first, moved=moved)
     again = _scripted(plan, second).run_on(neighbour, outer(_Taped(randomness, second)))
     if not _same(plan, found, again) or len(first.choices) != len(second.choices):
@@ -219,7 +221,7 @@ class BrokenSelection(AIMPlan):
     def candidates(self) -> Candidates:
         """The same candidates with a smaller claim."""
         honest = super().candidates
-        return _HalfSensitivity(honest.workload, honest.unit, honest.unions)
+        return _HalfSensitivity(honest.workload, honest.unit, honest.unions, honest.power)
 
 
 def _as_it_is(randomness: Randomness) -> Randomness:
