@@ -178,6 +178,16 @@ def test_a_configuration_is_audited_as_its_plan_runs_it(config, changes, unit, s
     assert found[-1].found > 0.6 * found[-1].claimed
 
 
+def test_the_run_of_a_pooled_configuration_is_audited(config):
+    loaded = Config.load(rewrite(config, ("k = 2", 'name = "pooled"')))
+    found = list(configured_audits(loaded)["exact"]("short", Randomness.seeded(1), silent))
+    assert all(finding.passed for finding in found)
+    assert sum(finding.control for finding in found) == 2
+    (whole,) = [finding for finding in found if "sum of parts" in finding.subject]
+    assert whole.claimed == pytest.approx(float(loaded.plan().budget.amount))
+    assert 0.6 * whole.claimed < whole.found <= whole.claimed * (1 + 1e-9)
+
+
 def test_a_plan_with_too_little_noise_is_found(config, monkeypatch):
     """The audit reads the plan's own counter: a broken one in its place shows, alone and in the sum."""
     loaded = Config.load(config)

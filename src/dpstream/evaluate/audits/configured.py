@@ -15,14 +15,15 @@ from dpstream.evaluate.audits.counters import audit_counter
 from dpstream.evaluate.audits.exact import exact_counter, exact_selector
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
 from dpstream.evaluate.audits.selection import audit_selector
+from dpstream.mechanism import Part
 from dpstream.privacy import Event, Randomness, Unit, User
-from dpstream.tabular import BaselinePlan, Cells, DPStabsPlan, Score
+from dpstream.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
 from dpstream.tabular.offline import MWEMPGMPlan
 from dpstream.tabular.selection import Selector
 
 if TYPE_CHECKING:
     from dpstream.config import Config
-    from dpstream.mechanism import Part
+    from dpstream.privacy.noise import Noise
 
 __all__ = ["configured_audits"]
 
@@ -147,20 +148,37 @@ def _parts(plan: object) -> _Parts:
         lines = {part.name: part for part in plan.parts()}
         return _Parts(
             lines["measure"],
-            _once(offline, lines["measure"], offline.unit),
+            _once(offline.noise, lines["measure"], offline.unit),
             lines.get("select"),
             score.grid_sensitivity,
         )
+    if isinstance(plan, PooledPlan):
+        return _of_a_run(plan)
     raise ConfigError(
         "the parts of this mechanism are not known to the audit of a configuration",
         where="audit",
-        allowed="dpstabs or baseline; panels are audited without a configuration",
+        allowed="pooled, dpstabs or baseline; panels are audited without a configuration",
     )
 
 
-def _once(offline: MWEMPGMPlan, measure: Part, unit: Event) -> CalibratedCounter:
+def _of_a_run(plan: PooledPlan) -> _Parts:
+    """A run with one selection where there is something to select: how many it has follows from released values."""
+    runner, times = plan.runner, plan.unit.factor(plan.budget)
+    selections = int(runner.followed.columns < len(plan.cells.cliques))
+    share = runner.select_share * selections
+    measured = runner.followed.columns + selections
+    noise = runner.noise(selections)
+    measure = Part(
+        "measure", measured * times, runner.budget.scaled((1 - share) / measured), noise.describe()
+    )
+    select = Part("select", times, runner.budget.scaled(share), "") if selections else None
+    score = Score(plan.cells, "sum-noise", runner.unit)
+    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity)
+
+
+def _once(noise: Noise, measure: Part, unit: Event) -> CalibratedCounter:
     """A measured histogram is a counter that is used once: the same noise, for the same claim."""
     counter = SimpleCounter().calibrate(measure.budget, unit)
-    if counter.materialize(1).scales[0] != offline.noise:
+    if counter.materialize(1).scales[0] != noise:
         raise ConfigError("the noise of a measurement is not that of its budget", where="audit")
     return counter
