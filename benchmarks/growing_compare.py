@@ -2,13 +2,13 @@
 
     python benchmarks/growing_compare.py [--runs 5] [--large] [--out benchmarks/results/growing_compare]
 
-Scheduler and improver around MWEM+PGM, PMWG, and DP-STabS; all for one record's values replaced, with public numbers of
-records (``event-replace``). Adult in random order (first 2,000 records, then 200 a step) and San Francisco's eviction
-notices in order of date (a step every four weeks, questions from 2,000 notices on). Columns are few, so that PMWG's
-universe fits. 200 questions: two columns each, a random half of the values of either (or one value). Yardsticks: one
-run of MWEM+PGM with all of epsilon at that size (no stream: it could be made once), and the uniform distribution.
-PMWG is set as the text has it, and as was best of 16 ways on these streams (which flatters it: choosing by private
-truth costs budget).
+Scheduler and improver around MWEM+PGM, PMWG, and DP-STabS with its pooled relative; all for one record's values
+replaced, with public numbers of records (``event-replace``). Adult in random order (first 2,000 records, then 200 a
+step) and San Francisco's eviction notices in order of date (a step every four weeks, questions from 2,000 notices on).
+Columns are few, so that PMWG's universe fits. 200 questions: two columns each, a random half of the values of either
+(or one value). Yardsticks: one run of MWEM+PGM with all of epsilon at that size (no stream: it could be made once), and
+the uniform distribution. PMWG is set as the text has it, and as was best of 16 ways on these streams (which flatters
+it: choosing by private truth costs budget).
 
 ``--large``: the same questions, and ones about five columns, for a million records drawn from Adult's with replacement,
 growing to three million.
@@ -42,7 +42,7 @@ from dpstream.privacy import Event, PureDP, Randomness
 from dpstream.privacy.convert import approximate_to_zcdp
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import MWEMPGM, DPStabs
+from dpstream.tabular import MWEMPGM, DPStabs, Pooled
 
 LONG = "about 10 minutes"
 UNIT = Event("replace")
@@ -225,6 +225,7 @@ METHODS: dict[str, Callable[[Stream, str], Answers]] = {
     "PMWG, text": pmwg(alpha="1/10"),
     "PMWG, best of 16": pmwg(alpha="1/5", hard_questions=20, learning="matching"),
     "DP-STabS": table_stream(lambda s, w: DPStabs(w)),
+    "pooled": table_stream(lambda s, w: Pooled(w)),
     "once, all of epsilon": once,
     "uniform": uniform,
 }
@@ -238,6 +239,7 @@ METHODS_LARGE = {
     "PMWG, text, alpha 1/20": pmwg(alpha="1/20"),
     "PMWG, 300 hard, matching, alpha 1/50": pmwg(alpha="1/50", hard_questions=300, learning="matching"),
     "DP-STabS": METHODS["DP-STabS"],
+    "pooled": METHODS["pooled"],
     "once, all of epsilon": once,
     "uniform": uniform,
 }
