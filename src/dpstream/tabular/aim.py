@@ -188,7 +188,7 @@ class AIMPlan(OfflinePlan):
         if self.unit.relation == "replace":
             total = self.budget.scaled(0)
         rest = self.budget.scaled(1 - total.amount / self.budget.amount)
-        least = self.noise(rest.scaled(share / len(own.columns)))
+        least = self.noise(rest.scaled(share / len(own.groups)))
         how = f"selecting ({self.selector(rest).describe()}) and measuring ({self.measure_share} of it)"
         lines = (
             Part(
@@ -355,14 +355,22 @@ class _Progress:
         return self.total
 
     def measure_columns(self, share: Fraction) -> None:
-        """Every column that is not known as well already gets its part of this share of what is left."""
-        plan, own = self.plan, self.plan.candidates
-        each = plan.budget.scaled(share * self._left() / len(own.columns))
+        """All columns, or groups of them, get equal parts of this share of what is left; not those that are known."""
+        plan, groups = self.plan, self._groups()
+        each = plan.budget.scaled(share * self._left() / len(groups))
         enough = 1.0 / max(plan.noise(each).variance, LEAST_VARIANCE)
-        for column in own.columns:
-            if self._known_of(column) < enough:
-                self._measure(column, each)
+        for group in groups:
+            if min(self._known_of((column,)) for column in group) < enough:
+                self._measure(group, each)
         self._fit(plan.recipe.final_iterations)
+
+    def _groups(self) -> list[Clique]:
+        """Groups of columns beside what is known already; one by one where the model could not hold a group."""
+        found: list[Clique] = []
+        for group in self.plan.candidates.groups:
+            held = tree_cells(self.domain, [*self.taken, *found, group]) <= self.plan.recipe.max_cells
+            found += [group] if held else [(column,) for column in group]
+        return found
 
     def _left(self) -> Fraction:
         """Part of the budget that is not spent."""

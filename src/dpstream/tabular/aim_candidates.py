@@ -66,6 +66,31 @@ class Candidates:
         return tuple((column,) for column in sorted({i for c in self.workload.cliques for i in c}))
 
     @cached_property
+    def groups(self) -> tuple[Clique, ...]:
+        """The columns in groups of up to three that are measured together where that pays (as for unions).
+
+        Greedily: the two whose joining lowers the sum of the columns' standard deviations most.
+        """
+        if not self.unions:
+            return self.columns
+        domain, own, found = self.workload.domain, set(self.cliques), list(self.columns)
+
+        def noise(group: Clique) -> float:
+            return sum(math.sqrt(domain.cells(group) / domain.sizes[i]) for i in group)
+
+        while True:
+            whole = sum(noise(group) for group in found)
+            best, joined = len(found) * whole, None
+            for a, b in itertools.combinations(found, 2):
+                both = tuple(sorted(a + b))
+                value = (len(found) - 1) * (whole - noise(a) - noise(b) + noise(both))
+                if both in own and value < best:
+                    best, joined = value, (a, b)
+            if joined is None:
+                return tuple(found)
+            found = [group for group in found if group not in joined] + [tuple(sorted(joined[0] + joined[1]))]
+
+    @cached_property
     def cliques(self) -> tuple[Clique, ...]:
         """The candidates: the workload's own, then unions."""
         return self.workload.cliques + (_unions(self.workload) if self.unions else ())
