@@ -51,10 +51,14 @@ def test_published_constants_are_the_texts() -> None:
     assert float(general.c) == pytest.approx(0.01 * 0.25**2 * n**0.25 / (126 * log), rel=1e-9)
     # (eps, delta) with sqrt(2 rho) = eps / (2 log^(1/2)(1/delta)) is the text's approximate rule.
     epsilon, delta = 0.5, 1e-6
-    rho = Fraction(epsilon**2 / (8 * math.log(1 / delta)))
-    approximate = published_noise(ZCDP(rho), alpha, n, cells, HALF)
+    domain = Domain(("cell",), (cells,))
+    whole = PMWG(domain, alpha, n, noise="published").calibrate(epsilon=epsilon, delta=delta)
+    approximate = whole.noise
     wanted = 0.1 * n**0.5 * epsilon / (48 * log**0.5 * math.log(1 / delta) ** 0.5)
     assert float(approximate.c) == pytest.approx(wanted, rel=1e-9)
+    assert float(approximate.c) <= wanted
+    assert whole.share is not None
+    assert whole.share < 1
 
 
 @pytest.mark.parametrize("p", ["1/4", "1/2", "11/12"])

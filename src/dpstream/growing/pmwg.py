@@ -20,6 +20,7 @@ from dpstream.growing.pmwg_noise import (
     largest_noise,
     noise_for_hard,
     published_noise,
+    text_rho,
 )
 from dpstream.growing.pmwg_plan import Arrivals, Learning, PMWGPlan, PMWGState
 from dpstream.growing.universe import Universe
@@ -135,7 +136,8 @@ class PMWG:
             )
         alpha, p = exact_amount(self.alpha, where="alpha"), exact_amount(self.exponent, where="exponent")
         cells = Universe(self.domain).cells
-        noise, share = self._noise(budget, alpha, p, cells)
+        text = budget if delta is None else text_rho(_exact(epsilon), _exact(delta))
+        noise, share = self._noise(budget, text, alpha, p, cells)
         if noise.units(self.start) < _LEAST_UNITS:
             raise BudgetError(
                 f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
@@ -159,16 +161,17 @@ class PMWG:
         )
 
     def _noise(
-        self, budget: Budget, alpha: Fraction, p: Fraction, cells: int
+        self, budget: Budget, text: Budget, alpha: Fraction, p: Fraction, cells: int
     ) -> tuple[PowerNoise, float | None]:
-        """The rule, and what theory can spend with it as a share of the budget."""
+        """The rule, and what theory can spend with it as a share of the budget; ``text``: the published rule's."""
         if self.hard_questions is not None:
             return noise_for_hard(budget, self.hard_questions, self.start, p, GRID), None
         if self.coefficient is not None:
             noise = PowerNoise(exact_amount(self.coefficient, where="coefficient"), p)
+        elif self.noise == "published":
+            noise = published_noise(text, alpha, self.start, cells, p)
         else:
-            make = published_noise if self.noise == "published" else largest_noise
-            noise = make(budget, alpha, self.start, cells, p)
+            noise = largest_noise(budget, alpha, self.start, cells, p)
         return noise, check_sum(noise, budget, alpha, self.start, cells)
 
 
@@ -182,4 +185,9 @@ def _budget(epsilon: Amount | None, rho: Amount | None, delta: Amount | None) ->
     assert epsilon is not None
     if delta is None:
         return PureDP.of(epsilon)
-    return approximate_budget(exact_amount(epsilon, where="epsilon"), exact_amount(delta, where="delta"))
+    return approximate_budget(_exact(epsilon), _exact(delta))
+
+
+def _exact(amount: Amount | None) -> Fraction:
+    assert amount is not None
+    return exact_amount(amount, where="budget")

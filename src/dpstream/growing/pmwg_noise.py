@@ -26,6 +26,7 @@ __all__ = [
     "largest_noise",
     "noise_for_hard",
     "published_noise",
+    "text_rho",
 ]
 
 #: ``xi_t`` is a whole number of ``2^-XI_BITS``.
@@ -159,6 +160,14 @@ def noise_for_hard(budget: Budget, questions: int, start: int, p: Fraction, grid
     # c n^p = moved n, so c = moved n^(1 - p), rounded down.
     grown = Fraction(_units(Fraction(1), 1 - p, start), 2**XI_BITS)
     return PowerNoise(_rounded_down(moved * grown), p)
+
+
+def text_rho(epsilon: Fraction, delta: Fraction) -> ZCDP:
+    """The rho at which ``published_noise`` is the text's approximate rule: ``eps^2 / (8 log(1/delta))``, rounded down.
+
+    The text converts (epsilon, delta) more loosely than ``approximate_budget``, so it is below that.
+    """
+    return ZCDP(epsilon**2 / (8 * Fraction(-math.log(delta)) * (1 + _SLACK)))
 
 
 @lru_cache(maxsize=1024)
