@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,15 @@ def test_parts_are_the_first_runs_and_all_later_ones() -> None:
         assert upto[-1] <= 1300 < plan.schedule.time(plan.schedule.epoch(1300) + 1)
 
 
+def test_a_part_that_gives_back_is_refused(tmp_path: Path) -> None:
+    """The last part is the rest: runs that cost more than the whole would hide in a negative one."""
+    _, box = recorded()
+    plan = BBImprover(box, 10, accounting="paper").calibrate(epsilon="1/2", delta="1e-6")
+    schema = Schema((Categorical("a", ("x", "y")), Categorical("b", ("p", "q", "r"))))
+    with pytest.raises(BudgetError, match=r"all later runs.*less than nothing"):
+        replace(plan, budget=ZCDP.of("1e-6")).open(tmp_path / "state", schema=schema)
+
+
 def test_smalldb_promises_and_its_promise_is_kept() -> None:
     """64 runs of the whole thing: every cell within the promise, as theory says (it is wide)."""
     workload = Workload.all_k_way(Domain(("a",), (3,)), 1)
@@ -223,6 +233,13 @@ CASES: list[tuple[str, Any, dict[str, Any], type[DpstreamError], str]] = [
         {"epsilon": "1/2"},
         BudgetError,
         "the pure budgets are the paper's",
+    ),
+    (
+        "paper's budgets above the whole",
+        lambda b: BBScheduler(b, 10, gamma="1/2", accounting="paper", stated=("9/10", "1e-6")),
+        {"rho": "1e-4"},
+        BudgetError,
+        "would pass rho",
     ),
     ("add-remove", lambda b: BBImprover(b, 10), {"rho": 1, "unit": Event()}, UnitError, "'event'"),
     ("user", lambda b: BBImprover(b, 10), {"rho": 1, "unit": User(3)}, UnitError, "event-replace"),

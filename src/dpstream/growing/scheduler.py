@@ -113,6 +113,14 @@ class _Rerun(ABC):
                 where="delta",
                 allowed="below 0.3678; or accounting = 'exact', which needs no such limit",
             )
+        # All of the paper's epsilon_i^2 / 2, of either schedule, are less than epsilon^2 / (18 log(1/delta)).
+        surprise = math.log(delta.denominator) - math.log(delta.numerator)
+        if float(epsilon) ** 2 * (1 + 1e-9) > 18.0 * surprise * float(budget.rho):
+            raise BudgetError(
+                f"the budgets that follow from epsilon = {epsilon}, delta = {delta} would pass {budget}",
+                where="accounting",
+                allowed="the epsilon and delta that the rho was made from",
+            )
 
     def _common(self, budget: Budget, paper: Stated | None) -> dict[str, Any]:
         return {

@@ -88,12 +88,14 @@ def spent_per_step(plan: StreamPlan) -> Fraction:
     """What a step costs each unit in it: the sum of the parts, which has to be the budget, exactly.
 
     Errors:
-        BudgetError: the parts add up to something else, or use another definition of privacy.
+        BudgetError: the parts add up to something else, use another definition of privacy, or one gives back.
     """
     total = Fraction(0)
     for part in plan.parts():
         if type(part.budget) is not type(plan.budget):
             raise BudgetError(f"part {part.name!r} is not accounted as {plan.budget}", where="plan")
+        if part.total < 0:
+            raise BudgetError(f"part {part.name!r} costs less than nothing", where="plan")
         total += part.total
     if total != plan.budget.amount:
         raise BudgetError(f"the parts add up to {total}", where="plan", allowed=f"exactly {plan.budget}")
