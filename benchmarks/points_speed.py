@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import argparse
 import resource
 import time
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.points import OnlinePoints
 from dpstream.privacy import Randomness
 
 BATCH = 10_000
+#: Where the time is read: the same number of points follow each other in each level.
+READ = [BATCH * 2**i for i in range(11)]
+
+Floats = NDArray[np.float64]
+
+
+def cases(generator: np.random.Generator, long: bool) -> Iterator[tuple[str, str, Floats]]:
+    """Name, variant, points."""
+    yield "default, d = 2", "default", generator.random((10**6, 2))
+    yield "paper, d = 2", "paper", generator.random((10**6, 2))
+    yield "default, d = 8", "default", generator.random((10**5, 8))
+    yield "default, d = 1", "default", generator.random((10**6, 1))
+    yield (
+        "default, d = 2, clustered",
+        "default",
+        np.clip(0.5 + 0.01 * generator.normal(size=(10**6, 2)), 0, 1),
+    )
+    equal = 10**7 if long else 10**6
+    yield "default, d = 2, all equal", "default", np.full((equal, 2), 0.3)
 
 
 def main() -> None:
-    """One line for each case: CPU seconds for each tenfold part of the stream."""
-    generator = np.random.default_rng(1)
-    for variant, dimension, points in (
-        ("default", 2, generator.random((10**6, 2))),
-        ("paper", 2, generator.random((10**6, 2))),
-        ("default", 8, generator.random((10**5, 8))),
-        ("default", 1, generator.random((10**6, 1))),
-        ("default, all equal", 2, np.full((10**6, 2), 0.3)),
-        ("default, clustered", 2, np.clip(0.5 + 0.01 * generator.standard_normal((10**6, 2)), 0, 1)),
-    ):
-        plan = OnlinePoints(dimension, variant.split(",")[0]).calibrate("1")  # type: ignore[arg-type]
-        source = Randomness.system()
-        state, begun, parts = plan.start(source), time.process_time(), []
+    """CPU microseconds a point between the ticks named; then the release."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--long", action="store_true", help="ten million equal points")
+    for name, variant, points in cases(np.random.default_rng(1), parser.parse_args().long):
+        plan, source = OnlinePoints(points.shape[1], variant).calibrate("1"), Randomness.system()  # type: ignore[arg-type]
+        state, begun, parts, last = plan.start(source), time.process_time(), [], (0, 0.0)
         for first in range(0, len(points), BATCH):
             plan.step(state, points[first : first + BATCH], source)
-            if state.points in (10**4, 10**5, 10**6):
-                parts.append(f"{time.process_time() - begun:.2f} s by {state.points}")
+            if state.points in READ or state.points == len(points):
+                spent = time.process_time() - begun
+                parts.append(f"{state.points} {(spent - last[1]) / (state.points - last[0]) * 1e6:.2f}")
+                last = (state.points, spent)
         begun = time.process_time()
         plan.release(state)
         released = time.process_time() - begun
@@ -38,9 +55,10 @@ def main() -> None:
         np.sort(points, axis=0)
         compared = time.process_time() - begun
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(f"{name}: microseconds a point up to t: {', '.join(parts)}", flush=True)
         print(
-            f"{variant}, d = {dimension}: {', '.join(parts)}; release {released:.2f} s; a sort {compared:.2f} s; "
-            f"at most {memory:.2f} GB so far",
+            f"  {last[1]:.2f} s in all; release of {state.points} points {released:.2f} s; a sort of them "
+            f"{compared:.2f} s; at most {memory:.2f} GB so far",
             flush=True,
         )
 

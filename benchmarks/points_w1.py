@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
-from points_peers import OTHERS, TUNED, Floats, PHDStream, offline, stream
+from points_peers import TUNED, UNSEEN, Floats, PHDStream, offline, stream
 
 from dpstream.evaluate.transport import grid_distance, line
 from dpstream.points import OnlinePoints
@@ -81,7 +81,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dimensions", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--kinds", nargs="+", default=[*TUNED, *OTHERS])
+    parser.add_argument("--kinds", nargs="+", default=[*UNSEEN, *TUNED])
     parser.add_argument("--epsilons", nargs="+", default=["1"])
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--runs", type=int, default=3)
