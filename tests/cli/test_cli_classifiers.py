@@ -56,7 +56,16 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
     assert (manifest["rows"], manifest["rows_in_table"]) == (ROWS * 3, 4)
     assert manifest["accuracy"]["run"]["t"] == 1200
     assert status(made)["spent"] == "epsilon = 20 (pure)"
-    assert "one record" in dpstream("statement", made).output
+    page = dpstream("statement", made).output
+    assert "one record" in page
+    assert "A classifier is published" in page
+    assert "by which late can be guessed from kind, age" in page
+    assert "A synthetic table" not in page
+    for options in (("--rows", "2"), ("--seed", "1"), ("--draws", "2")):
+        drawn = dpstream("sample", made, "--step", "4", *options, "--out", tmp_path / "drawn.csv", code=2)
+        assert "no records can be drawn" in drawn.stderr
+    dpstream("sample", made, "--step", "4", "--out", tmp_path / "drawn.csv")
+    assert pyarrow.csv.read_csv(tmp_path / "drawn.csv").num_rows == 4
     book = json.loads((tmp_path / "releases" / "codebook.json").read_text())
     assert [one["name"] for one in book["resources"][0]["schema"]["fields"]] == list(table)
     with Config.load(made).open_stream(publish=False) as stream:

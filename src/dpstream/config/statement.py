@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.config.description import guarantee
+from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.panel.people import PeoplePlan
 from dpstream.points import PointsStreamPlan
 from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, zcdp_to_epsilon
@@ -111,6 +112,14 @@ def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[st
             f"Synthetic points are published {often}, as many as there are points by then, with the columns {names}. "
             "They are placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is "
             "copied from a record of a person; one may lie where such a record lies by chance.",
+            f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+        )
+    if isinstance(plan, ClassifierPlan):
+        features = plan.erm.features
+        return (
+            f"A classifier is published {often}: a table of coefficients, by which {features.target} can be guessed "
+            f"from {', '.join(features.columns or ())}. They are computed from the records, and noise is added to "
+            "each. It is trained again when the records have grown as planned, and repeated in between.",
             f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
         )
     return (

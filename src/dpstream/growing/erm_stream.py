@@ -155,7 +155,7 @@ class ClassifierPlan(GrowingPlan):
     """
 
     def __post_init__(self) -> None:
-        box = self._erm
+        box = self.erm
         if not isinstance(box.reads, Counts):
             raise ConfigError(
                 "features and target together have too many combinations to be kept as counts",
@@ -164,13 +164,14 @@ class ClassifierPlan(GrowingPlan):
             )
 
     @property
-    def _erm(self) -> ERM:
+    def erm(self) -> ERM:
+        """The black box."""
         assert isinstance(self.box, ERM)
         return self.box
 
     def released_schema(self, schema: Schema) -> Schema:
         """Of the table of coefficients; features by the labels of ``schema``."""
-        names = self._erm.features.names(schema)
+        names = self.erm.features.names(schema)
         numbers = [
             Real(name, (low, _FAR))
             for name, low in (("coefficient", -_FAR), ("measured", -_FAR), ("standard_error", 0.0))
@@ -180,19 +181,19 @@ class ClassifierPlan(GrowingPlan):
     def promise(self, run: Run) -> float | None:
         """The bound on the excess risk where it says something: a classifier of zeros loses less than it else."""
         bound = self.promised_excess(run)
-        return bound if bound < loss_by_name(self._erm.loss).at_zero else None
+        return bound if bound < loss_by_name(self.erm.loss).at_zero else None
 
     def promised_excess(self, run: Run) -> float:
         """A bound on the expected excess risk of a run, before any data is read."""
-        return self._erm.predicted_excess(run.budget, run.t)
+        return self.erm.predicted_excess(run.budget, run.t)
 
     def unpack_synthesis(self, packed: Packed) -> ClassifierSynthesis:
         """The inverse of ``ClassifierSynthesis.pack``."""
         return ClassifierSynthesis.unpack(packed)
 
     def _blank(self) -> LinearClassifier:
-        features = self._erm.features
-        return LinearClassifier(features, self._erm.loss, np.zeros(features.dimension), 0.0, 0, 1.0)
+        features = self.erm.features
+        return LinearClassifier(features, self.erm.loss, np.zeros(features.dimension), 0.0, 0, 1.0)
 
     def _unpack(self, packed: Packed) -> LinearClassifier:
         return LinearClassifier.unpack(packed)

@@ -174,8 +174,14 @@ class Release:
                 gives the released one).
 
         Errors:
-            ConfigError: negative rows or seed, or a step whose model was dropped.
+            ConfigError: negative rows or seed, or a step whose model was dropped; rows or a seed of a classifier.
         """
+        if isinstance(self._model, ClassifierRelease) and (rows is not None or seed is not None):
+            raise ConfigError(
+                "the release is a classifier: no records can be drawn from it",
+                where="rows" if rows is not None else "seed",
+                allowed="neither, which gives the released table of coefficients",
+            )
         count = self.rows if rows is None else rows
         if seed is None:
             seed = int(self.manifest["sampling_seed"]) if rows is None else secrets.randbits(63)
