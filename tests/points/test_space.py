@@ -79,6 +79,11 @@ def test_the_partition_is_a_tree_of_boxes(data: st.DataObject) -> None:
         assert ((low <= codes) & (codes < high)).all()
         drawn = space.draw(above, depth, generator)
         assert (space.cells_of(drawn) >> (space.depth - depth) == above).all()
+        # Points in any cells are found again, by their codes, in the cells that they are gathered in.
+        anywhere = np.bincount(generator.integers(0, 1 << depth, 30), minlength=1 << depth)
+        drawn = space.draw(np.repeat(np.arange(1 << depth), anywhere), depth, generator)
+        again = np.bincount(space.cells_of(drawn) >> (space.depth - depth), minlength=1 << depth)
+        assert (space.gathered(anywhere) == again).all()
 
 
 def _walked(row: list[int], sizes: tuple[int, ...], first: tuple[bool, ...], depth: int) -> int:
@@ -98,6 +103,15 @@ def _walked(row: list[int], sizes: tuple[int, ...], first: tuple[bool, ...], dep
             at = others.index(axis)
             others = others[at + 1 :] + others[: at + 1]
     return cell
+
+
+@pytest.mark.parametrize("size", [3, 100, 2**30 - 1])
+def test_many_coordinates_of_any_size(size: int) -> None:
+    """Their lengths differ in 2^64 ways; the first cuts do not."""
+    space = Space((size,) * 64, (False,) * 64, 20)
+    codes = np.random.default_rng(1).integers(0, size, (50, 64)).astype(np.int32)
+    for row, cell in zip(codes, space.cells_of(codes), strict=True):
+        assert cell == _walked(row.tolist(), space.sizes, space.categorical, space.depth)
 
 
 def test_categories_are_whole_cells() -> None:

@@ -94,6 +94,19 @@ class Space:
         return sum((size - 1).bit_length() for size, first in pairs if first)
 
     @cached_property
+    def _most_cuts(self) -> int:
+        """Cuts of a coordinate beyond these are never among the first ``depth`` of a record.
+
+        With many coordinates that is one or two. Without this, lengths of paths would differ in too many ways.
+        """
+        least = [size.bit_length() - 1 for size in self.sizes]
+        of_categories = sum(least[axis] for axis in self._first)
+        for cuts in range(1, self.depth):
+            if of_categories + sum(min(least[axis], cuts) for axis in self._others) >= self.depth:
+                return cuts
+        return self.depth
+
+    @cached_property
     def _first(self) -> tuple[int, ...]:
         return tuple(axis for axis, first in enumerate(self.categorical) if first)
 
@@ -110,7 +123,8 @@ class Space:
         Cost: a few array operations for each depth, once for every pattern of lengths of paths (of one axis they differ
         by at most one).
         """
-        paths = [_halvings(codes[:, axis], size, self.depth) for axis, size in enumerate(self.sizes)]
+        most = [self.depth if first else self._most_cuts for first in self.categorical]
+        paths = [_halvings(codes[:, axis], size, most[axis]) for axis, size in enumerate(self.sizes)]
         cells = np.zeros(len(codes), np.int64)
         for some, rows in _alike([length for _, length in paths]):
             order = self._order(some)
@@ -135,6 +149,21 @@ class Space:
             axis, middle = walk.cut()
             walk.take(axis, middle, (cells >> (depth - 1 - level) & 1).astype(bool))
         return walk.low, walk.high
+
+    def gathered(self, counts: Ints) -> Ints:
+        """The same points, where several cells are one box of one code in the first of these.
+
+        That is where ``cells_of`` finds such records again, so that they can stay from release to release.
+        """
+        depth = len(counts).bit_length() - 1
+        if depth <= sum(size.bit_length() - 1 for size in self.sizes):
+            return counts  # no record runs out of cuts
+        cells = np.flatnonzero(counts)
+        low, _ = self.boxes(cells, depth)
+        first = self.cells_of(low.astype(np.int32)) >> (self.depth - depth)
+        found = np.zeros_like(counts)
+        np.add.at(found, first, counts[cells])
+        return found
 
     def draw(self, cells: Ints, depth: int, generator: np.random.Generator) -> Codes:
         """A record of each of these cells, uniform in it; shape (cells, axes)."""
@@ -193,7 +222,7 @@ def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:
         yield least, slice(None)
         return
     key = sum((lengths[axis] - least[axis]) << i for i, axis in enumerate(longer))
-    for value in np.flatnonzero(np.bincount(key)).tolist():
+    for value in np.unique(key).tolist():
         more = {axis: value >> i & 1 for i, axis in enumerate(longer)}
         yield [one + more.get(axis, 0) for axis, one in enumerate(least)], np.flatnonzero(key == value)
 

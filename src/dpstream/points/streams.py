@@ -205,7 +205,8 @@ class PointsStreamPlan(StreamPlan):
         if not state.points and len(cells):
             state.seed = int(randomness.words(1)[0])
         self.core.read(state, cells[shuffled(len(cells), randomness)], randomness)
-        return self._synthesis(state.points, self.core.counts(state), state.seed)
+        counts = self.space.gathered(self.core.counts(state))
+        return self._synthesis(state.points, counts, state.seed)
 
     def pack_state(self, state: PointsState) -> Packed:
         """The whole state."""
