@@ -308,6 +308,14 @@ def test_what_is_no_table_is_refused(wrong: NDArray[Any], what: str) -> None:
         own(lambda *_: wrong).run(PureDP(Fraction(1)), Database(0), Randomness.seeded(1))
 
 
+def test_a_database_of_another_size_than_it_says_is_refused() -> None:
+    """Twice the t would halve the noise of a classifier."""
+    records = np.zeros((3, 2), np.int32)
+    for wrong in ({"records": records}, {"counts": (np.array([3, 0]), np.array([1, 1]))}):
+        with pytest.raises(ConfigError, match="not the number of the records"):
+            Database(4 if "records" in wrong else 3, **wrong)
+
+
 def test_declarations_are_checked() -> None:
     with pytest.raises(ConfigError, match="no version"):
         OwnMechanism(histogram, Records(ONE.domain), "")

@@ -66,11 +66,21 @@ class Database:
         t: number of records; public, because the relation is ``event-replace``.
         counts: marginals of the cliques that were asked for (flat, C order, int64); empty for ``Records``.
         records: codes of shape (t, columns), int32; None for ``Counts``.
+
+    Errors:
+        ConfigError: counts or records of another number than ``t``.
     """
 
     t: int
     counts: tuple[NDArray[np.int64], ...] = ()
     records: NDArray[np.int32] | None = None
+
+    def __post_init__(self) -> None:
+        # Noise is made for t: with fewer records a replaced one would move more than is covered.
+        sizes = [int(values.sum()) for values in self.counts]
+        sizes += [] if self.records is None else [len(self.records)]
+        if any(size != self.t for size in sizes):
+            raise ConfigError("t is not the number of the records", where="database")
 
 
 @dataclass(frozen=True)
