@@ -46,6 +46,9 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     shown = " ".join(dpstream("plan", made).output.split())
     assert "a run at 100 records and then whenever the records have grown by a factor of 1.5" in shown
     assert "left for ever" in shown
+    assert "is one run with their budgets together" in shown
+    assert "0.22222222" in shown  # not 11111111/50000000
+    assert "/50000000" not in shown
     assert "Theory promises nothing about the accuracy of this black box" in shown
     facts = json.loads(dpstream("plan", made, "--runs-until", 1000, "--json").stdout)
     runs = facts["growing"]["runs"]
@@ -106,7 +109,9 @@ def test_an_improver_runs_at_every_step(tmp_path: Path) -> None:
     assert [one["run"] and one["run"]["t"] for one in accuracies] == [None, 120, 180, 240, 300, 360]
     paper = made.read_text().replace('c = "1/4"', 'c = "1/4"\naccounting = "paper"')
     made.write_text(paper)
-    assert "leave unspent" in " ".join(dpstream("plan", made).output.split())
+    planned = " ".join(dpstream("plan", made).output.split())
+    assert "leave unspent" in planned
+    assert "is one run with the budget of the last one, and the others' is not spent" in planned
 
 
 WRONG = {

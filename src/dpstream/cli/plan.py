@@ -135,9 +135,14 @@ def _print(facts: dict[str, Any]) -> None:
 
 def _print_parts(facts: dict[str, Any]) -> None:
     amount = "epsilon" if facts["budget"]["definition"] == "pure" else "rho"
-    rows = [[p["name"], str(p["times"]), p["each"], p["total"], p["detail"]] for p in facts["parts"]]
+    rows = [
+        [p["name"], str(p["times"]), _amount(p["each"]), _amount(p["total"]), p["detail"]]
+        for p in facts["parts"]
+    ]
     factor = facts.get("contribution", {}).get("events_in_times")
-    rows.append(["sum", "", "", facts["sum"], "what one unit of protection can lose over the whole stream"])
+    rows.append(
+        ["sum", "", "", _amount(facts["sum"]), "what one unit of protection can lose over the whole stream"]
+    )
     print_table(["part", "times", f"{amount} each", f"{amount}", "how"], rows, right=[1, 2, 3])
     if factor is not None:
         bound = facts["contribution"]["max_events"]
@@ -148,6 +153,14 @@ def _print_parts(facts: dict[str, Any]) -> None:
         )
         console().print(f'Each is for one event; "times" holds a factor of {factor}: {why}.')
         console().print()
+
+
+def _amount(exact: str) -> str:
+    """Long fractions as decimals, where these end."""
+    from dpstream.privacy import decimal_text
+
+    decimal = decimal_text(Fraction(exact))
+    return exact if "/" in decimal or len(exact) <= len("100/101") else decimal
 
 
 def _print_noise(facts: dict[str, Any]) -> None:
@@ -212,7 +225,7 @@ def _print_growing(facts: dict[str, Any]) -> None:
     out.print(f"{growing['words'][:1].upper()}{growing['words'][1:]}.")
     what = "Runs where steps end at these sizes" if growing["if_steps"] else "Runs"
     out.print(
-        f"{what}, each on all records so far; a step that crosses several is one run with their budgets together. In "
+        f"{what}, each on all records so far; a step that crosses several is one run with {growing['crossed']}. In "
         "between the last release is repeated."
     )
     rows = [

@@ -161,6 +161,9 @@ def describe_growing(plan: StreamPlan) -> dict[str, Any] | None:
         "words": plan.describe(),
         "runs": [_run(plan, run) for run in runs],
         "if_steps": isinstance(plan.schedule, Improvement),
+        "crossed": "the budget of the last one, and the others' is not spent"
+        if plan.schedule.paper is not None
+        else "their budgets together",
         "promised": "bound on the excess risk"
         if isinstance(plan, ClassifierPlan)
         else "promised of a share, until the next",
