@@ -96,9 +96,11 @@ def test_words_about_points(tmp_path: Path) -> None:
     compared = json.loads(dpstream("plan", made, "--compare-epsilon", "1,2", "--json").output)["compared"]
     assert abs(compared[0]["first_cells"] - 2 * compared[1]["first_cells"]) <= 2
     assert "first cells from point" in dpstream("plan", made, "--compare-epsilon", "1,2").output
-    assert "a value beyond the bounds of 'price', 'hour' stops the stream" in " ".join(
-        facts["declared_public"]
-    )
+    facts_in_words = " ".join(facts["declared_public"])
+    for column in ("price", "hour"):
+        assert f"a value beyond the bounds of '{column}' stops the stream" in facts_in_words
+    # Nothing can be clipped on a circle.
+    assert facts_in_words.count("would take it to the nearest border") == 1
     statement = dpstream("statement", made).output
     assert "Synthetic points are published" in statement
     for verb in (("evaluate", made), ("audit", made)):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError
+from dpstream.errors import ConfigError, DataError, SchemaError
 from dpstream.points.space import Space
 from dpstream.schema import Date, DateTime, Integer, Real
 from dpstream.schema.fine import fine
@@ -25,6 +26,9 @@ AXES = {
     "log whole": fine(Integer("c", min=1, max=1000), scale="log"),
     "day": fine(Date("c", start=dt.date(2020, 1, 1), end=dt.date(2021, 12, 31), every="month")),
     "instant": fine(DateTime("c", start=dt.datetime(2020, 1, 1), end=dt.date(2020, 1, 31), every="day")),
+    "wide log": fine(Real("c", [1e-300, 1, 1e300]), scale="log"),
+    "wide whole": fine(Integer("c", edges=[-(2**61), 0, 2**61 - 1])),
+    "wide": fine(Real("c", [-1.7e308, 1.7e308])),
     "long": fine(DateTime("c", start=dt.datetime(1900, 1, 1), end=dt.date(2100, 1, 31), every="year")),
 }
 
@@ -55,6 +59,33 @@ def test_borders_of_coordinates() -> None:
     assert AXES["day"].encode([dt.date(2020, 1, 1), dt.date(2021, 12, 31)]).tolist() == [0, 730]
     clipped = fine(Real("c", [0, 1], outside="clip"))
     assert clipped.encode([-9.0, 9.0, -np.inf, np.inf]).tolist() == [0, clipped.size - 1] * 2
+
+
+@pytest.mark.parametrize(
+    ("column", "scale", "message"),
+    [
+        (Real("c", [0.0, 5e-324]), "linear", "too close for floating point"),
+        (Real("c", [1e9, 1e9 + 1]), "log", "too close for a logarithmic scale"),
+        (Integer("c", edges=[-(2**62), 0, 2**62]), "linear", "too far apart"),
+    ],
+    ids=["tiny", "log", "whole"],
+)
+def test_bounds_that_numbers_cannot_tell_apart_are_refused(column: Any, scale: Any, message: str) -> None:
+    """Else every value, or the last one, would be taken to a wrong place, or to none."""
+    with pytest.raises(SchemaError, match=message):
+        fine(column, scale=scale)
+
+
+def test_advice_is_given_where_it_helps() -> None:
+    """Clipping takes what is beyond the bounds; no text, and nothing on a circle."""
+    for axis, value, clipped in (
+        (AXES["real"], 9.0, True),
+        (AXES["real"], "x", False),
+        (AXES["circle"], 25.0, False),
+    ):
+        with pytest.raises(DataError) as found:
+            axis.encode([value])
+        assert ("clip" in str(found.value)) == clipped
 
 
 @settings(max_examples=60, deadline=None)

@@ -172,12 +172,15 @@ class PointsStreamPlan(StreamPlan):
     def declared_public(self) -> tuple[str, ...]:
         """What the stream does not protect, in sentences for manifests."""
         axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
-        beyond = [repr(axis.name) for axis in axes if axis.outside is None]
+        circles = [repr(axis.name) for axis in axes if axis.outside is None and axis.periodic]
+        beyond = [repr(axis.name) for axis in axes if axis.outside is None and not axis.periodic]
         clipped = [repr(axis.name) for axis in axes if axis.outside is not None]
         shown = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
         facts = [
             f"a null, or what is no such value, as a coordinate ({', '.join(repr(a.name) for a in axes)}) {shown}"
         ]
+        if circles:
+            facts.append(f"a value beyond the bounds of {', '.join(circles)} {shown}")
         if beyond:
             advice = 'outside = "clip" would take it to the nearest border'
             facts.append(f"a value beyond the bounds of {', '.join(beyond)} {shown} ({advice})")

@@ -24,6 +24,10 @@ __all__ = ["PARTS", "FineColumn", "Scale", "fine"]
 #: Most codes of a fine column: far finer than any cell that is released.
 PARTS = 2**30
 _SECOND = 1_000_000
+#: Whole numbers between the bounds: their differences are 64-bit integers.
+_MOST_VALUES = 2**62
+#: Logarithm of the ratio of the bounds: less would be mostly rounding.
+_LEAST_RATIO = 2.0**-16
 
 Scale = Literal["linear", "log"]
 Floats = NDArray[np.float64]
@@ -55,6 +59,12 @@ class FineColumn(Ordered):
             )
         if self.last == self._first or (self._unit and self._values == 1):
             raise self._wrong("a coordinate needs more than one value", allowed="wider bounds")
+        if self._unit and self._values > _MOST_VALUES:
+            raise self._wrong("the bounds of a coordinate are too far apart", allowed="up to 2^62 values")
+        if not self._unit and self.last / 2.0 - self._first / 2.0 < np.finfo(np.float64).tiny:
+            raise self._wrong(
+                "the bounds of a coordinate are too close for floating point", allowed="wider bounds"
+            )
         if self.periodic and self.outside == "clip":
             raise self._wrong(
                 'outside = "clip" contradicts a circle, which has no border', allowed="leave it out"
@@ -64,6 +74,8 @@ class FineColumn(Ordered):
                 "a logarithmic scale needs positive numbers",
                 allowed="real or integer, with a lower bound above 0",
             )
+        if self.scale == "log" and self._logs[1] < _LEAST_RATIO:
+            raise self._wrong("the bounds are too close for a logarithmic scale", allowed="a linear one")
         if self.scale == "log" and self.periodic:
             raise self._wrong("a circle has no logarithmic scale", allowed="one of log and periodic")
         if self.periodic and not isinstance(self, Integer | Real):
@@ -74,8 +86,10 @@ class FineColumn(Ordered):
         what = found.what.removesuffix(" and declares no missing bin").removesuffix(
             " and declares no other bin"
         )
-        allowed = f'{self.describe()}; outside = "clip" takes what is beyond to the nearest border'
-        return replace(found, what=what, allowed=f"{self.name}: {'no nulls' if kind == NULL else allowed}")
+        allowed = "no nulls" if kind == NULL else self.describe()
+        if kind == OUTSIDE and self.outside is None and not self.periodic:
+            allowed += '; outside = "clip" takes what is beyond to the nearest border'
+        return replace(found, what=what, allowed=f"{self.name}: {allowed}")
 
     # The line.
 
@@ -119,13 +133,19 @@ class FineColumn(Ordered):
     def _share(self, values: NDArray[Any]) -> Floats:
         """Where on the scale, from 0 to 1."""
         if self.scale == "log":
-            low, high = float(self._first), float(self.last + self._unit)
+            low, width = self._logs
             middle = values.astype(np.float64) + self._unit / 2
-            return np.asarray(np.log(middle / low) / math.log(high / low))
+            return np.clip((np.log(middle) - low) / width, 0.0, 1.0)
         if self._unit:
             return np.asarray(((values - self._first) // self._unit + 0.5) / self._values)
         # Halves, since the difference of the bounds may be more than floats can hold.
         return np.asarray((values / 2.0 - self._first / 2.0) / (self.last / 2.0 - self._first / 2.0))
+
+    @property
+    def _logs(self) -> tuple[float, float]:
+        """Of the lower bound, and of how many times it the upper one is: a ratio may be more than floats can hold."""
+        low = math.log(float(self._first))
+        return low, math.log(float(self.last + self._unit)) - low
 
     def _values_in(self, codes: Codes, generator: np.random.Generator) -> NDArray[Any]:
         """A value of each part, uniform in it on the scale; always within the bounds."""
@@ -134,7 +154,8 @@ class FineColumn(Ordered):
         share = (codes + generator.random(len(codes))) / self.bins
         low, high = float(self._first), float(self.last + self._unit)
         if self.scale == "log":
-            drawn = low * np.exp(share * math.log(high / low))
+            start, width = self._logs
+            drawn = np.exp(np.clip(start + share * width, start, math.log(high)))
         elif self._unit:
             whole = np.floor(share * self._values).astype(np.int64)
             return np.asarray(np.minimum(self._first + whole * self._unit, self.last))
