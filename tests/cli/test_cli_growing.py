@@ -78,6 +78,8 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     assert "charged in the one step" not in sentences
     judged = json.loads(dpstream("evaluate", made, "--no-pictures", "--json").stdout)
     assert judged
+    refused = dpstream("init", "--after", made, "--out", tmp_path / "next.toml", code=2).stderr
+    assert "'scheduler' cannot begin with another stream's table" in refused
     dpstream("sample", made, "--step", 6, "--rows", 10, "--out", tmp_path / "more.csv")
     assert len((tmp_path / "more.csv").read_text().splitlines()) == 11
 

@@ -15,6 +15,7 @@ from dpstream.config.base_reading import Predecessor, read_predecessor
 from dpstream.config.base_rules import NULL, readable
 from dpstream.config.config import Config
 from dpstream.errors import ConfigError
+from dpstream.mechanism import StreamPlan
 from dpstream.schema.toml import load_toml, toml_key, toml_value
 
 __all__ = ["draft_successor"]
@@ -36,9 +37,17 @@ def draft_successor(path: str | Path, target: Path) -> str:
         target: where the text will be; paths are made relative to it.
 
     Errors:
-        ConfigError: no releases yet, steps that are held or unpublished, or no border in time.
+        ConfigError: a mechanism that begins with no table, no releases yet, steps that are held or unpublished, or no
+            border in time.
     """
     old = Config.load(path)
+    plan = old.plan()
+    if type(plan).start_from is StreamPlan.start_from:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} cannot begin with another stream's table",
+            where=f"{old.path} [mechanism]",
+            allowed="a configuration of its own for the new stream; a record that both read costs the sum",
+        )
     require_all_published(old)
     found = read_predecessor(_options(old))
     document = load_toml(old.path)
