@@ -212,7 +212,8 @@ def _promise(plan: GrowingPlan, run: Run) -> str:
         )
     if run.alpha is None:
         return (
-            "Theory promises nothing about the accuracy of this black box: compare with the truth in a trial."
+            "Theory promises nothing about the accuracy of this black box: measure it on invented or public records of "
+            "the same columns. A choice made by looking at the private table is outside the guarantee."
         )
     bound = plan.promise(run)
     if bound is None:
