@@ -16,7 +16,11 @@ from dpstream.schema import Boolean, Categorical, Integer, Schema
 from dpstream.schema.domain import Clique, Domain
 
 SCHEMA = Schema(
-    [Categorical("city", ["Bern", "Basel", "Chur"]), Boolean("smoker"), Integer("age", edges=[0, 18, 65, 121])]
+    [
+        Categorical("city", ["Bern", "Basel", "Chur"]),
+        Boolean("smoker"),
+        Integer("age", edges=[0, 18, 65, 121]),
+    ]
 )
 DOMAIN = SCHEMA.domain
 CELLS = 3 * 2 * len(SCHEMA.columns[2].labels())

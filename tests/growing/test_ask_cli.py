@@ -165,6 +165,47 @@ def test_both_stores_move_together(config: Path) -> None:
     assert store("import", "--from", str(home / "q"), "--state", str(home / "wrong")) != 0
 
 
+def test_both_stores_get_another_key(config: Path) -> None:
+    """In whichever order, and stopped in between: what is encrypted with another key is refused, not lost."""
+    visits(config, 1, 3000)
+    first = ask(str(config), "smoker", "--json")[1]
+    home, plain = config.parent, CONFIG
+
+    def store(*arguments: str) -> int:
+        return CliRunner().invoke(main, ["store", arguments[0], str(config), *arguments[1:]]).exit_code
+
+    def with_key(name: str) -> None:
+        config.write_text(f'{plain}[state]\nkey_file = "{name}"\n')
+
+    for name in ("k1", "k2"):
+        made = CliRunner().invoke(main, ["store", "key", "--out", str(home / name)])
+        assert made.exit_code == 0
+    assert store("migrate", "--questions") == 0  # in the newest format already
+    assert store("rekey", "--questions", "--to", str(home / "k1")) == 0
+    code, _, error = ask(str(config), "smoker")
+    assert code == 4
+    assert "key" in error
+    assert store("rekey", "--to", str(home / "k1")) == 0
+    with_key("k1")
+    assert ask(str(config), "smoker", "--json")[1] == first
+    assert store("check", "--questions") == 0
+    assert store("rekey", "--to", str(home / "k2")) == 0
+    assert store("rekey", "--questions", "--to", str(home / "k2")) == 0
+    assert ask(str(config), "smoker")[0] == 4
+    with_key("k2")
+    assert ask(str(config), "smoker", "--json")[1] == first
+    # A copy goes back where the store was lost at that very question, and waits for its owner.
+    assert store("export", "--questions", "--out", str(home / "q")) == 0
+    (home / "state-questions" / "stream.sqlite").unlink()
+    assert ask(str(config), "smoker")[0] == 4
+    assert store("import", "--questions", "--from", str(home / "q")) == 0
+    assert ask(str(config), "smoker", "--json")[1] == first
+    code, _, error = ask(str(config), "city = 'Chur'")
+    assert (code, "discard" in error) == (2, True)
+    assert CliRunner().invoke(main, ["run", str(config), "--discard-reserved"]).exit_code == 0
+    assert ask(str(config), "city = 'Chur'")[0] == 0
+
+
 def test_another_mechanism_is_not_asked(config: Path) -> None:
     config.write_text(CONFIG[: CONFIG.index("[mechanism]")] + "[budget]\nepsilon = 1\n")
     code, _, error = ask(str(config), "smoker")

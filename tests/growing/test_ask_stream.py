@@ -21,6 +21,8 @@ from dpstream.errors import BudgetError, ConfigError, StepError, StoreDamagedErr
 from dpstream.growing.pmwg import PMWGPlan
 from dpstream.privacy import Noise, Randomness
 from dpstream.streams import AskingStream, Batch, PostgresServer, StateKey, open_stream
+from dpstream.streams.account import Account
+from dpstream.streams.limit import Limit
 from dpstream.streams.step_rows import Prepared
 
 PLAN = plan(start=100, hard_questions=4, learning="matching")
@@ -258,6 +260,34 @@ def test_a_stream_that_was_rolled_back_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "state-questions")
     with pytest.raises(StoreDamagedError, match="what was spent is not known"):
         started(tmp_path)
+
+
+def test_questions_that_were_rolled_back_are_refused(tmp_path: Path) -> None:
+    """With an older copy of what was spent, it could be spent again."""
+    with started(tmp_path) as stream:
+        stream.step(arrivals(), "b1")
+        stream.ask("smoker")
+    shutil.copytree(tmp_path / "state-questions", tmp_path / "old")
+    with started(tmp_path) as stream:
+        stream.ask("city = 'Bern'")
+        stream.step(arrivals(), "b2")
+    shutil.rmtree(tmp_path / "state-questions")
+    shutil.copytree(tmp_path / "old", tmp_path / "state-questions")
+    with pytest.raises(StoreDamagedError, match="more questions than are stored"):
+        started(tmp_path)
+
+
+def test_a_stream_that_was_closed_in_its_account_answers_nothing_new(tmp_path: Path) -> None:
+    account = Account.create(tmp_path / "account", Limit.parse("epsilon=1"), unit="event-replace")
+    with started(tmp_path, account=account.path) as stream:
+        stream.step(arrivals(), "b1")
+        first = stream.ask("smoker")
+        (charge,) = account.read().charges
+        account.close_stream(charge.stream_id)
+        assert stream.ask("smoker") == first
+        with pytest.raises(BudgetError, match="closed"):
+            stream.ask("city = 'Bern'")
+        assert stream.standing.asked == 1
 
 
 def test_questions_live_on_a_server_beside_their_stream(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan, query, silent
 
-from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, UnitError
+from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
 from dpstream.growing.asking import Asker
 from dpstream.growing.blackbox import LinearQuery
 from dpstream.growing.numeric_sparse import GRID, Books, NumericSparse
@@ -271,6 +271,19 @@ def test_matching_gives_the_answer_and_moves_least(seed: int, answer: float) -> 
     assert log - log[0] == pytest.approx(slope * (share - share[0]), abs=1e-6 + 1e-9 * abs(slope))
 
 
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_matching_never_loses_a_cell_for_good(seed: int) -> None:
+    """However far the numbers are off, one after the other: the next can still be learned."""
+    rng = np.random.default_rng(seed)
+    y = np.full(6, 1 / 6)
+    for _ in range(30):
+        f = np.rint(rng.random(6).round(int(rng.integers(0, 7))) * 2**WEIGHT_BITS).astype(np.int64)
+        matched(y, f, float(rng.normal(0.5, 5)), 10.0 ** -int(rng.integers(1, 12)))
+        assert (y > 0).all()
+        assert y.sum() == pytest.approx(1)
+
+
 def test_mixing_is_the_same_in_one_step_as_in_many() -> None:
     one, many = np.array([0.7, 0.2, 0.1]), np.array([0.7, 0.2, 0.1])
     mixed(one, 10, 1000)
@@ -316,6 +329,7 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         (lambda: plan(epsilon=2, delta="1e-6"), BudgetError, "epsilon up to 1"),
         (lambda: plan(epsilon=1, delta="0.5"), BudgetError, "1/e"),
         (lambda: plan(hard_questions=10**12), BudgetError, "fewer"),
+        (lambda: plan(alpha="0.9", hard_questions=200, epsilon=100), ConfigError, "up to 128"),
         (lambda: PMWG(DOMAIN, "0.1", 100).calibrate(epsilon=1, unit=Event()), UnitError, "public"),
     ],
     ids=[
@@ -330,6 +344,7 @@ BIG = Domain(tuple("abcd"), (100, 100, 100, 100))
         "epsilon",
         "delta",
         "too-many",
+        "more-than-the-limit",
         "unit",
     ],
 )
@@ -338,6 +353,29 @@ def test_what_cannot_work_is_refused_with_what_would(
 ) -> None:
     with pytest.raises(kind, match=words):
         make()
+
+
+def test_a_question_that_was_stopped_in_between_ends_the_conversation_in_memory() -> None:
+    """After a yes that was not booked, the run would go on to another one, and it is paid for one."""
+    which = plan(start=100, alpha="0.3", hard_questions=4, epsilon=100)
+    made = asker(which, [100] + [0] * (CELLS - 1))
+    with pytest.raises(ConfigError):
+        made.ask([0.5])  # nothing was drawn
+    draw, drawn = made._noise.draw, []
+
+    def stopped(noise: DiscreteLaplace) -> int:
+        drawn.append(noise)
+        if noise == which.sparse.value_noise:
+            raise KeyboardInterrupt
+        return draw(noise)
+
+    made._noise.draw = stopped  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        made.ask(query(0))
+    made._noise.draw = draw  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(StepError, match="KeyboardInterrupt"):
+            made.ask(query(0))
 
 
 def test_questions_wait_for_the_start() -> None:

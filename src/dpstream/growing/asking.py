@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpstream.errors import StoreDamagedError
+from dpstream.errors import StepError, StoreDamagedError
 from dpstream.growing.linear_queries import Question, linear_query
 from dpstream.privacy.noise import DiscreteLaplace
 from dpstream.privacy.randomness import Randomness
@@ -102,7 +102,8 @@ class Asker:
     """A growing database in memory that answers linear queries.
 
     Guarantee: the plan's, for all answers together, while the object lives. Nothing is durable: after a crash it must
-    not be made anew on the same data (``PMWGPlan.open`` keeps everything in a store).
+    not be made anew on the same data, nor be used on after a fork by both processes (``PMWGPlan.open`` keeps everything
+    in a store).
 
     Cost of a question: linear in the number of cells; a record that arrives costs nothing until the next question.
     """
@@ -111,6 +112,8 @@ class Asker:
         self._plan, self._schema = plan, schema
         self._state: PMWGState = plan.start()
         self._noise = _Buffered(randomness or Randomness.system())
+        #: What stopped a question after it had drawn noise.
+        self._stopped: str | None = None
 
     def arrive(self, batch: PrivateBatch) -> None:
         """Records that arrive together; free.
@@ -121,8 +124,26 @@ class Asker:
         self._plan.arrive(self._state, batch)
 
     def ask(self, question: Question) -> Answer:
-        """Answer one question; see ``PMWGPlan.ask``."""
-        return self._plan.ask(self._state, linear_query(question, self._schema), self._noise.draw)
+        """Answer one question; see ``PMWGPlan.ask``.
+
+        Errors: those of ``PMWGPlan.ask``.
+            StepError: an earlier question was stopped after noise was drawn for it. The state is then in between: a
+            test may have said yes in a run that goes on, and only one yes a run is paid for.
+        """
+        if self._stopped is not None:
+            raise StepError(
+                f"a question was stopped by {self._stopped} after noise was drawn for it",
+                where="ask",
+                allowed="no further question to this object; PMWGPlan.open keeps a state that can go on",
+            )
+        query = linear_query(question, self._schema)
+        handed_out = self._noise.handed_out
+        try:
+            return self._plan.ask(self._state, query, self._noise.draw)
+        except BaseException as error:
+            if self._noise.handed_out > handed_out:
+                self._stopped = type(error).__name__
+            raise
 
     @property
     def standing(self) -> Standing:
@@ -136,9 +157,11 @@ class _Buffered:
     def __init__(self, randomness: Randomness) -> None:
         self._randomness = randomness
         self._drawn: dict[int, list[int]] = {}
+        self.handed_out = 0
 
     def draw(self, noise: DiscreteLaplace) -> int:
         """One sample."""
+        self.handed_out += 1
         # By identity: the plan keeps its laws, and hashing its fraction takes longer than all the rest.
         ready = self._drawn.get(id(noise))
         if not ready:

@@ -17,6 +17,7 @@ from dpstream.growing.pmwg_noise import (
     PowerNoise,
     approximate_budget,
     check_sum,
+    hard_limit,
     largest_noise,
     noise_for_hard,
     published_noise,
@@ -165,7 +166,15 @@ class PMWG:
     ) -> tuple[PowerNoise, float | None]:
         """The rule, and what theory can spend with it as a share of the budget; ``text``: the published rule's."""
         if self.hard_questions is not None:
-            return noise_for_hard(budget, self.hard_questions, self.start, p, GRID), None
+            noise = noise_for_hard(budget, self.hard_questions, self.start, p, GRID)
+            limit = hard_limit(float(alpha), self.start, cells, self.start)
+            if self.hard_questions > limit:
+                raise ConfigError(
+                    f"hard_questions = {self.hard_questions}, and no more than {limit} may be asked at the start",
+                    where="hard_questions",
+                    allowed=f"up to {limit} (36 log(cells)/alpha^2)",
+                )
+            return noise, None
         if self.coefficient is not None:
             noise = PowerNoise(exact_amount(self.coefficient, where="coefficient"), p)
         elif self.noise == "published":

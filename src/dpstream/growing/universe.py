@@ -120,7 +120,9 @@ def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, m
         tilted = shares * np.exp(middle * (f - (f[-1] if middle > 0 else f[0])))
         low, high = (middle, high) if tilted @ f < wanted * tilted.sum() else (low, middle)
     y *= np.exp(low * (f - (f[-1] if low > 0 else f[0])))[places]
-    np.maximum(y, _LEAST * y.max(), out=y)
+    # What is left may be as small as the floor: relative to it, another floor would be 0, and nothing comes back.
+    y /= y.max()
+    np.maximum(y, _LEAST, out=y)
     y /= y.sum()
 
 

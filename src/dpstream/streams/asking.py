@@ -7,8 +7,9 @@ chain.
 * **One transaction a question.** Answer, charge and new state become durable together, before the answer is given.
   A question that was stopped before has given nothing, so asking it again is not a second answer.
 * **An id is answered once.** The same id with the same question gives the stored answer: nothing is drawn or spent.
-* **The two stores belong together.** Each question notes how far the stream was; a stream that is behind its
-  questions, or that has steps and no questions' store, was rolled back, and is refused.
+* **The two stores belong together.** Each question notes how far the stream was, and each step how many questions
+  there were; a stream that is behind its questions, or has steps and no questions' store, was rolled back, and so were
+  questions that are behind the stream. Both are refused.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ class AskingStream(Stream):
         Errors:
             ConfigError, SchemaError: the question cannot be read; nothing was spent. BudgetError: too few records yet.
             StepError: the id was used for another question, or an attempt failed after it had drawn noise (see
-            ``discard_reservation``). StoreError: the disk failed.
+            ``discard_reservation``). BudgetError, too: the stream was closed in its account. StoreError: the disk
+            failed.
 
         Cost: the plan's, and one commit; after a hard question the histogram is written.
         """
@@ -166,6 +168,8 @@ class AskingStream(Stream):
                     allowed="a new id for a new question",
                 )
             return _stored(known)
+        if self._membership is not None:
+            self._membership.allow_step(self._store.meta, self.last_step)
         kind = self._failed or self._undecided or store.undecided_failure()
         if kind is not None:
             raise _undecided(kind, name)
@@ -257,6 +261,13 @@ class AskingStream(Stream):
             self._questions = self._open_questions()
         store, where = self._questions, str(self._questions.path)
         books = container.load(store.state(), where=where).meta
+        # As of the last step: with older books, what was spent since could be spent again.
+        if state.asked > books["asked"]:
+            raise StoreDamagedError(
+                "the stream knows of more questions than are stored: their store was rolled back",
+                where=where,
+                allowed="the newest state of both",
+            )
         if books["step"] > self.last_step or books["t"] > state.t:
             raise StoreDamagedError(
                 "questions were asked when the stream had more steps than it has now: it was rolled back",
