@@ -8,7 +8,7 @@ step) and San Francisco's eviction notices in order of date (a step every four w
 Columns are few, so that PMWG's universe fits. 200 questions: two columns each, a random half of the values of either
 (or one value). Yardsticks: one run of MWEM+PGM with all of epsilon at that size (no stream: it could be made once), and
 the uniform distribution. PMWG is set as the text has it, and as was best of 16 ways on these streams (which flatters
-it: choosing by private truth costs budget).
+it: choosing by private truth costs budget); that once more with ``arrivals = "alike"``, which was none of the 16.
 
 ``--large``: the same questions, and ones about five columns, for a million records drawn from Adult's with replacement,
 growing to three million.
@@ -224,6 +224,7 @@ METHODS: dict[str, Callable[[Stream, str], Answers]] = {
     "improver, c 1/10": table_stream(lambda s, w: BBImprover(MWEMPGMBox(w), s.start, c="1/10")),
     "PMWG, text": pmwg(alpha="1/10"),
     "PMWG, best of 16": pmwg(alpha="1/5", hard_questions=20, learning="matching"),
+    "the same, arrivals alike": pmwg(alpha="1/5", hard_questions=20, learning="matching", arrivals="alike"),
     "DP-STabS": table_stream(lambda s, w: DPStabs(w)),
     "pooled": table_stream(lambda s, w: Pooled(w)),
     "once, all of epsilon": once,
@@ -238,6 +239,7 @@ METHODS_LARGE = {
     "scheduler, gamma 1/2": METHODS["scheduler, gamma 1/2"],
     "PMWG, text, alpha 1/20": pmwg(alpha="1/20"),
     "PMWG, 300 hard, matching, alpha 1/50": pmwg(alpha="1/50", hard_questions=300, learning="matching"),
+    "the same, arrivals alike": pmwg(alpha="1/50", hard_questions=300, learning="matching", arrivals="alike"),
     "DP-STabS": METHODS["DP-STabS"],
     "pooled": METHODS["pooled"],
     "once, all of epsilon": once,
