@@ -78,6 +78,12 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     assert "charged in the one step" not in sentences
     judged = json.loads(dpstream("evaluate", made, "--no-pictures", "--json").stdout)
     assert judged
+    dpstream("report", made, "--out", tmp_path / "page.html")
+    page = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())
+    assert "a public number; first 60" in page
+    assert "they have no noise" in page
+    assert "noisy number" not in page
+    assert "What all steps take together" in page
     refused = dpstream("init", "--after", made, "--out", tmp_path / "next.toml", code=2).stderr
     assert "'scheduler' cannot begin with another stream's table" in refused
     dpstream("sample", made, "--step", 6, "--rows", 10, "--out", tmp_path / "more.csv")

@@ -86,6 +86,12 @@ class StepFacts:
     rows: int
     accuracy: Accuracy | None
 
+    @property
+    def counted(self) -> str:
+        """What kind of number ``rows`` is."""
+        public = self.accuracy is not None and self.accuracy.total == 0
+        return "a public number" if public else "a noisy number"
+
 
 @dataclass(frozen=True)
 class Folder:

@@ -118,7 +118,7 @@ def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> 
     ]
     tiles = [
         sections_promise.tile(
-            "Rows in the last release", integer(last.rows), f"a noisy number; first {integer(first.rows)}"
+            "Rows in the last release", integer(last.rows), f"{last.counted}; first {integer(first.rows)}"
         ),
         sections_promise.tile(
             "Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"

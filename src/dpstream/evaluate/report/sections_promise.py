@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Protocol
 
+from dpstream.config.growing_keys import GROWING
 from dpstream.evaluate.label import LABEL
 from dpstream.evaluate.report.folder import StepFacts
 from dpstream.evaluate.report.markup import Html, element, integer, join, table
@@ -237,8 +238,8 @@ def _parts(manifest: dict[str, Any]) -> Html:
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
     rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]
     rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
-    # A person is in every step, and pays once for all of them.
-    once = str(manifest["unit"]["name"]).startswith("individual")
+    # A person is in every step, and an early record of a growing database in every run: they pay once for all.
+    once = str(manifest["unit"]["name"]).startswith("individual") or manifest["mechanism"]["name"] in GROWING
     per, what = ("in all", "What all steps take together") if once else ("a step", "What one step takes")
     made = table(
         ["part", "times" if once else "times a step", f"{amount} each", f"{amount} {per}"],

@@ -95,17 +95,18 @@ def _rows(run: Run, truth: Truth | None, charts: Charts) -> Html:
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
     if len(steps) == 1 and truth is None:
-        return element("p", f"The release has {integer(rows[0])} rows, a noisy number.")
-    lines = [Line("released (noisy)", rows)]
-    note = "The number of records is private, so tables have a noisy number of rows."
+        return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
+    errors = [None if facts.accuracy is None else facts.accuracy.total for facts in run.shown]
+    public = errors[-1] == 0
+    lines = [Line("released" if public else "released (noisy)", rows)]
+    note = "" if public else "The number of records is private, so tables have a noisy number of rows."
     if truth is not None:
         known = {compared.step: float(compared.records) for compared in truth.steps}
         true = np.array([known.get(step, np.nan) for step in steps])
         lines.insert(0, Line("true", true, truth=True))
         note = f"True numbers: {LABEL}."
-    errors = [None if facts.accuracy is None else facts.accuracy.total for facts in run.shown]
-    if errors[-1] == 0:
-        note += " The owner has declared the numbers of records public: they have no noise."
+    if public:
+        note = f"{note} The owner has declared the numbers of records public: they have no noise.".lstrip()
     elif errors[-1] is not None:
         error = errors[-1]
         note += f" Standard error of the last one: {integer(error)} rows."
