@@ -157,7 +157,7 @@ def _parts(plan: object) -> _Parts:
     raise ConfigError(
         "the parts of this mechanism are not known to the audit of a configuration",
         where="audit",
-        allowed="pooled, dpstabs or baseline; panels are audited without a configuration",
+        allowed="pooled, dpstabs or baseline; all others are audited without a configuration (dpstream audit)",
     )
 
 
