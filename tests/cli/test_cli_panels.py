@@ -199,10 +199,9 @@ def test_words_about_people(tmp_path: Path) -> None:
     assert "Every record is charged" not in statement
     dpstream("sample", made, "--step", 6, "--rows", 5, "--seed", 1, "--out", tmp_path / "some.csv")
     assert (tmp_path / "some.csv").read_text().count("\n") == 6
-    for verb in (("report", made), ("audit", made)):
-        refused = CliRunner().invoke(main, [str(word) for word in verb])
-        assert refused.exit_code == 2, refused.output
-        assert "Traceback" not in refused.output
+    refused = CliRunner().invoke(main, ["audit", str(made)])
+    assert refused.exit_code == 2, refused.output
+    assert "Traceback" not in refused.output
 
 
 @pytest.mark.parametrize("kind", ["panel-window", "panel-cumulative"])
