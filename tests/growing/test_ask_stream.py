@@ -277,6 +277,23 @@ def test_questions_that_were_rolled_back_are_refused(tmp_path: Path) -> None:
         started(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "words"), [(None, "cannot be read"), (KEY, "another place")], ids=["plain", "encrypted"]
+)
+def test_the_state_of_one_store_is_none_in_the_other(
+    tmp_path: Path, key: StateKey | None, words: str
+) -> None:
+    with started(tmp_path, key=key) as stream:
+        stream.step(arrivals(), "b1")
+        stream.ask("smoker")
+    with sqlite3.connect(tmp_path / "state" / "stream.sqlite") as db:
+        (packed,) = db.execute("SELECT packed FROM state WHERE step = 1").fetchone()
+    with sqlite3.connect(tmp_path / "state-questions" / "stream.sqlite") as db:
+        db.execute("UPDATE state SET packed = ?", (packed,))
+    with pytest.raises(StoreDamagedError, match=words):
+        started(tmp_path, key=key)
+
+
 def test_a_stream_that_was_closed_in_its_account_answers_nothing_new(tmp_path: Path) -> None:
     account = Account.create(tmp_path / "account", Limit.parse("epsilon=1"), unit="event-replace")
     with started(tmp_path, account=account.path) as stream:

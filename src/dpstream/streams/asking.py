@@ -261,16 +261,20 @@ class AskingStream(Stream):
             self._questions = self._open_questions()
         store, where = self._questions, str(self._questions.path)
         books = container.load(store.state(), where=where).meta
-        # As of the last step: with older books, what was spent since could be spent again.
-        if state.asked > books["asked"]:
+        try:
+            step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
+        except (KeyError, TypeError, ValueError):
+            raise StoreDamagedError("the books of the questions cannot be read", where=where) from None
+        if step > self.last_step or t > state.t:
             raise StoreDamagedError(
-                "the stream knows of more questions than are stored: their store was rolled back",
+                "questions were asked when the stream had more steps than it has now: it was rolled back",
                 where=where,
                 allowed="the newest state of both",
             )
-        if books["step"] > self.last_step or books["t"] > state.t:
+        # As of the last step: with older books, what was spent since could be spent again.
+        if state.asked > asked:
             raise StoreDamagedError(
-                "questions were asked when the stream had more steps than it has now: it was rolled back",
+                "the stream knows of more questions than are stored: their store was rolled back",
                 where=where,
                 allowed="the newest state of both",
             )
@@ -295,10 +299,12 @@ class AskingStream(Stream):
             )
         fresh = self._plan.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
+        # An id of its own: what is encrypted in one of the two stores means nothing in the other.
+        own_id = hashlib.sha256(b"questions of " + stream_id).digest()[: len(stream_id)]
         return Store(
             questions_path(path),
             {**facts, "questions_of": stream_id.hex()},
-            lambda: ({"stream_id": stream_id}, first),
+            lambda: ({"stream_id": own_id}, first),
             server=questions_server(server),
             key=key,
         )
