@@ -128,6 +128,7 @@ class AskingStream(Stream):
 
     def asked(self) -> tuple[Asked, ...]:
         """All questions and their answers, in order."""
+        self._check_process()
         store = self._question_store
         found = (store.find(step=number) for number in range(1, store.last_step + 1))
         return tuple(_stored(row) for row in found if row is not None)
