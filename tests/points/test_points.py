@@ -277,6 +277,17 @@ def test_batches_of_any_size_give_the_same_counts() -> None:
     assert totals[0] == totals[1] == totals[2]
 
 
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_new_cells_split_earlier_points_like_those_they_know(dimension: int) -> None:
+    """Right after a depth began its cells know less than half of the points; those are all in one corner."""
+    plan, source = plan_of(dimension, "default", "8"), Randomness.seeded(2)
+    state = plan.start(source)
+    plan.step(state, np.zeros((plan.schedule.start(10) + 1, dimension)), source)
+    assert state.cells.depth == 10
+    counts = plan.counts(state)
+    assert counts[0] / counts.sum() > 0.9
+
+
 def test_a_moving_crowd_is_followed() -> None:
     """Blocks: within a level the default sees that all new points are elsewhere; without them it does not."""
     generator = np.random.default_rng(4)

@@ -25,10 +25,12 @@ Floats = NDArray[np.float64]
 def whole_counts(plan: OnlinePointsPlan, state: PointsState, generator: np.random.Generator) -> Ints:
     """Synthetic points in each of the deepest cells."""
     counts, splits = np.array([state.points], np.int64), Splits()
-    for cells, variance in cell_estimates(plan, state):
+    for depth, (cells, variance) in enumerate(cell_estimates(plan, state), start=1):
         left, right = cells[0::2], cells[1::2]
         if plan.design.pooled:
-            chosen = splits.split(counts, left - right, 2.0 * variance, generator)
+            # Points from before the depth's cells: split as those since then, which is the same factor for all.
+            known = state.points / (state.points - _unseen(plan, depth))
+            chosen = splits.split(counts, known * (left - right), 2.0 * known**2 * variance, generator)
         else:
             chosen = split_evenly(counts, left.astype(np.int64), right.astype(np.int64))
         counts = np.stack([chosen, counts - chosen], axis=1).ravel()
@@ -59,6 +61,13 @@ def cell_estimates(plan: OnlinePointsPlan, state: PointsState) -> list[tuple[Flo
     return result
 
 
+def _unseen(plan: OnlinePointsPlan, depth: int) -> int:
+    """How many points came before the first ones that cells of ``depth`` count."""
+    if plan.schedule.rereads_all:
+        return 0
+    return plan.schedule.start(depth - 1 if plan.design.history else depth) - 1
+
+
 def _open_level(
     plan: OnlinePointsPlan, state: PointsState, depth: int, stored: Floats, variance: float
 ) -> tuple[Floats, float]:
@@ -69,8 +78,7 @@ def _open_level(
     """
     schedule, blocks, i = plan.schedule, state.blocks, depth - 1
     before = schedule.start(state.level) - 1
-    begun = 0 if schedule.rereads_all else schedule.start(depth - 1 if plan.design.history else depth) - 1
-    rate = (state.points - before) / max(before - begun, 1)
+    rate = (state.points - before) / max(before - _unseen(plan, depth), 1)
     expected, total = rate * np.maximum(stored, 0.0), (1.0 + rate) ** 2 * variance
     if i >= len(blocks.newest):
         return expected, total
