@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from fractions import Fraction
 
 import numpy as np
@@ -15,8 +16,8 @@ from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan, query, silent
 from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
 from dpstream.growing.asking import Asker
 from dpstream.growing.blackbox import LinearQuery
-from dpstream.growing.numeric_sparse import GRID, Books, NumericSparse
-from dpstream.growing.pmwg import PMWG
+from dpstream.growing.numeric_sparse import GRID, Books, NumericSparse, Run
+from dpstream.growing.pmwg import PMWG, PMWGPlan
 from dpstream.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
 from dpstream.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
 from dpstream.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
@@ -249,6 +250,59 @@ def test_after_exhaustion_nothing_is_drawn_and_the_data_does_not_matter() -> Non
     # Later records are cheaper to ask about, so questions begin again.
     state.counts, state.t = np.full(CELLS, 10**6, np.int64), 10**6 * CELLS
     assert which.ask(state, query(1), silent).kind in ("easy", "hard")
+
+
+class Limited(PMWGPlan):
+    """One hard question, and from a thousand records on another one."""
+
+    def hard_limit(self, t: int) -> int:
+        return 1 if t < 1000 else 2
+
+
+def test_a_yes_beyond_the_limit_ends_its_run_and_gives_no_number() -> None:
+    few = plan(start=100, alpha="0.3", hard_questions=4, epsilon=100)
+    which = Limited(**{one.name: getattr(few, one.name) for one in fields(few)})
+    state, drawn = which.start(), []
+
+    def draw(noise: DiscreteLaplace) -> int:
+        drawn.append(noise)
+        return 0
+
+    which.arrive(state, Arrived([100] + [0] * (CELLS - 1)))
+    assert which.ask(state, query(0), draw).kind == "hard"
+    before, y = which.standing(state), state.y.copy()
+    drawn.clear()
+    refused = which.ask(state, query(0), draw)
+    # The yes was paid when the run began; nothing else of it may follow, and nothing else is known.
+    assert (refused.kind, refused.half_width, refused.hard_left) == ("refused", None, 0)
+    assert refused.value == round(float(y[0]) * 2**WEIGHT_BITS) / 2**WEIGHT_BITS
+    assert drawn == [which.sparse.threshold_noise, which.sparse.question_noise]
+    assert refused.spent - before.spent == Fraction(
+        which.sparse._moved(which.noise.units(100), 100), which.sparse.grid
+    )
+    assert state.books.run is None
+    assert np.array_equal(state.y, y)
+    drawn.clear()
+    assert which.ask(state, query(0), draw).kind == "unchecked"
+    assert which.standing(state).spent == refused.spent
+    assert not drawn
+    which.arrive(state, Arrived([900] + [0] * (CELLS - 1)))
+    assert which.ask(state, query(0), draw).kind == "refused"
+    assert drawn[0] == which.sparse.threshold_noise
+
+
+def test_a_run_never_moves_by_more_than_was_charged_at_its_start() -> None:
+    """Also where xi/t rises by rounding (with a grid that is finer than the one in use)."""
+    sparse = NumericSparse(
+        PureDP.of(1), PowerNoise(Fraction(1, 2**41), Fraction(11, 12)), Fraction(1, 10), 2**50
+    )
+    rose = 0
+    for start in range(2000, 2200):
+        run = Run(start, sparse.noise.units(start), sparse._moved(sparse.noise.units(start), start), 0)
+        for t in range(start, start + 40):
+            rose += sparse._moved(sparse.noise.units(t), t) > run.moved
+            assert sparse._moved(sparse._units(run, t), t) <= run.moved
+    assert rose > 0
 
 
 # The histogram.
