@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from dpstream.privacy import Event, Randomness
 from dpstream.schema import Integer, Schema
 from dpstream.streams import Release
-from dpstream.streams.predicate import parse_predicate
 from dpstream.tables import EncodedBatch, Workload
+from dpstream.tables.predicate import parse_predicate
 from dpstream.tabular import MWEMPGM, Baseline, DPStabs
 
 LONG = "about 6 minutes"
