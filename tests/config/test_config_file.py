@@ -106,7 +106,7 @@ def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, o
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
-    assert iterations.reason == "each of its fits starts anew"
+    assert iterations.reason == "their fits start anew"
     assert plan.recipe == Baseline(
         plan.recipe.workload,
         offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)),

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -42,7 +41,6 @@ from dpstream.streams.watched import WatchedRandomness
 
 __all__ = ["Asked", "AskingStream", "default_id", "questions_path", "questions_server"]
 
-_log = logging.getLogger("dpstream.streams")
 _MAX_ID = 200
 
 
@@ -212,7 +210,6 @@ class AskingStream(Stream):
         if answer.kind == "hard":
             self._y_number = place.step
         store.write_head(lasting=False)
-        _log.info("question %d: committed", place.step)
         return asked
 
     def _prepared_question(
