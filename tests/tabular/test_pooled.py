@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, HorizonError, LimitError
+from dpstream.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.evaluate.audits.pooled import audit_pooled
 from dpstream.graphical import Model
 from dpstream.privacy import Event, PureDP, Randomness
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload
 from dpstream.tabular import Pooled
+from dpstream.tabular.cells import Cells
 from dpstream.tabular.pooled_epochs import Epochs
 from dpstream.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.tabular.pooled_run import Followed, Runner
+from dpstream.tabular.pooled_run import Design, Followed, Runner
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -43,58 +44,101 @@ def test_borders_keep_to_the_staleness_and_are_as_rare_as_that_allows(
     assert border == horizon or horizon is None
 
 
-def epochs_of(cells, count, drift, generator, deviation=20.0, records=5000):
-    """Noisy marginals of samples from one distribution, or from changing ones."""
-    shape = generator.dirichlet(np.ones(cells.total))
-    for _ in range(count):
+def pair_cells() -> Cells:
+    """A pair and its columns."""
+    return Followed(Workload.parse(Domain(("a", "b"), (6, 8)), [["a", "b"]])).cells
+
+
+def marginals_of(shape: np.ndarray) -> np.ndarray:
+    """Both columns and the pair, as one vector."""
+    table = shape.reshape(6, 8)
+    return np.concatenate((table.sum(axis=1), table.sum(axis=0), shape))
+
+
+def estimated(drift, generator, *, pair_from=0, deviation=20.0, records=3000, epochs=12):
+    """Running sums estimated from noisy epochs, and the truth; the pair is measured in some epochs only."""
+    cells = pair_cells()
+    estimates, truth = Estimates.fresh(cells), np.zeros(cells.total)
+    shape = generator.dirichlet(np.ones(48))
+    answer = marginals_of(np.full(48, 1.0 / 48))
+    for number in range(epochs):
         if drift:
-            shape = generator.dirichlet(np.ones(cells.total))
-        truth = generator.multinomial(records, shape).astype(np.float64)
-        noise = generator.laplace(0.0, deviation / np.sqrt(2.0), cells.total)
-        yield truth, Epoch(truth + noise, np.array([deviation**2]), np.array([True]), float(records))
+            shape = generator.dirichlet(np.ones(48))
+        one = marginals_of(generator.multinomial(records, shape).astype(np.float64))
+        truth += one
+        measured = np.array([True, True, number >= pair_from])
+        noisy = one + generator.laplace(0.0, deviation / np.sqrt(2.0), cells.total)
+        values = np.where(np.repeat(measured, cells.sizes), noisy, records * answer)
+        variance = deviation**2 * np.where(measured, 1.0, 2.0)
+        estimates.add(Epoch(values, variance, measured, float(records)), number + 1)
+    return estimates, estimates.answer(answer), truth
+
+
+def squared(found: np.ndarray, truth: np.ndarray) -> float:
+    return float(((found - truth) ** 2)[14:].sum())
+
+
+def test_a_pair_that_is_measured_late_tells_of_all_epochs_without_drift() -> None:
+    generator = np.random.default_rng(3)
+    for _ in range(10):
+        estimates, (values, _), truth = estimated(False, generator, pair_from=6)
+        assert squared(values, truth) < 0.2 * squared(estimates.sums, truth)
+
+
+def test_the_estimate_of_a_pair_is_the_sum_where_it_drifts() -> None:
+    generator = np.random.default_rng(4)
+    for _ in range(10):
+        estimates, (values, variances), _ = estimated(True, generator)
+        np.testing.assert_array_equal(values[14:], estimates.sums[14:])
+        assert variances[2] == estimates.variance[2]
 
 
 @pytest.mark.parametrize("drift", [False, True])
-def test_the_estimate_is_the_pooled_one_without_drift_and_the_sum_with_it(drift: bool) -> None:
-    domain = Domain(("a", "b"), (6, 8))
-    cells = Followed(Workload.parse(domain, [["a", "b"]])).cells
-    pair = type(cells)(Workload.parse(domain, [["a", "b"]]))
-    generator, errors = np.random.default_rng(3), []
+def test_the_variances_of_columns_are_those_of_their_errors(drift: bool) -> None:
+    """Without drift far less than the sum's noise would be; with it no more than that."""
+    generator, found = np.random.default_rng(5), []
     for _ in range(40):
-        estimates, truth = Estimates.fresh(pair), np.zeros(pair.total)
-        for one, epoch in epochs_of(pair, 8, drift, generator):
-            truth += one
-            estimates.add(epoch)
-        values, _ = estimates.answer(8 * 5000.0, np.array([False]))
-        errors.append([
-            np.sqrt(np.mean((values - truth) ** 2)), np.sqrt(np.mean((estimates.sums - truth) ** 2)),
-        ])  # fmt: skip
-    found, plain = np.mean(errors, axis=0)
-    if drift:
-        assert found == pytest.approx(plain, rel=0.02)
-    else:
-        # Equal epochs: pooled and summed noise are the same, and nothing may be lost by choosing.
-        assert found <= plain * 1.02
+        estimates, (values, variances), truth = estimated(drift, generator, deviation=60.0, records=1000)
+        apart = [float(((values - truth)[estimates.cells.part(i)] ** 2).mean()) for i in (0, 1)]
+        found.append([np.mean(apart), variances[:2].mean(), estimates.variance[:2].mean()])
+    error, claimed, sums = np.mean(found, axis=0)
+    assert error < 1.05 * sums
+    assert 0.5 < error / claimed < 2.0
 
 
-def test_growing_epochs_without_drift_have_the_noise_of_a_few() -> None:
-    domain = Domain(("a", "b"), (6, 8))
-    pair = Estimates.fresh(Followed(Workload.parse(domain, [["a", "b"]])).cells).cells
-    cells = type(pair)(Workload.parse(domain, [["a", "b"]]))
-    generator, errors = np.random.default_rng(4), []
-    shape = generator.dirichlet(np.ones(cells.total))
-    sizes = [int(100 * 1.5**i) for i in range(14)]
-    for _ in range(60):
-        estimates, truth = Estimates.fresh(cells), np.zeros(cells.total)
-        for size in sizes:
-            counts = generator.multinomial(size, shape).astype(np.float64)
-            truth += counts
-            noisy = counts + generator.laplace(0.0, 20.0, cells.total)
-            estimates.add(Epoch(noisy, np.array([800.0]), np.array([True]), float(size)))
-        values, _ = estimates.answer(float(sum(sizes)), np.array([False]))
-        errors.append([np.mean((values - truth) ** 2), np.mean((estimates.sums - truth) ** 2)])
-    found, plain = np.mean(errors, axis=0)
-    assert found < 0.5 * plain
+def test_columns_are_steady_only_if_many_epochs_say_so() -> None:
+    generator, found = np.random.default_rng(7), {}
+    for drift, epochs in ((False, 30), (True, 30), (False, 1), (True, 3)):
+        runs = [estimated(drift, generator, epochs=epochs)[0].steady for _ in range(20)]
+        found[drift, epochs] = np.mean(runs)
+    assert found.pop((False, 30)) > 0.9
+    assert not any(found.values())
+    late = estimated(False, generator, epochs=30)[0]  # a stream that changes when all has seemed steady
+    moved = marginals_of(generator.multinomial(3000, generator.dirichlet(np.ones(48))).astype(np.float64))
+    moved += generator.laplace(0.0, 14.0, len(moved))
+    late.add(Epoch(moved, np.full(3, 400.0), np.array([True, True, False]), 3000.0), 31)
+    late.answer(marginals_of(np.full(48, 1.0 / 48)))
+    assert not late.steady
+
+
+def test_what_was_never_measured_is_said_not_to_be_known() -> None:
+    estimates, _, _ = estimated(False, np.random.default_rng(8), pair_from=12)
+    np.testing.assert_array_equal(estimates.known, [True, True, False])
+    assert not Estimates.fresh(pair_cells()).known.any()
+
+
+def test_estimates_are_packed_exactly() -> None:
+    cells = pair_cells()
+    for estimates in (Estimates.fresh(cells), estimated(False, np.random.default_rng(6), pair_from=3)[0]):
+        again = Estimates.of(cells, estimates.arrays())
+        for name, array in estimates.arrays().items():
+            np.testing.assert_array_equal(again.arrays()[name], array)
+        if estimates.records:
+            shape = np.ones(cells.total)
+            np.testing.assert_array_equal(again.answer(shape)[0], estimates.answer(shape)[0])
+    damaged = estimates.arrays() | {"measured": np.zeros(3)}
+    with pytest.raises(StoreDamagedError):
+        Estimates.of(cells, damaged)
 
 
 class Tape(Randomness):
@@ -110,13 +154,16 @@ class Tape(Randomness):
 
 
 @pytest.mark.parametrize("unit", [Event(), Event("replace")])
+@pytest.mark.parametrize("fixed", [0, 3])
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
-def test_a_run_spends_its_budget_and_no_more(unit: Event, k: int) -> None:
+def test_a_run_spends_its_budget_and_no_more(unit: Event, k: int, fixed: int) -> None:
+    if fixed + k == 0:
+        return  # no run measures nothing
     tape = Tape()
     runner = Runner(Followed(PAIRS), PureDP.of("2"), unit, Fraction(1, 4), 10, 1000)
     counts = np.arange(runner.followed.cells.total, dtype=np.int64)
-    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), k, tape, None)
-    assert int(outcome.epoch.measured.sum()) == 3 + k == len(tape.scales)
+    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 100.0), tape, None)
+    assert int(outcome.epoch.measured.sum()) == fixed + k == len(tape.scales)
     measuring = sum((Fraction(unit.changed_cells) / scale for scale in tape.scales), Fraction(0))
     assert measuring == (Fraction(2) if k == 0 else Fraction(3, 2))
 
@@ -175,3 +222,12 @@ def test_no_transcript_of_a_stream_costs_more_than_the_budget() -> None:
             assert finding.found > 1.4 * finding.claimed, finding.subject
         else:
             assert finding.found <= finding.claimed * (1 + 1e-9), finding.subject
+
+
+def test_runs_of_few_marginals_grow_with_the_epoch_and_always_measure_something() -> None:
+    runner = Runner(Followed(PAIRS), PureDP.of("1"), Event(), Fraction(1, 4), 10, 1000)
+    few = [runner.design(n, drifts=False) for n in (-5.0, 0.0, 100.0, 1e3, 1e4, 1e6)]
+    assert {one.fixed for one in few} == {0}
+    assert [one.k for one in few] == sorted(one.k for one in few)
+    assert (few[0].k, few[-1].k) == (1, 6)
+    assert runner.design(0.0, drifts=True) == Design(3, 0, 0.0)

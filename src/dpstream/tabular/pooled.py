@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpstream.errors import ConfigError
+from dpstream.graphical import Model
 from dpstream.mechanism import Packed, Part, PrivateBatch, StartTable, StreamPlan
 from dpstream.privacy.budget import Amount, Budget
 from dpstream.privacy.randomness import Randomness
@@ -56,7 +58,7 @@ class Pooled:
         max_cells: limit on the models' junction trees.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
-    State: a few vectors over all cells; independent of the number of steps.
+    State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
     """
 
     workload: Workload
@@ -137,9 +139,10 @@ class PooledPlan(StreamPlan):
     def parts(self) -> tuple[Part, ...]:
         """What one event's epoch costs; of a user's events, all together."""
         times, own = self.unit.factor(self.budget), self.runner
-        noise = f"an epoch's columns and selected marginals: {own.noise(0).describe()}, more with selections"
+        columns = own.noise(own.design(0.0, drifts=True))
+        noise = f"an epoch's columns and selected marginals: {columns.describe()}; other runs have their own"
         if own.followed.columns == len(self.cells.cliques):
-            return (Part("measure", times, own.budget, f"an epoch's columns with {own.noise(0).describe()}"),)
+            return (Part("measure", times, own.budget, f"an epoch's columns with {columns.describe()}"),)
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
         return Part("select", times, select, detail), Part("measure", times, measure, noise)
@@ -191,41 +194,45 @@ class PooledPlan(StreamPlan):
         length = state.step - state.closed
         models = []
         for side, known in zip(state.sides, state.models, strict=True):
-            models.append(self._run(side, known, length, randomness))
+            models.append(self._run(side, known, state.step, length, randomness))
+        shapes = state.models
         state.models, state.latest = tuple(models), models[0]
         state.closed, state.border = state.step, self.epochs.after(state.step)
         state.open_total = 0.0
-        values, variances = self._estimates(state)
+        values, variances = self._estimates(state, shapes)
         state.table = self._fit(values, variances, state.total)
         if len(state.sides) == 1:
             state.models = (state.table,)
 
-    def _run(self, side: Side, known: Any, length: int, randomness: Randomness) -> Any:
+    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
         """One side's run; gives what its next one starts from. The private counts start again at nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
         outcome = self.runner.run(
             side.counts,
             known,
-            self.runner.rounds(expected),
+            self.runner.design(expected, drifts=not side.estimates.steady),
             randomness,
             None if size is None else float(size),
         )
         side.counts = np.zeros_like(side.counts)
-        side.estimates.add(outcome.epoch)
+        side.estimates.add(outcome.epoch, step)
         side.total += outcome.epoch.records
         side.variance += outcome.total_variance
         side.rate = outcome.epoch.records / length
         return outcome.model
 
-    def _estimates(self, state: PooledState) -> tuple[Any, Any]:
+    def _estimates(self, state: PooledState, shapes: Sequence[Model]) -> tuple[Any, Any]:
         """What is known of the table's marginals: values (all cells), variances (per marginal)."""
         values, variances = state.base.copy(), np.zeros(len(self.cells.cliques))
-        for sign, side in zip((1.0, -1.0), state.sides, strict=False):
-            own, variance = side.estimates.answer(side.total, self.runner.followed.alone)
+        known = np.full(len(variances), bool(state.base.any()))
+        for sign, side, shape in zip((1.0, -1.0), state.sides, shapes, strict=False):
+            own, variance = side.estimates.answer(np.concatenate(shape.marginals(self.cells.cliques)))
             values += sign * own
             variances += variance
-        return values, variances
+            known |= side.estimates.known
+        # Of what no run measured there are only answers of models that knew less than the next one.
+        return values, np.where(known, variances, np.inf)
 
     def _fit(self, values: Any, variances: Any, total: float) -> Any:
         return fit_table(

@@ -1,4 +1,4 @@
-"""One epoch's run: columns first, then the marginals that the known model explains worst. And the table's model."""
+"""One epoch's run: all columns or none, then what the known model explains worst. And the table's model."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ from dpstream.tabular.pooled_estimates import Epoch
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["Followed", "Outcome", "Runner", "fit_table"]
+__all__ = ["Design", "Followed", "Outcome", "Runner", "fit_table"]
 
 #: A marginal is measured beside the columns if the epoch is expected to have so many records for every histogram
 #: measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
+#: In a stream that does not drift: a run measures so few marginals that sampling a cell of an average one by an epoch
+#: has so many times the variance of its noise. More precise measurements would say no more of the table.
+_SAMPLE_PER_NOISE = 0.1
 #: An answer of an epoch's model counts as a measurement with so many times the variance.
 _ANSWER = 2.0
 #: A selection takes off so many times the noise's expected absolute value per cell.
@@ -53,7 +56,7 @@ class Followed:
 
     @cached_property
     def cells(self) -> Cells:
-        """Laid out as one vector. Columns weigh as little as the lightest marginal: they are never selected."""
+        """Laid out as one vector. Columns weigh as little as the lightest marginal."""
         own = self.workload
         columns = sorted({column for clique in own.cliques for column in clique})
         wide = [(c, w) for c, w in zip(own.cliques, own.weights, strict=True) if len(c) > 1]
@@ -66,11 +69,6 @@ class Followed:
         """How many of the cliques are columns."""
         return sum(len(clique) == 1 for clique in self.cells.cliques)
 
-    @property
-    def alone(self) -> NDArray[np.bool_]:
-        """Which cliques are columns."""
-        return np.arange(len(self.cells.cliques)) < self.columns
-
     @cached_property
     def freedom(self) -> NDArray[np.float64]:
         """Degrees of freedom that a marginal has beside its columns; columns have none here."""
@@ -79,6 +77,18 @@ class Followed:
             domain.cells(c) - 1 - sum(domain.sizes[i] - 1 for i in c) if len(c) > 1 else 0
             for c in self.cells.cliques
         ], dtype=np.float64)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a run measures: the first ``fixed`` marginals (all columns, or none), then ``k`` of its choice. Public.
+
+    ``expected``: number of the epoch's events, where no column's sum tells it before the first choice.
+    """
+
+    fixed: int
+    k: int
+    expected: float
 
 
 @dataclass(frozen=True)
@@ -94,9 +104,10 @@ class Outcome:
 class Runner:
     """Measures pooled counts once, within ``budget``.
 
-    Guarantee: ``budget`` for one record of the counts. ``d`` columns and ``k`` further marginals share
+    Guarantee: ``budget`` for one record of the counts. ``d`` columns (or none) and ``k`` further marginals share
     ``1 - select_share`` of it equally, each with noise of its own; ``k`` selections share the rest. With nothing to
-    select, measuring gets everything. ``k``, where each fit starts, and who may be chosen follow from public values.
+    select, measuring gets everything. The design, where each fit starts, and who may be chosen follow from public
+    values.
     """
 
     followed: Followed
@@ -106,18 +117,28 @@ class Runner:
     iterations: int
     max_cells: int
 
-    @cached_property
-    def _candidates(self) -> list[int]:
-        return list(range(self.followed.columns, len(self.followed.cells.cliques)))
+    def design(self, expected: float, *, drifts: bool) -> Design:
+        """What a run measures. Public: it follows from released numbers.
 
-    def rounds(self, expected: float) -> int:
-        """Marginals to select for an epoch of so many expected events (a released or public number)."""
-        best, columns = 0, self.followed.columns
-        for k in range(1, len(self._candidates) + 1):
-            if expected < _RECORDS_PER_NOISE * (columns + k) * self._deviation(columns + k):
+        Args:
+            expected: number of the epoch's events, released earlier or public.
+            drifts: measure all columns, and beside them as much as noise allows; else few marginals, whichever they
+                are, each precisely. (All columns, too, if nothing else is followed.)
+        """
+        columns = self.followed.columns
+        drifts = drifts or columns == len(self.followed.cells.cliques)
+        cells = float(self.followed.cells.sizes.mean())
+        first = columns if drifts else 1
+        many = first
+        for m in range(first + 1, len(self.followed.cells.cliques) + 1):
+            noise = self._deviation(m)
+            if expected < _RECORDS_PER_NOISE * m * noise:
                 break
-            best = k
-        return best
+            if not drifts and expected < _SAMPLE_PER_NOISE * cells * noise**2:
+                break
+            many = m
+        fixed = columns if drifts else 0
+        return Design(fixed, many - fixed, max(expected, 0.0))
 
     @cache  # noqa: B019 - one plan's runner, a few hundred numbers
     def _deviation(self, k: int) -> float:
@@ -127,9 +148,9 @@ class Runner:
         each = self.budget.scaled((1 - select) / count)
         return noise_for(each, self.unit.changed_cells, self.unit.changed_cells)
 
-    def noise(self, k: int) -> Noise:
-        """Of every measured cell, where ``k`` marginals are selected."""
-        return self._noise(self.followed.columns + k, self.select_share if k else Fraction(0))
+    def noise(self, design: Design) -> Noise:
+        """Of every measured cell."""
+        return self._noise(design.fixed + design.k, self.select_share if design.k else Fraction(0))
 
     def noisy(self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness) -> NDArray[np.int64]:
         """One measurement; audits put one there that follows a script."""
@@ -143,7 +164,7 @@ class Runner:
         self,
         counts: NDArray[np.int64],
         known: Model,
-        k: int,
+        design: Design,
         randomness: Randomness,
         public_total: float | None,
     ) -> Outcome:
@@ -152,10 +173,10 @@ class Runner:
         Args:
             counts: private, all cells of the followed marginals.
             known: public: what earlier epochs say of the table.
-            k: marginals to select, from ``rounds``.
+            design: what to measure, from ``design``.
             public_total: number of events where the owner declared it public.
         """
-        cells, noise = self.followed.cells, self.noise(k)
+        cells, noise, k = self.followed.cells, self.noise(design), design.k
         variance = max(noise.variance, LEAST_VARIANCE)
         taken: list[Measurement] = []
 
@@ -168,10 +189,10 @@ class Runner:
             return estimate_total(taken)[0] if public_total is None else public_total
 
         start = known.bounded(PRIOR_BOUND)
-        for index in range(self.followed.columns):
+        for index in range(design.fixed):
             measure(index)
-        model = self._fit(taken, total(), start)
-        chosen: list[int] = []
+        chosen = list(range(design.fixed))
+        model = self._fit(taken, total(), start) if taken else start.with_total(design.expected)
         for take in _rounds_of(k):
             fresh = self._select(counts, model, noise, chosen, take, k, randomness)
             for index in fresh:
@@ -179,9 +200,7 @@ class Runner:
             if fresh:
                 model = self._fit(taken, total(), start)
             chosen += fresh
-        return self._outcome(
-            taken, list(range(self.followed.columns)) + chosen, model, variance, public_total
-        )
+        return self._outcome(taken, chosen, model, variance, public_total)
 
     def _fit(self, taken: Sequence[Measurement], total: float, start: Model) -> Model:
         return fit(
@@ -213,7 +232,7 @@ class Runner:
         found: list[int] = []
         for _ in range(take):
             before = [*chosen, *found]
-            left = [i for i in self._candidates if i not in before]
+            left = [i for i in range(len(cells.cliques)) if i not in before]
             allowed = within(cells.workload, before, left, self.max_cells) if left else []
             if not allowed:
                 break  # the model is full: what is left of this run is charged, and not used
@@ -238,23 +257,26 @@ class Runner:
             measured[index] = True
         for answered in np.flatnonzero(~measured).tolist():
             part = cells.part(answered)
-            values[part] = self._with_columns(values, values[part], cells.cliques[answered], model.total)
+            values[part] = self._with_columns(values, measured, answered, model.total)
         variances = np.where(measured, variance, _ANSWER * variance)
         spread = 0.0 if public_total is not None else estimate_total(taken)[1]
         return Outcome(Epoch(values, variances, measured, model.total), model, spread)
 
     def _with_columns(
-        self, values: NDArray[np.float64], answer: NDArray[np.float64], clique: Clique, total: float
+        self, values: NDArray[np.float64], measured: NDArray[np.bool_], index: int, total: float
     ) -> NDArray[np.float64]:
-        """A model's answer, moved so that its columns are as measured.
+        """A model's answer, moved so that its columns are as measured, where they were.
 
         A model has no negative counts: where noise is large it gives rare values too many records, always to the same
         side, and that would add up over epochs. Measured columns are right on average.
         """
-        cells, domain = self.followed.cells, self.followed.workload.domain
-        table = answer.reshape(domain.shape(clique)).copy()
+        cells, clique = self.followed.cells, self.followed.cells.cliques[index]
+        table = values[cells.part(index)].reshape(self.followed.workload.domain.shape(clique)).copy()
         for axis, column in enumerate(clique):
-            wanted = values[cells.part(self._place[column])]
+            place = self._place[column]
+            if not measured[place]:
+                continue
+            wanted = values[cells.part(place)]
             wanted = wanted + (total - wanted.sum()) / len(wanted)
             others = tuple(i for i in range(table.ndim) if i != axis)
             excess = (wanted - table.sum(axis=others)) * len(wanted) / table.size
@@ -289,16 +311,17 @@ def fit_table(
     """The table's model: all columns, and the marginals whose estimates say more than noise.
 
     Args:
-        values, variances: estimates of all followed marginals (all cells; per marginal). Public.
+        values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
+            says that a marginal is not known: it is left to the model.
     """
     cells = followed.cells
-    least = max(float(variances.max()) / _HEAVIEST, LEAST_VARIANCE)
+    least = max(float(variances[np.isfinite(variances)].max(initial=0.0)) / _HEAVIEST, LEAST_VARIANCE)
 
     def target(index: int) -> Measurement:
         variance = max(float(variances[index]), least)
         return Measurement(cells.cliques[index], values[cells.part(index)], variance)
 
-    held = [target(index) for index in range(followed.columns)]
+    held = [target(index) for index in range(followed.columns) if math.isfinite(variances[index])]
     domain: Domain = followed.workload.domain
     model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
     kept: list[int] = []
@@ -325,7 +348,7 @@ def _worthwhile(
     apart = values - np.concatenate(model.marginals(cells.cliques))
     gains: list[tuple[float, int]] = []
     for index in range(followed.columns, len(cells.cliques)):
-        if index in kept:
+        if index in kept or not math.isfinite(variances[index]):
             continue
         beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
         noise = float(variances[index]) * followed.freedom[index]

@@ -12,12 +12,12 @@ from dpstream.errors import StoreDamagedError
 from dpstream.graphical import Model
 from dpstream.mechanism import Packed
 from dpstream.tabular.cells import Cells
-from dpstream.tabular.pooled_estimates import VECTORS, Estimates
+from dpstream.tabular.pooled_estimates import ARRAYS, Estimates
 from dpstream.tabular.synthesis import pack_models, unpack_models
 
 __all__ = ["PooledState", "Side", "fresh_state", "pack", "unpack"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass
@@ -105,7 +105,7 @@ def pack(state: PooledState) -> Packed:
     sides = []
     for number, side in enumerate(state.sides):
         arrays[f"side/{number}/counts"] = side.counts
-        arrays.update({f"side/{number}/{name}": getattr(side.estimates, name) for name in VECTORS})
+        arrays.update({f"side/{number}/{name}": own for name, own in side.estimates.arrays().items()})
         sides.append({"total": side.total, "variance": side.variance, "rate": side.rate})
     models, own = pack_models((*state.models, state.latest, state.table))
     arrays.update(own)
@@ -129,10 +129,9 @@ def unpack(packed: Packed, cells: Cells) -> PooledState:
     sides = []
     for number, own in enumerate(meta["sides"]):
         counts = arrays[f"side/{number}/counts"].copy()
-        estimates = Estimates(cells, **{name: arrays[f"side/{number}/{name}"].copy() for name in VECTORS})
-        for array, size in ((counts, cells.total), (estimates.sums, cells.total), (estimates.variance, None)):
-            if len(array) != (len(cells.cliques) if size is None else size):
-                raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
+        if len(counts) != cells.total:
+            raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
+        estimates = Estimates.of(cells, {name: arrays[f"side/{number}/{name}"] for name in ARRAYS})
         sides.append(Side(counts, estimates, own["total"], own["variance"], own["rate"]))
     return PooledState(
         step=meta["step"],

@@ -19,6 +19,7 @@ from dpstream.mechanism import Part
 from dpstream.privacy import Event, Randomness, Unit, User
 from dpstream.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
 from dpstream.tabular.offline import MWEMPGMPlan
+from dpstream.tabular.pooled_run import Design
 from dpstream.tabular.selection import Selector
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _of_a_run(plan: PooledPlan) -> _Parts:
     selections = int(runner.followed.columns < len(plan.cells.cliques))
     share = runner.select_share * selections
     measured = runner.followed.columns + selections
-    noise = runner.noise(selections)
+    noise = runner.noise(Design(runner.followed.columns, selections, 0.0))
     measure = Part(
         "measure", measured * times, runner.budget.scaled((1 - share) / measured), noise.describe()
     )
