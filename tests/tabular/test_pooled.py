@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from dpstream.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.evaluate.audits.pooled import audit_pooled
 from dpstream.graphical import Model
-from dpstream.privacy import Event, PureDP, Randomness
+from dpstream.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload
 from dpstream.tabular import Pooled
-from dpstream.tabular.cells import Cells
+from dpstream.tabular.cells import MAX_RECORDS, Cells
 from dpstream.tabular.pooled_epochs import Epochs
 from dpstream.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.tabular.pooled_run import Design, Followed, Runner
+from dpstream.tabular.selection import Selector
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -146,10 +147,10 @@ class Tape(Randomness):
 
     def __init__(self) -> None:
         super().__init__(lambda n: bytes(n))
-        self.scales: list[Fraction] = []
+        self.noises = []
 
     def draw(self, noise, size):
-        self.scales.append(noise.scale)
+        self.noises.append(noise)
         return np.zeros(size, dtype=np.int64)
 
 
@@ -163,9 +164,104 @@ def test_a_run_spends_its_budget_and_no_more(unit: Event, k: int, fixed: int) ->
     runner = Runner(Followed(PAIRS), PureDP.of("2"), unit, Fraction(1, 4), 10, 1000)
     counts = np.arange(runner.followed.cells.total, dtype=np.int64)
     outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 100.0), tape, None)
-    assert int(outcome.epoch.measured.sum()) == fixed + k == len(tape.scales)
-    measuring = sum((Fraction(unit.changed_cells) / scale for scale in tape.scales), Fraction(0))
+    assert int(outcome.epoch.measured.sum()) == fixed + k == len(tape.noises)
+    measuring = sum((Fraction(unit.changed_cells) / noise.scale for noise in tape.noises), Fraction(0))
     assert measuring == (Fraction(2) if k == 0 else Fraction(3, 2))
+
+
+class Scripted(Runner):
+    """Writes down the budget and the scores of every selection."""
+
+    def selector(self, budget):
+        taken = self.__dict__.setdefault("taken", [])
+
+        class Kept(Selector):
+            def choose(self, numerators, denominators, allowed, sensitivity, randomness):
+                scores = [Fraction(int(n), int(d)) for n, d in zip(numerators, denominators, strict=True)]
+                taken.append((budget.amount, sensitivity, scores))
+                return max(allowed)
+
+        return Kept(budget)
+
+
+WEIGHTED = Workload(DOMAIN, ((0, 1), (1, 2), (0, 1, 2)), (Fraction(3), Fraction(1, 2), Fraction(2)))
+
+
+@pytest.mark.parametrize("budget", [PureDP.of("2"), ZCDP.of("1/3")])
+@pytest.mark.parametrize("unit", [Event(), Event("replace")])
+@pytest.mark.parametrize(("fixed", "k"), [(0, 6), (0, 2), (3, 3), (3, 0)])
+@pytest.mark.parametrize("max_cells", [24, 1000])
+def test_selections_and_measurements_stay_within_the_budget(budget, unit, fixed, k, max_cells) -> None:
+    """Also where the model is full before all selections are made. Exact."""
+    tape = Tape()
+    runner = Scripted(Followed(WEIGHTED), budget, unit, Fraction(1, 7), 5, max_cells)
+    counts = np.arange(runner.followed.cells.total, dtype=np.int64)
+    outcome = runner.run(counts, Model.uniform(DOMAIN, 1.0), Design(fixed, k, 50.0), tape, None)
+    chosen = runner.__dict__.get("taken", [])
+    assert len(chosen) + fixed == int(outcome.epoch.measured.sum()) == len(tape.noises)
+    spent = sum((amount for amount, _, _ in chosen), Fraction(0))
+    for noise in tape.noises:
+        if isinstance(noise, DiscreteLaplace):
+            spent += Fraction(unit.changed_cells) / noise.scale
+        else:
+            spent += Fraction(unit.changed_cells) / (2 * noise.sigma_squared)
+    assert spent <= budget.amount
+    assert spent == budget.amount or len(chosen) < k
+
+
+@pytest.mark.parametrize("unit", [Event(), Event("replace")])
+@pytest.mark.parametrize("many", [0, MAX_RECORDS])
+def test_one_record_moves_no_score_further_than_declared_whatever_the_epoch_holds(unit, many) -> None:
+    """Also of columns, with weights; and no private number of records is refused."""
+    generator = np.random.default_rng(9)
+    runner = Scripted(Followed(WEIGHTED), PureDP.of("1"), unit, Fraction(1, 10), 3, 1000)
+    cells = runner.followed.cells
+
+    def counted(record, sign):
+        found = np.zeros(cells.total, dtype=np.int64)
+        for index, clique in enumerate(cells.cliques):
+            codes = [record[i] for i in clique]
+            found[cells.part(index)][np.ravel_multi_index(codes, DOMAIN.shape(clique))] = sign
+        return found
+
+    table = generator.integers(0, 30, DOMAIN.sizes)
+    table[0, 0, 0] = many
+    drawn = [table.sum(axis=tuple(set(range(3)) - set(c))).ravel() for c in cells.cliques]
+    counts, largest = np.concatenate(drawn), Fraction(0)
+    records = [tuple(int(generator.integers(n)) for n in DOMAIN.sizes) for _ in range(20)] + [(0, 0, 0)]
+    for first, second in zip(records, records[1:] + records[:1], strict=True):
+        other = counts + counted(first, 1)
+        other += counted(second, -1) if unit.relation == "replace" else 0
+        scores = []
+        for one in (counts, other):
+            runner.__dict__.pop("taken", None)
+            runner.run(one, Model.uniform(DOMAIN, 1.0), Design(0, 1, 366.6), Tape(), None)
+            ((_, sensitivity, found),) = runner.__dict__["taken"]
+            scores.append(found)
+        largest = max(largest, *(abs(a - b) for a, b in zip(*scores, strict=True)))
+        assert largest <= sensitivity
+    assert many or largest == sensitivity  # no slack: the bound is reached
+
+
+@pytest.mark.parametrize("unit", [Event(), Event("replace")])
+def test_a_stream_taken_up_again_inside_an_epoch_is_the_same_stream(unit) -> None:
+    plan = Pooled(PAIRS, staleness=Fraction(1, 2), deletions=True, iterations=5).calibrate(
+        epsilon=1, unit=unit, horizon=9
+    )
+    generator, states = np.random.default_rng(11), [plan.start(), plan.start()]
+    for step in range(1, 10):
+        come, gone = (
+            np.column_stack([generator.integers(0, n, rows) for n in DOMAIN.sizes]).astype(np.int32)
+            for rows in (90, 20)
+        )
+        packed = plan.pack_state(states[1])
+        batch = EncodedBatch(DOMAIN, come, gone)
+        plan.step(plan.unpack_state(packed), batch, Randomness.seeded(100))  # stopped before it was committed
+        states[1] = plan.unpack_state(packed)
+        releases = [plan.step(state, batch, Randomness.seeded(step)) for state in states]
+        one, two = (r.pack() for r in releases)
+        assert one.meta == two.meta
+        assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
 
 
 def test_private_counts_are_gone_after_a_border_and_unread_before() -> None:

@@ -18,7 +18,7 @@ from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables import Workload
-from dpstream.tabular.cells import Cells, Score
+from dpstream.tabular.cells import MAX_RECORDS, Cells, Score
 from dpstream.tabular.limits import within
 from dpstream.tabular.plans import PRIOR_BOUND
 from dpstream.tabular.pooled_estimates import Epoch
@@ -228,7 +228,10 @@ class Runner:
         bias = _NOISE_BIAS * math.sqrt(noise.variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
         expected = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
-        numerators, denominators = score.evaluate(counts, expected)
+        # Scores refuse more records than memory holds. An epoch has no such bound, and whether it is refused would
+        # tell its private size. Cells are capped as expectations are: no score moves further than before.
+        bound = np.repeat(MAX_RECORDS // cells.sizes, cells.sizes)
+        numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
         found: list[int] = []
         for _ in range(take):
             before = [*chosen, *found]
