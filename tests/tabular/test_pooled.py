@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpstream.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.evaluate.audits.pooled import audit_pooled
 from dpstream.graphical import Model
-from dpstream.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness, User
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload
 from dpstream.tabular import Pooled
@@ -318,6 +318,17 @@ def test_no_transcript_of_a_stream_costs_more_than_the_budget() -> None:
             assert finding.found > 1.4 * finding.claimed, finding.subject
         else:
             assert finding.found <= finding.claimed * (1 + 1e-9), finding.subject
+
+
+def test_what_manifests_say_of_the_budget() -> None:
+    for unit, times in ((Event(), 1), (User(4), 4)):
+        plan = Pooled(PAIRS).calibrate(epsilon="2", unit=unit)
+        assert sum(part.total for part in plan.parts()) == 2
+        assert {part.times for part in plan.parts()} == {times}
+        assert (plan.composition() is None) == (times > 1)  # a user's events may be in several epochs
+        own = plan.runner.noise(Design(3, 0, 0.0))
+        assert own.describe() in plan.parts()[-1].detail
+        assert own.scale == Fraction(3 * times, 2)
 
 
 def test_runs_of_few_marginals_grow_with_the_epoch_and_always_measure_something() -> None:

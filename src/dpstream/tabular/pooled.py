@@ -16,7 +16,7 @@ from dpstream.graphical import Model
 from dpstream.mechanism import Packed, Part, PrivateBatch, StartTable, StreamPlan
 from dpstream.privacy.budget import Amount, Budget
 from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import EventUnit, Unit
+from dpstream.privacy.unit import EventUnit, Unit, User
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
 from dpstream.tabular.base import check_domain
@@ -140,12 +140,24 @@ class PooledPlan(StreamPlan):
         """What one event's epoch costs; of a user's events, all together."""
         times, own = self.unit.factor(self.budget), self.runner
         columns = own.noise(own.design(0.0, drifts=True))
-        noise = f"an epoch's columns and selected marginals: {columns.describe()}; other runs have their own"
+        noise = (
+            "an epoch's marginals in equal shares, each with noise of its own; columns without selections share all "
+            f"of an event's budget: {columns.describe()}"
+        )
         if own.followed.columns == len(self.cells.cliques):
             return (Part("measure", times, own.budget, f"an epoch's columns with {columns.describe()}"),)
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
         return Part("select", times, select, detail), Part("measure", times, measure, noise)
+
+    def composition(self) -> str | None:
+        """Over epochs; of a user's events as everywhere."""
+        if isinstance(self.unit, User):
+            return None
+        return (
+            "parallel over epochs, whose borders are step numbers: every event is in one epoch, which is measured "
+            "once, at its end, so the total is that of any single epoch; charged in full at the first step"
+        )
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
