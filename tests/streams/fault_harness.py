@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import select
 import signal
 import sqlite3
 import sys
@@ -150,9 +151,32 @@ def run_stream(
             stream.step(subject.batch(step), f"b{step}")
 
 
+def forked() -> int:
+    """``os.fork``, made anew where the child hangs in it: libraries have threads that may hold Python's locks just then.
+
+    Such a child has run nothing yet: it says so by a pipe when it has come out of the fork.
+    """
+    for _ in range(10):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            os.write(writing, b"!")
+            os.close(writing)
+            return 0
+        os.close(writing)
+        begun = bool(select.select([reading], [], [], 20.0)[0]) and os.read(reading, 1) == b"!"
+        os.close(reading)
+        if begun:
+            return child
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raise RuntimeError("no child came out of ten forks")
+
+
 def in_child(work: Callable[[], None]) -> int:
     """Exit status of ``work`` in a forked child: 0, minus the signal, or 1 for an exception."""
-    child = os.fork()
+    child = forked()
     if child == 0:
         status = 1
         try:

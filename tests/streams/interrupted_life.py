@@ -34,7 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fault_harness import PublishFirst, faulty, in_child, kill
+from fault_harness import PublishFirst, faulty, forked, in_child, kill
 
 from dpstream.cli import main as dpstream
 from dpstream.errors import ConfigError
@@ -188,7 +188,7 @@ class Killer:
 
     def at_a_moment(self, place: Place, until: int) -> int:
         """Exit status of a start that is killed after a while."""
-        child = os.fork()
+        child = forked()
         if child == 0:
             code = 1
             try:

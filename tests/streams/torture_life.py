@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fault_harness import Fault, PublishFirst, disk_error, faulty, full_disk, in_child, kill, lying_commit
+from fault_harness import (
+    Fault,
+    PublishFirst,
+    disk_error,
+    faulty,
+    forked,
+    full_disk,
+    in_child,
+    kill,
+    lying_commit,
+)
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
@@ -357,7 +367,7 @@ def race(home: Path, settings: Settings, lives: list[int], at: int | None) -> li
     same = lives[0] < 10
     children = []
     for position, life in enumerate(lives):
-        child = os.fork()
+        child = forked()
         if child == 0:
             code = LOCKED
             end = time.monotonic() + 60
