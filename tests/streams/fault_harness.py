@@ -152,7 +152,7 @@ def run_stream(
 
 
 def forked() -> int:
-    """``os.fork``, made anew where the child hangs in it: libraries have threads that may hold Python's locks just then.
+    """``os.fork``, made anew where the child hangs in it: threads of libraries may hold Python's locks just then.
 
     Such a child has run nothing yet: it says so by a pipe when it has come out of the fork.
     """
