@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream import durable
@@ -286,3 +287,44 @@ __all__ = [
     "violations_after_stop",
     "violations_at_end",
 ]
+
+
+def killed_at_every(
+    stride: int, folder: Path, *, judge: Callable[[Path], None] = lambda home: None, **options: Any
+) -> int:
+    """Kill a seeded stream before every ``stride``-th durability call, finish it in another process, judge it.
+
+    Nothing is drawn twice, and with equal entropy every file is equal. Gives the number of calls there are.
+    """
+    with faulty(None, kill) as calls:
+        run_stream(folder / "undisturbed", seeded=True, **options)
+    expected = outcome(folder / "undisturbed")
+    for at in range(1, len(calls) + 1, stride):
+        home = folder / str(at)
+
+        def disturbed(home: Path = home, at: int = at) -> None:
+            with faulty(at, kill):
+                run_stream(home, seeded=True, **options)
+
+        assert in_child(disturbed) == -signal.SIGKILL
+        assert violations_after_stop(home) == [], at
+        before = committed_steps(home)
+        assert not refused(home, seeded=True, **options), (at, calls[at - 1])
+        assert violations_at_end(home, before) == [], at
+        if before:
+            assert outcome(home) == expected, at
+        judge(home)
+    return len(calls)
+
+
+def fails_clearly_at(every: slice, fault: Fault, folder: Path, **options: Any) -> None:
+    """A failing durability call is a ``StoreError``, and the stream can be finished with nothing lost."""
+    with faulty(None, kill) as calls:
+        run_stream(folder / "undisturbed", seeded=True, **options)
+    for at in range(every.start, len(calls) + 1, every.step):
+        home = folder / str(at)
+        with faulty(at, fault), pytest.raises(StoreError):
+            run_stream(home, seeded=True, **options)
+        before = committed_steps(home)
+        run_stream(home, seeded=True, **options)
+        assert violations_at_end(home, before) == [], at

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fault_harness import (
-    STEPS,
-    Subject,
-    committed_steps,
-    faulty,
-    full_disk,
-    in_child,
-    kill,
-    lying_commit,
-    outcome,
-    refused,
-    run_stream,
-    violations_after_stop,
-    violations_at_end,
-)
+from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, killed_at_every, lying_commit
 
-from dpstream.errors import StoreError
 from dpstream.growing import ERM, MWEM, BBImprover, BBScheduler, FeatureMap, MWEMPGMBox
 from dpstream.schema import Boolean, Schema
 from dpstream.sinks import read_manifest
@@ -69,38 +53,15 @@ def test_killed_before_durability_calls(tmp_path: Path, kind: str) -> None:
     Every fifth call or fewer: the calls are those of all streams, each of which ``test_faults.py`` stops at.
     """
     subject, stride = SUBJECTS[kind], STRIDES[kind]
-    with faulty(None, kill) as calls:
-        run_stream(tmp_path / "undisturbed", seeded=True, subject=subject)
-    expected = outcome(tmp_path / "undisturbed")
-    assert len(calls) > 30
-    for at in range(1, len(calls) + 1, stride):
-        home = tmp_path / str(at)
 
-        def disturbed(home: Path = home, at: int = at) -> None:
-            with faulty(at, kill):
-                run_stream(home, seeded=True, subject=subject)
-
-        assert in_child(disturbed) == -signal.SIGKILL
-        assert violations_after_stop(home) == [], at
-        before = committed_steps(home)
-        assert not refused(home, seeded=True, subject=subject), (at, calls[at - 1])
-        assert violations_at_end(home, before) == [], at
-        if before:
-            assert outcome(home) == expected, at
+    def runs_once(home: Path) -> None:
         manifests = [read_manifest(home / "releases", step) for step in range(1, STEPS + 1)]
         runs = [manifest["accuracy"]["run"] for manifest in manifests]
         assert [None if run is None else run["number"] for run in runs] == RUNS[kind]
 
+    assert killed_at_every(stride, tmp_path, subject=subject, judge=runs_once) > 30
+
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
-def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: object) -> None:
-    subject = SUBJECTS["scheduler"]
-    with faulty(None, kill) as calls:
-        run_stream(tmp_path / "undisturbed", seeded=True, subject=subject)
-    for at in range(1, len(calls) + 1, 8):
-        home = tmp_path / str(at)
-        with faulty(at, fault), pytest.raises(StoreError):  # type: ignore[arg-type]
-            run_stream(home, seeded=True, subject=subject)
-        before = committed_steps(home)
-        run_stream(home, seeded=True, subject=subject)
-        assert violations_at_end(home, before) == [], at
+def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: Fault) -> None:
+    fails_clearly_at(slice(1, None, 8), fault, tmp_path, subject=SUBJECTS["scheduler"])
