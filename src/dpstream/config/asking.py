@@ -6,25 +6,21 @@ from fractions import Fraction
 from typing import Any, cast, get_args
 
 from dpstream.config.asking_keys import ASKING
-from dpstream.config.keys import MECHANISMS, recipe_defaults
+from dpstream.config.keys import recipe_defaults
 from dpstream.config.reader import Section
-from dpstream.config.sections import located, mechanism_name
+from dpstream.config.sections import located, mechanism_name, names_one_of
 from dpstream.growing.pmwg import PMWG, Arrivals, Learning, NoiseVariant, PMWGPlan
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Unit
 from dpstream.privacy.unit import Event
 from dpstream.schema.domain import Domain
-from dpstream.sources.options import SourceOptions
 
-__all__ = ["check_asking_source", "check_asking_unit", "describe_asking", "is_asking", "read_asking"]
+__all__ = ["check_asking_unit", "describe_asking", "is_asking", "read_asking"]
 
 
 def is_asking(section: Section) -> bool:
     """Whether ``[mechanism]`` names one that is asked; ConfigError where it names no mechanism."""
-    word = section.raw("name")
-    if section.has("name") and word not in MECHANISMS:
-        mechanism_name(section)
-    return word in ASKING
+    return names_one_of(section, ASKING)
 
 
 def check_asking_unit(section: Section, unit: Unit) -> None:
@@ -40,17 +36,6 @@ def check_asking_unit(section: Section, unit: Unit) -> None:
             "public",
             'total = "public" (the unit becomes event-replace)',
         )
-
-
-def check_asking_source(section: Section, options: SourceOptions) -> None:
-    """Records come and stay.
-
-    Errors:
-        ConfigError: a source that declares deletes.
-    """
-    if options.deletions:
-        key = "kind" if options.kind == "postgres-changes" else "op_column"
-        raise section.wrong(key, "a growing database only grows", "a source without deletes")
 
 
 def read_asking(section: Section, domain: Domain) -> PMWG:

@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.config.asking import check_asking_source, check_asking_unit, is_asking, read_asking
+from dpstream.config.asking import check_asking_unit, is_asking, read_asking
 from dpstream.config.base_options import BaseOptions, read_base
 from dpstream.config.classifiers import ClassifierRecipe
 from dpstream.config.growing import (
     GrowingRecipe,
-    check_growing_source,
     check_growing_unit,
     is_growing,
     read_growing,
@@ -33,6 +32,7 @@ from dpstream.config.recipes import Recipe, read_recipe
 from dpstream.config.sections import (
     BudgetOptions,
     OutputOptions,
+    check_only_grows,
     located,
     read_budget,
     read_output,
@@ -135,10 +135,10 @@ class Config:
             check_points_source(source, options)
             recipe = read_points(mechanism, schema)
         elif asking:
-            check_asking_source(source, options)
+            check_only_grows(source, options)
             recipe = read_asking(mechanism, schema.domain)
         elif growing:
-            check_growing_source(source, options)
+            check_only_grows(source, options)
             recipe = read_growing(mechanism, schema, budget)
         else:
             recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)

@@ -10,10 +10,9 @@ from typing import Any, cast, get_args
 from dpstream.config.classifier_keys import CLASSIFIER_WORDS
 from dpstream.config.classifiers import ClassifierRecipe, read_erm
 from dpstream.config.growing_keys import BLACK_BOXES, GROWING
-from dpstream.config.keys import MECHANISMS
 from dpstream.config.reader import Section
 from dpstream.config.recipes import read_offline, read_workload
-from dpstream.config.sections import BudgetOptions, located, mechanism_name
+from dpstream.config.sections import BudgetOptions, located, mechanism_name, names_one_of
 from dpstream.growing import MWEM, BBImprover, BBScheduler, BlackBox, MWEMPGMBox, SmallDB
 from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.released import AnyTable
@@ -23,12 +22,10 @@ from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Unit
 from dpstream.privacy.unit import Event
 from dpstream.schema import Schema
-from dpstream.sources.options import SourceOptions
 from dpstream.tables import Workload
 
 __all__ = [
     "GrowingRecipe",
-    "check_growing_source",
     "check_growing_unit",
     "coming_runs",
     "describe_growing",
@@ -62,10 +59,7 @@ class GrowingRecipe:
 
 def is_growing(section: Section) -> bool:
     """Whether ``[mechanism]`` names a scheduler or an improver; ConfigError where it names no mechanism."""
-    word = section.raw("name")
-    if section.has("name") and word not in MECHANISMS:
-        mechanism_name(section)
-    return word in GROWING
+    return names_one_of(section, GROWING)
 
 
 def check_growing_unit(section: Section, unit: Unit) -> None:
@@ -81,17 +75,6 @@ def check_growing_unit(section: Section, unit: Unit) -> None:
             "so it is public",
             'total = "public" (the unit becomes event-replace)',
         )
-
-
-def check_growing_source(section: Section, options: SourceOptions) -> None:
-    """Records come and stay.
-
-    Errors:
-        ConfigError: a source that declares deletes.
-    """
-    if options.deletions:
-        key = "kind" if options.kind == "postgres-changes" else "op_column"
-        raise section.wrong(key, "a growing database only grows", "a source without deletes")
 
 
 def read_growing(section: Section, schema: Schema, budget: BudgetOptions) -> GrowingRecipe | ClassifierRecipe:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import cast, get_args
 
-from dpstream.config.keys import MECHANISMS
 from dpstream.config.panel_keys import PANELS
 from dpstream.config.reader import Section, shown
-from dpstream.config.sections import OutputOptions, located, mechanism_name
+from dpstream.config.sections import OutputOptions, located, mechanism_name, names_one_of
 from dpstream.counters import COUNTER_NAMES
 from dpstream.errors import UnitError
 from dpstream.panel import CumulativeStream, WindowStream
@@ -35,10 +34,7 @@ def is_panel(section: Section) -> bool:
     Errors:
         ConfigError: it names no mechanism (said first: what a panel needs would mislead).
     """
-    word = section.raw("name")
-    if section.has("name") and word not in MECHANISMS:
-        mechanism_name(section)
-    return word in PANELS
+    return names_one_of(section, PANELS)
 
 
 def read_person_unit(section: Section) -> Individual:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast, get_args
 
-from dpstream.config.keys import MECHANISMS, recipe_defaults
+from dpstream.config.keys import recipe_defaults
 from dpstream.config.points_keys import POINTS
 from dpstream.config.reader import Section, shown
-from dpstream.config.sections import located, mechanism_name
+from dpstream.config.sections import located, mechanism_name, names_one_of
 from dpstream.mechanism import StreamPlan
 from dpstream.points import PointsStream, PointsStreamPlan, Variant
 from dpstream.privacy import Unit
@@ -19,10 +19,7 @@ __all__ = ["check_points_source", "check_points_unit", "describe_points", "is_po
 
 def is_points(section: Section) -> bool:
     """Whether ``[mechanism]`` names points; ConfigError where it names no mechanism."""
-    word = section.raw("name")
-    if section.has("name") and word not in MECHANISMS:
-        mechanism_name(section)
-    return word in POINTS
+    return names_one_of(section, POINTS)
 
 
 def check_points_unit(section: Section, unit: Unit) -> None:

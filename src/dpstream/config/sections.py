@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -34,8 +34,10 @@ __all__ = [
     "BudgetOptions",
     "OutputOptions",
     "SinkKind",
+    "check_only_grows",
     "located",
     "mechanism_name",
+    "names_one_of",
     "read_budget",
     "read_output",
     "read_source",
@@ -165,6 +167,29 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
             if not section.has(key):
                 section.note(key, str(getattr(options, key)), default=True)
     return options
+
+
+def names_one_of(section: Section, names: Collection[str]) -> bool:
+    """Whether ``[mechanism]`` names one of these.
+
+    Errors:
+        ConfigError: it names no mechanism (said first: what another family needs would mislead).
+    """
+    word = section.raw("name")
+    if section.has("name") and word not in MECHANISMS:
+        mechanism_name(section)
+    return word in names
+
+
+def check_only_grows(section: Section, options: SourceOptions) -> None:
+    """Records of a growing database come and stay.
+
+    Errors:
+        ConfigError: a source that declares deletes.
+    """
+    if options.deletions:
+        key = "kind" if options.kind == "postgres-changes" else "op_column"
+        raise section.wrong(key, "a growing database only grows", "a source without deletes")
 
 
 def mechanism_name(section: Section) -> str:
