@@ -13,7 +13,9 @@ and proposed columns; the targets are 0.2 of it at epsilon 0.5 and 1, and 0.25 a
 over the repetitions at every tenth step from 5 % of the horizon on; the mean of their ratios and the largest. "3-way":
 mean L1 error of all marginals of three columns of a table drawn at the end, as large as the true one. "Stale": the
 largest share of the rows so far that no measurement has seen, at steps after 500 rows. "Churn": mean total variation
-between successive releases' pairs in the last ten steps. For evaluation only.
+between successive releases' pairs in the last ten steps. "Parts" at the end: AvgWE of the very last release, where
+nothing is stale, and of a model of the same marginals without any noise, what the model itself cannot hold; also of
+offline AIM. For evaluation only.
 """
 
 from __future__ import annotations
@@ -35,12 +37,14 @@ from dpstream.evaluate import churn, workload_errors
 from dpstream.evaluate.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream, published_kumar
 from dpstream.evaluate.experiments.folder import PrivateFolder
 from dpstream.evaluate.truth import TrueTable
-from dpstream.graphical import Model
+from dpstream.graphical import Measurement, Model, fit
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Event, PureDP, Randomness
+from dpstream.schema.domain import Clique
 from dpstream.tables import Workload, count_marginals
 from dpstream.tabular import DPStabs, Pooled
 from dpstream.tabular.aim import AIM
+from dpstream.tabular.pooled_state import PooledState
 
 LONG = "about an hour and a half of one core; most of it DP-STabS"
 
@@ -76,6 +80,8 @@ def stream_run(stream: Replay, plan: StreamPlan, workload: Workload) -> Run:
     return {
         "points": points,
         "avg": float(np.mean([one[1] for one in last])),
+        "fresh": last[-1][1],
+        "model": model_part(table, state.table.cliques, workload) if isinstance(state, PooledState) else None,
         "max": float(np.mean([one[2] for one in last])),
         "three": three_way(table, release.sample(table.records, 1)),
         "churn": float(np.mean(moved)),
@@ -100,10 +106,21 @@ def offline_run(stream: Replay, epsilon: str, workload: Workload) -> Run:
     return {
         "avg": errors.avg_we,
         "max": errors.max_we,
+        "model": model_part(table, model.cliques, workload),
         "three": three_way(table, model.sample(table.records, 1)),
         "milliseconds": 1000 * cpu,
         "options": plan.options(),
     }
+
+
+def model_part(table: TrueTable, cliques: Sequence[Clique], workload: Workload) -> float:
+    """AvgWE of the model of some marginals, and of all columns, without noise."""
+    measured = [*((column,) for column in range(len(table.domain))), *cliques]
+    exact = zip(measured, table.marginals(measured), strict=True)
+    targets = [Measurement(clique, true.astype(np.float64), 1.0) for clique, true in exact]
+    model = fit(table.domain, targets, total=table.records, iterations=300, max_cells=10**9)
+    found = model.marginals(workload.cliques)
+    return workload_errors(table.marginals(workload.cliques), found, table.records).avg_we
 
 
 def three_way(table: TrueTable, rows: np.ndarray) -> float:
@@ -181,7 +198,7 @@ def table(out: Path, streams: Sequence[str], epsilons: Sequence[str], repeats: i
     yield (
         f"{'stream':24}{'eps':>4}{'runs':>5} | {'AvgWE':>8}{'printed':>8}{'of it':>6} | {'MaxWE':>7}{'printed':>8}"
         f"{'of it':>6} |{'target':>7}{'':5}| {'to DP-STabS: mean':>17}{'max':>6}{'<=0.5':>6} | "
-        f"{'offline':>8}{'times':>6} | "
+        f"{'parts: fresh':>12}{'model':>8} | {'offline':>8}{'model':>8}{'times':>6} | "
         f"{'3-way':>6}{'DP-ST.':>7} | {'stale':>6}{'churn':>7}{'ms/step':>8}{'DP-ST.':>7}"
     )
     met, cells = 0, 0
@@ -205,7 +222,8 @@ def table(out: Path, streams: Sequence[str], epsilons: Sequence[str], repeats: i
             yield (
                 f"{stream:24}{epsilon:>4}{len(own):>5} | {mean(own, 'avg'):8.5f}{best[0]:8.4f}{shares[0]:6.2f} | "
                 f"{mean(own, 'max'):7.4f}{best[1]:8.4f}{shares[1]:6.2f} |{target:7.2f}{marks:>4} | "
-                f"{ratios[0]:17.2f}{ratios[1]:6.2f}{ratios[2]:6.0%} | {mean(offline, 'avg'):8.5f}"
+                f"{ratios[0]:17.2f}{ratios[1]:6.2f}{ratios[2]:6.0%} | {mean(own, 'fresh'):12.5f}"
+                f"{mean(own, 'model'):8.5f} | {mean(offline, 'avg'):8.5f}{mean(offline, 'model'):8.5f}"
                 f"{mean(own, 'avg') / mean(offline, 'avg'):6.2f} | "
                 f"{mean(own, 'three'):6.3f}{mean(other, 'three'):7.3f} | "
                 f"{mean(own, 'stale'):6.1%}{mean(own, 'churn'):7.4f}{mean(own, 'milliseconds'):8.1f}"

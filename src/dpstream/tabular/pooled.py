@@ -31,8 +31,9 @@ from dpstream.tabular.plans import (
     refuse_deletes,
 )
 from dpstream.tabular.pooled_epochs import Epochs
-from dpstream.tabular.pooled_run import Followed, Runner, fit_table
+from dpstream.tabular.pooled_run import Followed, Runner
 from dpstream.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
+from dpstream.tabular.pooled_table import fit_table
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.synthesis import ModelSynthesis
 

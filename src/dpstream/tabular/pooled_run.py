@@ -1,4 +1,4 @@
-"""One epoch's run: all columns or none, then what the known model explains worst. And the table's model."""
+"""One epoch's run: all columns or none, then what the known model explains worst."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dpstream.privacy.budget import Budget
 from dpstream.privacy.noise import Noise, noise_for
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
-from dpstream.schema.domain import Clique, Domain
 from dpstream.tables import Workload
 from dpstream.tabular.cells import MAX_RECORDS, Cells, Score
 from dpstream.tabular.limits import within
@@ -25,7 +24,7 @@ from dpstream.tabular.pooled_estimates import Epoch
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.targets import LEAST_VARIANCE
 
-__all__ = ["Design", "Followed", "Outcome", "Runner", "fit_table"]
+__all__ = ["Design", "Followed", "Outcome", "Runner"]
 
 #: A marginal is measured beside the columns if the epoch is expected to have so many records for every histogram
 #: measured then, in standard deviations of their noise.
@@ -39,13 +38,6 @@ _ANSWER = 2.0
 _NOISE_BIAS = 1.0
 #: Selections are made in so many rounds, with a fit after each: what one marginal explains, others need not.
 _ROUNDS = 3
-#: A marginal enters the table's model if its squared distance from it is so many times what noise explains: what it
-#: repairs is then more than the noise it brings (as in Akaike's criterion).
-_WORTH = 2.0
-#: No measurement weighs more than so many times another: a fit would see nothing else.
-_HEAVIEST = 1e4
-#: Marginals that enter the table's model before the next fit, and fits at most.
-_BATCH, _FITS = 12, 4
 
 
 @dataclass(frozen=True)
@@ -300,79 +292,3 @@ def _rounds_of(k: int) -> list[int]:
     """
     rounds = min(_ROUNDS, k)
     return [(k * (i + 1)) // rounds - (k * i) // rounds for i in range(rounds)]
-
-
-def fit_table(
-    followed: Followed,
-    values: NDArray[np.float64],
-    variances: NDArray[np.float64],
-    total: float,
-    *,
-    iterations: int,
-    max_cells: int,
-) -> Model:
-    """The table's model: all columns, and the marginals whose estimates say more than noise.
-
-    Args:
-        values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
-            says that a marginal is not known: it is left to the model.
-    """
-    cells = followed.cells
-    least = max(float(variances[np.isfinite(variances)].max(initial=0.0)) / _HEAVIEST, LEAST_VARIANCE)
-
-    def target(index: int) -> Measurement:
-        variance = max(float(variances[index]), least)
-        return Measurement(cells.cliques[index], values[cells.part(index)], variance)
-
-    held = [target(index) for index in range(followed.columns) if math.isfinite(variances[index])]
-    domain: Domain = followed.workload.domain
-    model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
-    kept: list[int] = []
-    for _ in range(_FITS):
-        fresh = _worthwhile(followed, model, values, variances, kept, max_cells)
-        if not fresh:
-            break
-        kept += fresh
-        held += [target(index) for index in fresh]
-        model = fit(domain, held, total=total, warm=model, iterations=iterations, max_cells=max_cells)
-    return model
-
-
-def _worthwhile(
-    followed: Followed,
-    model: Model,
-    values: NDArray[np.float64],
-    variances: NDArray[np.float64],
-    kept: Sequence[int],
-    max_cells: int,
-) -> list[int]:
-    """The next marginals for the table's model, by what they would repair."""
-    cells = followed.cells
-    apart = values - np.concatenate(model.marginals(cells.cliques))
-    gains: list[tuple[float, int]] = []
-    for index in range(followed.columns, len(cells.cliques)):
-        if index in kept or not math.isfinite(variances[index]):
-            continue
-        beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
-        noise = float(variances[index]) * followed.freedom[index]
-        if beside > _WORTH * noise:
-            weight = float(cells.workload.weights[index])
-            gains.append((weight * math.sqrt((beside - noise) * int(cells.sizes[index])), index))
-    fresh: list[int] = []
-    for _, index in sorted(gains, reverse=True):
-        if len(fresh) == _BATCH:
-            break
-        if within(cells.workload, [*kept, *fresh], [index], max_cells):
-            fresh.append(index)
-    return fresh
-
-
-def _beside_columns(apart: NDArray[np.float64], domain: Domain, clique: Clique) -> float:
-    """Squared length of a marginal's residual without what its columns' own distributions explain of it."""
-    table = apart.reshape(domain.shape(clique))
-    mean = table.mean()
-    rest = table - mean
-    for axis in range(table.ndim):
-        others = tuple(i for i in range(table.ndim) if i != axis)
-        rest = rest - (table.mean(axis=others, keepdims=True) - mean)
-    return float((rest**2).sum())
