@@ -132,7 +132,7 @@ def measurement_deviation(plan: StreamPlan) -> float | None:
     if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
         return math.sqrt(plan.offline.noise.variance)
     if isinstance(plan, PooledPlan):
-        return math.sqrt(plan.runner.noise(plan.runner.design(0.0, drifts=True)).variance)
+        return math.sqrt(plan.runner.cell_variance(plan.runner.design(0.0, drifts=True)))
     return deviation(plan)
 
 

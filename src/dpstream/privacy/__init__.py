@@ -11,7 +11,15 @@ from dpstream.privacy.convert import (
     zcdp_to_delta,
     zcdp_to_epsilon,
 )
-from dpstream.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
+from dpstream.privacy.cube import CubeNoise
+from dpstream.privacy.noise import (
+    AnyNoise,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Noise,
+    noise_for,
+    noise_for_bounded,
+)
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.select import (
     exponential_mechanism,
@@ -27,7 +35,9 @@ __all__ = [
     "ZCDP",
     "AboveThreshold",
     "Amount",
+    "AnyNoise",
     "Budget",
+    "CubeNoise",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Event",
@@ -46,6 +56,7 @@ __all__ = [
     "exponential_probabilities",
     "group",
     "noise_for",
+    "noise_for_bounded",
     "parse_unit",
     "per_member",
     "permute_and_flip",

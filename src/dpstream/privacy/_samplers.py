@@ -21,7 +21,15 @@ from dpstream.privacy._exact import (
 )
 from dpstream.privacy._inversion import WORD_BITS, InversionTable, Words
 
-__all__ = ["CHUNK", "Sampler", "build_gaussian", "build_laplace", "sampler_of_gaussian", "sampler_of_laplace"]
+__all__ = [
+    "CHUNK",
+    "Sampler",
+    "build_gaussian",
+    "build_geometric",
+    "build_laplace",
+    "sampler_of_gaussian",
+    "sampler_of_laplace",
+]
 
 #: Samples made at a time: the intermediate arrays stay in the processor's cache.
 CHUNK = 1 << 16
@@ -54,18 +62,15 @@ class _Signed:
         return _with_sign(value, drawn)
 
 
-class _LargeLaplace:
-    """Discrete Laplace of a large scale: a sign and a geometric, the geometric digit by digit.
+class _Geometric:
+    """``Pr[G = g] = (1 - q) q^g`` with ``q = exp(-1/scale)``, digit by digit.
 
-    ``X = G`` with probability ``1/(1 + q)``, else ``X = -1 - G``, where ``Pr[G = g] = (1 - q) q^g``: that
-    gives ``Pr[X = k] = (1 - q)/(1 + q) q^|k|`` on both sides. Written in a mixed base,
-    ``G = sum_j d_j 2^(s_j)``, the weight ``q^G`` is a product over the digits, so they are
+    Written in a mixed base, ``G = sum_j d_j 2^(s_j)``, the weight ``q^G`` is a product over the digits, so they are
     independent: each a geometric cut off at its base, the top one not cut off.
     """
 
     def __init__(self, scale: Fraction, word_bits: int) -> None:
-        self._sign = InversionTable(negative_sign(scale), word_bits)
-        shift = (int(scale) >> 5).bit_length()  # the top digit's own scale is then 16 to 32
+        shift = (int(scale) >> 5).bit_length()  # the top digit's own scale is then 16 to 32, or below
         rate = 1 / scale
         self._digits: list[tuple[int, InversionTable]] = []
         at = 0
@@ -84,6 +89,22 @@ class _LargeLaplace:
             digit = table.sample(words(size), words)
             value += digit << np.int64(at)
         _check_range(digit, self._largest_top)
+        return value
+
+
+class _LargeLaplace:
+    """Discrete Laplace of a large scale: a sign and a geometric.
+
+    ``X = G`` with probability ``1/(1 + q)``, else ``X = -1 - G``, where ``Pr[G = g] = (1 - q) q^g``: that
+    gives ``Pr[X = k] = (1 - q)/(1 + q) q^|k|`` on both sides.
+    """
+
+    def __init__(self, scale: Fraction, word_bits: int) -> None:
+        self._sign = InversionTable(negative_sign(scale), word_bits)
+        self._magnitude = _Geometric(scale, word_bits)
+
+    def sample(self, size: int, words: Words) -> NDArray[np.int64]:
+        value = self._magnitude.sample(size, words)
         negative = self._sign.sample(words(size), words)
         return value ^ -negative  # -1 - G is the bitwise complement of G
 
@@ -155,6 +176,11 @@ def build_gaussian(sigma_squared: Fraction, word_bits: int = WORD_BITS) -> Sampl
     if sigma_squared <= _GAUSSIAN_TABLE**2:
         return _Signed(InversionTable(gaussian_magnitude(sigma_squared), word_bits))
     return _LargeGaussian(sigma_squared, word_bits)
+
+
+def build_geometric(scale: Fraction, word_bits: int = WORD_BITS) -> Sampler:
+    """A sampler of the geometric on 0, 1, 2, ...; tests shorten the words to force ties."""
+    return _Geometric(scale, word_bits)
 
 
 @lru_cache(maxsize=64)

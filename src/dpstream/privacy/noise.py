@@ -18,8 +18,17 @@ from dpstream.privacy._exact import capped_float
 from dpstream.privacy._inversion import Words
 from dpstream.privacy._samplers import CHUNK, sampler_of_gaussian, sampler_of_laplace
 from dpstream.privacy.budget import Budget, PureDP
+from dpstream.privacy.cube import CubeNoise
 
-__all__ = ["MAX_SCALE", "DiscreteGaussian", "DiscreteLaplace", "Noise", "noise_for"]
+__all__ = [
+    "MAX_SCALE",
+    "AnyNoise",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Noise",
+    "noise_for",
+    "noise_for_bounded",
+]
 
 #: Largest scale and standard deviation. Beyond, sums of noise could pass 64-bit integers.
 MAX_SCALE = 10**12
@@ -104,7 +113,10 @@ class DiscreteGaussian:
         )
 
 
+#: Independent in every cell.
 Noise = DiscreteLaplace | DiscreteGaussian
+#: Also vectors that are drawn as a whole.
+AnyNoise = Noise | CubeNoise
 
 
 def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) -> Noise:
@@ -127,6 +139,22 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
     if isinstance(budget, PureDP):
         return DiscreteLaplace(sensitivity / budget.epsilon)
     return DiscreteGaussian(sensitivity / (2 * budget.rho))
+
+
+def noise_for_bounded(budget: Budget, sums: int, change: int) -> CubeNoise | DiscreteGaussian:
+    """The noise that releases ``sums`` integers, each of which changes by at most ``change``, at exactly ``budget``.
+
+    Pure DP: ``CubeNoise`` of scale ``change / epsilon``. zCDP, where a bound on the largest change gains nothing:
+    discrete Gaussian with ``l2_squared = sums * change**2``.
+
+    >>> noise_for_bounded(PureDP.of("1/2"), 20, 1)
+    CubeNoise(scale=Fraction(2, 1), dimension=20)
+    """
+    if sums < 1 or change < 1:
+        raise ConfigError("a number of sums and their change are positive", where="noise")
+    if isinstance(budget, PureDP):
+        return CubeNoise(change / budget.epsilon, sums)
+    return DiscreteGaussian(Fraction(sums * change**2) / (2 * budget.rho))
 
 
 def sample(noise: Noise, size: int, words: Words) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import ConfigError
+from dpstream.privacy.cube import CubeNoise
 from dpstream.privacy.noise import Noise, sample
 
 __all__ = ["Randomness"]
@@ -36,8 +37,8 @@ class Randomness:
     is handed out once: buffers are overwritten after use, guarded by a lock, and dropped in a forked
     child, so that parent and child never share noise.
 
-    Mechanisms use ``draw`` for additive noise and ``words``/``below`` for selections, nothing else; a
-    test may subclass and override ``draw`` to put a known tape in place of the noise.
+    Mechanisms use ``draw`` and ``draw_joint`` for additive noise and ``words``/``below`` for selections, nothing
+    else; a test may subclass and override these to put a known tape in place of the noise.
     """
 
     #: False where the words can be predicted; such output is marked ``made_with_test_seed``.
@@ -104,6 +105,10 @@ class Randomness:
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         """``size`` independent exact samples of ``noise``."""
         return sample(noise, size, self.words)
+
+    def draw_joint(self, noise: CubeNoise) -> NDArray[np.int64]:
+        """One exact sample of a whole vector."""
+        return noise.sample(self.words)
 
     def _fetch(self, n: int) -> NDArray[np.uint64]:
         return np.frombuffer(bytearray(self._source(8 * n)), dtype="<u8").astype(np.uint64, copy=False)

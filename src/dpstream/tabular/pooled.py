@@ -140,13 +140,19 @@ class PooledPlan(StreamPlan):
     def parts(self) -> tuple[Part, ...]:
         """What one event's epoch costs; of a user's events, all together."""
         times, own = self.unit.factor(self.budget), self.runner
-        columns = own.noise(own.design(0.0, drifts=True))
+        design = own.design(0.0, drifts=True)
+        laws = [
+            f"columns of two values together with {draw.describe()}" for draw, _ in own.joint_draws(design)
+        ]
+        if own.division.histograms(design):
+            laws.append(f"{'other ' if laws else ''}columns with {own.noise(design).describe()}")
+        columns = ", ".join(laws)
         noise = (
-            "an epoch's marginals in equal shares, each with noise of its own; columns without selections share all "
-            f"of an event's budget: {columns.describe()}"
+            "an epoch's marginals in shares that follow from their numbers; columns without selections share all of an "
+            f"event's budget: {columns}"
         )
         if own.followed.columns == len(self.cells.cliques):
-            return (Part("measure", times, own.budget, f"an epoch's columns with {columns.describe()}"),)
+            return (Part("measure", times, own.budget, f"an epoch's {columns}"),)
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
         return Part("select", times, select, detail), Part("measure", times, measure, noise)
@@ -227,6 +233,7 @@ class PooledPlan(StreamPlan):
             self.runner.design(expected, drifts=not side.estimates.steady),
             randomness,
             None if size is None else float(size),
+            side.estimates.seen,
         )
         side.counts = np.zeros_like(side.counts)
         side.estimates.add(outcome.epoch, step)

@@ -106,6 +106,13 @@ class Estimates:
         """Which marginals have been measured: all that is said of the others is a model's."""
         return np.bincount(self.marginals, minlength=len(self.cells.cliques)) > 0
 
+    @property
+    def seen(self) -> _Floats:
+        """Number of events in the epochs that measured each marginal."""
+        records = np.array(self.records)[self.epochs] if self.epochs else np.empty(0)
+        found = np.bincount(self.marginals, weights=records, minlength=len(self.cells.cliques))
+        return found.astype(np.float64)
+
     def answer(self, shape: _Floats) -> tuple[_Floats, _Floats]:
         """The estimate of every running sum (all cells), and the variance of its noise per cell (per marginal).
 

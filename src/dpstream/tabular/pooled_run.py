@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.graphical import Measurement, Model, estimate_total, fit
+from dpstream.graphical import Measurement, Model, fit
 from dpstream.privacy.budget import Budget
-from dpstream.privacy.noise import Noise, noise_for
+from dpstream.privacy.cube import CubeNoise
+from dpstream.privacy.noise import AnyNoise, DiscreteGaussian, Noise, noise_for, noise_for_bounded
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.tables import Workload
 from dpstream.tabular.cells import MAX_RECORDS, Cells, Score
 from dpstream.tabular.limits import within
 from dpstream.tabular.plans import PRIOR_BOUND
+from dpstream.tabular.pooled_division import Design, Division
 from dpstream.tabular.pooled_estimates import Epoch
+from dpstream.tabular.pooled_measure import Taken
+from dpstream.tabular.pooled_signs import Signs
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.targets import LEAST_VARIANCE
 
@@ -72,18 +76,6 @@ class Followed:
 
 
 @dataclass(frozen=True)
-class Design:
-    """What a run measures: the first ``fixed`` marginals (all columns, or none), then ``k`` of its choice. Public.
-
-    ``expected``: number of the epoch's events, where no column's sum tells it before the first choice.
-    """
-
-    fixed: int
-    k: int
-    expected: float
-
-
-@dataclass(frozen=True)
 class Outcome:
     """A run: what it says of every followed marginal, its model, and the noise in its number of events."""
 
@@ -96,10 +88,10 @@ class Outcome:
 class Runner:
     """Measures pooled counts once, within ``budget``.
 
-    Guarantee: ``budget`` for one record of the counts. ``d`` columns (or none) and ``k`` further marginals share
-    ``1 - select_share`` of it equally, each with noise of its own; ``k`` selections share the rest. With nothing to
-    select, measuring gets everything. The design, where each fit starts, and who may be chosen follow from public
-    values.
+    Guarantee: ``budget`` for one record of the counts. ``1 - select_share`` of it is divided between all columns (or
+    none) and ``k`` further marginals; columns of two values, and some of their pairs, are measured by one joint draw,
+    all else with noise of its own; ``k`` selections share the rest. With nothing to select, measuring gets everything.
+    The design, the division, where each fit starts, and who may be chosen follow from public values.
     """
 
     followed: Followed
@@ -117,8 +109,9 @@ class Runner:
             drifts: measure all columns, and beside them as much as noise allows; else few marginals, whichever they
                 are, each precisely. (All columns, too, if nothing else is followed.)
         """
-        columns = self.followed.columns
-        drifts = drifts or columns == len(self.followed.cells.cliques)
+        columns, joint = self.followed.columns, len(self.signs.singles)
+        # Measured together, columns of two values cost little. Where they are half of the columns, all are measured.
+        drifts = drifts or columns == len(self.followed.cells.cliques) or 2 * joint >= columns
         cells = float(self.followed.cells.sizes.mean())
         first = columns if drifts else 1
         many = first
@@ -130,22 +123,67 @@ class Runner:
                 break
             many = m
         fixed = columns if drifts else 0
-        return Design(fixed, many - fixed, max(expected, 0.0))
+        design = Design(fixed, many - fixed, max(expected, 0.0))
+        return self._with_pairs(design) if self.division.joint(design) else design
+
+    def _with_pairs(self, design: Design) -> Design:
+        """As many pairs of signs as keep the noise within what an epoch's sample has: a variance of its events."""
+        least, most = 0, min(len(self.signs.singles), len(self.signs.pairs))
+        while least < most:
+            middle = (least + most + 1) // 2
+            if self.joint_draws(replace(design, pairs=middle))[0][0].variance <= design.expected:
+                least = middle
+            else:
+                most = middle - 1
+        return replace(design, pairs=least)
+
+    @cached_property
+    def signs(self) -> Signs:
+        """The columns of two values."""
+        return Signs(self.followed.cells, self.followed.columns)
+
+    @cached_property
+    def division(self) -> Division:
+        """How the budget is divided."""
+        return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
 
     @cache  # noqa: B019 - one plan's runner, a few hundred numbers
     def _deviation(self, k: int) -> float:
-        return math.sqrt(self._noise(k, Fraction(0)).variance)
+        return math.sqrt(self.histogram_noise(self.budget.scaled(Fraction(1, k))).variance)
 
-    def _noise(self, count: int, select: Fraction) -> Noise:
-        each = self.budget.scaled((1 - select) / count)
-        return noise_for(each, self.unit.changed_cells, self.unit.changed_cells)
+    def histogram_noise(self, budget: Budget) -> Noise:
+        """Of each cell of a histogram."""
+        return noise_for(budget, self.unit.changed_cells, self.unit.changed_cells)
+
+    def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
+        """Of so many sums of signs: a record changes each by at most 1; a replaced one, from -1 to 1 or back, by 2."""
+        return noise_for_bounded(budget, sums, self.unit.changed_cells)
 
     def noise(self, design: Design) -> Noise:
-        """Of every measured cell."""
-        return self._noise(design.fixed + design.k, self.select_share if design.k else Fraction(0))
+        """Of every cell of a histogram that is measured by itself."""
+        return self.histogram_noise(self.division.histogram_budget(design))
 
-    def noisy(self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness) -> NDArray[np.int64]:
+    def joint_draws(self, design: Design) -> list[tuple[CubeNoise | DiscreteGaussian, int]]:
+        """Noise and number of sums: columns of two values, and pairs that are chosen (as if in one round)."""
+        own, found = self.division, []
+        if own.joint(design):
+            found.append((self.sign_noise(own.joint_budget(design), own.sums(design)), own.sums(design)))
+        products = own.products(design)
+        if products:
+            found.append((self.sign_noise(own.products_budget(design), products), products))
+        return found
+
+    def cell_variance(self, design: Design) -> float:
+        """Of the noise in a column's cell, on average over the columns of a run that measures all."""
+        joint = self.division.joint(design)
+        each = self.joint_draws(design)[0][0].variance / 2.0 if joint else 0.0
+        rest = design.fixed - joint
+        return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
+
+    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
         """One measurement; audits put one there that follows a script."""
+        if isinstance(noise, CubeNoise):
+            return exact + randomness.draw_joint(noise)
         return exact + randomness.draw(noise, len(exact))
 
     def selector(self, budget: Budget) -> Selector:
@@ -159,6 +197,7 @@ class Runner:
         design: Design,
         randomness: Randomness,
         public_total: float | None,
+        seen: NDArray[np.float64] | None = None,
     ) -> Outcome:
         """Spend the budget once.
 
@@ -167,38 +206,36 @@ class Runner:
             known: public: what earlier epochs say of the table.
             design: what to measure, from ``design``.
             public_total: number of events where the owner declared it public.
+            seen: number of events in the epochs that measured each followed marginal.
         """
-        cells, noise, k = self.followed.cells, self.noise(design), design.k
-        variance = max(noise.variance, LEAST_VARIANCE)
-        taken: list[Measurement] = []
-
-        def measure(index: int) -> None:
-            part = cells.part(index)
-            values = self.noisy(counts[part], noise, randomness)
-            taken.append(Measurement(cells.cliques[index], values.astype(np.float64), variance))
-
-        def total() -> float:
-            return estimate_total(taken)[0] if public_total is None else public_total
-
+        cells, k, own = self.followed.cells, design.k, self.signs
+        taken = Taken(self, cells, own, self.division.shares, counts, randomness, public_total)
         start = known.bounded(PRIOR_BOUND)
+        division, joint = self.division, own.singles if design.fixed else ()
         for index in range(design.fixed):
-            measure(index)
-        chosen = list(range(design.fixed))
-        model = self._fit(taken, total(), start) if taken else start.with_total(design.expected)
+            if index not in joint:
+                taken.histogram(index, division.histogram_budget(design))
+        pairs = own.order(known, np.zeros(len(cells.cliques)) if seen is None else seen)[: design.pairs]
+        if joint:
+            taken.joint(pairs, division.joint_budget(design))
+        fitted = list(range(design.fixed))
+        for index in pairs:
+            if within(cells.workload, fitted, [index], self.max_cells):
+                fitted.append(index)
+        model = self._fit(taken, fitted, start) if fitted else start.with_total(design.expected)
         for take in _rounds_of(k):
-            fresh = self._select(counts, model, noise, chosen, take, k, randomness)
-            for index in fresh:
-                measure(index)
+            fresh = self._select(counts, model, taken, fitted, take, design, randomness)
             if fresh:
-                model = self._fit(taken, total(), start)
-            chosen += fresh
-        return self._outcome(taken, chosen, model, variance, public_total)
+                taken.chosen(fresh, division.chosen_budget(design, len(fresh)))
+                fitted += fresh
+                model = self._fit(taken, fitted, start)
+        return self._outcome(taken, model)
 
-    def _fit(self, taken: Sequence[Measurement], total: float, start: Model) -> Model:
+    def _fit(self, taken: Taken, fitted: Sequence[int], start: Model) -> Model:
         return fit(
             self.followed.workload.domain,
-            taken,
-            total=total,
+            [taken.found[index] for index in fitted],
+            total=taken.total[0],
             warm=start,
             iterations=self.iterations,
             max_cells=self.max_cells,
@@ -208,16 +245,17 @@ class Runner:
         self,
         counts: NDArray[np.int64],
         model: Model,
-        noise: Noise,
-        chosen: Sequence[int],
+        taken: Taken,
+        fitted: Sequence[int],
         take: int,
-        k: int,
+        design: Design,
         randomness: Randomness,
     ) -> list[int]:
         """Up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``."""
         cells = self.followed.cells
-        selector = self.selector(self.budget.scaled(self.select_share / k))
-        bias = _NOISE_BIAS * math.sqrt(noise.variance * 2.0 / math.pi)
+        selector = self.selector(self.budget.scaled(self.select_share / design.k))
+        variance = _mean_variance(taken) if taken.found else self.noise(design).variance
+        bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
         expected = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
         # Scores refuse more records than memory holds. An epoch has no such bound, and whether it is refused would
@@ -226,9 +264,8 @@ class Runner:
         numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
         found: list[int] = []
         for _ in range(take):
-            before = [*chosen, *found]
-            left = [i for i in range(len(cells.cliques)) if i not in before]
-            allowed = within(cells.workload, before, left, self.max_cells) if left else []
+            left = [i for i in range(len(cells.cliques)) if i not in taken.found and i not in found]
+            allowed = within(cells.workload, [*fitted, *found], left, self.max_cells) if left else []
             if not allowed:
                 break  # the model is full: what is left of this run is charged, and not used
             found.append(
@@ -236,26 +273,19 @@ class Runner:
             )
         return found
 
-    def _outcome(
-        self,
-        taken: Sequence[Measurement],
-        indices: Sequence[int],
-        model: Model,
-        variance: float,
-        public_total: float | None,
-    ) -> Outcome:
+    def _outcome(self, taken: Taken, model: Model) -> Outcome:
         cells = self.followed.cells
         values = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
         measured = np.zeros(len(cells.cliques), dtype=bool)
-        for index, own in zip(indices, taken, strict=True):
+        variances = np.full(len(cells.cliques), _ANSWER * _mean_variance(taken))
+        for index, own in taken.found.items():
             values[cells.part(index)] = own.values
+            variances[index] = own.variance
             measured[index] = True
         for answered in np.flatnonzero(~measured).tolist():
             part = cells.part(answered)
             values[part] = self._with_columns(values, measured, answered, model.total)
-        variances = np.where(measured, variance, _ANSWER * variance)
-        spread = 0.0 if public_total is not None else estimate_total(taken)[1]
-        return Outcome(Epoch(values, variances, measured, model.total), model, spread)
+        return Outcome(Epoch(values, variances, measured, model.total), model, taken.total[1])
 
     def _with_columns(
         self, values: NDArray[np.float64], measured: NDArray[np.bool_], index: int, total: float
@@ -282,6 +312,11 @@ class Runner:
     def _place(self) -> dict[int, int]:
         """Where each column is among the followed marginals."""
         return {c[0]: i for i, c in enumerate(self.followed.cells.cliques[: self.followed.columns])}
+
+
+def _mean_variance(taken: Taken) -> float:
+    """Of the noise in one cell of what was measured."""
+    return sum(own.variance for own in taken.found.values()) / len(taken.found)
 
 
 def _rounds_of(k: int) -> list[int]:

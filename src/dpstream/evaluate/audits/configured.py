@@ -16,7 +16,7 @@ from dpstream.evaluate.audits.exact import exact_counter, exact_selector
 from dpstream.evaluate.audits.finding import Audit, AuditLength, Finding, Progress
 from dpstream.evaluate.audits.selection import audit_selector
 from dpstream.mechanism import Part
-from dpstream.privacy import Event, Randomness, Unit, User
+from dpstream.privacy import CubeNoise, Event, Randomness, Unit, User
 from dpstream.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
 from dpstream.tabular.offline import MWEMPGMPlan
 from dpstream.tabular.pooled_run import Design
@@ -24,6 +24,7 @@ from dpstream.tabular.selection import Selector
 
 if TYPE_CHECKING:
     from dpstream.config import Config
+    from dpstream.privacy import DiscreteGaussian
     from dpstream.privacy.noise import Noise
 
 __all__ = ["configured_audits"]
@@ -43,6 +44,8 @@ class _Parts:
     counter: CalibratedCounter
     select: Part | None
     sensitivity: Fraction
+    #: Loss of what is measured by joint draws, of one protected unit.
+    joint: float = 0.0
 
 
 def configured_audits(config: Config) -> dict[str, Audit]:
@@ -66,6 +69,9 @@ def configured_audits(config: Config) -> dict[str, Audit]:
         yield proof
         loss = parts.measure.times * proof.found
         words = f"{parts.measure.times} x {proof.found:.6g} measured"
+        if parts.joint:
+            loss += parts.joint
+            words += f" + {parts.joint:.6g} measured jointly"
         if parts.select is not None:
             progress("the configured selector")
             selector = Selector(parts.select.budget)
@@ -166,15 +172,21 @@ def _of_a_run(plan: PooledPlan) -> _Parts:
     """A run with one selection where there is something to select: how many it has follows from released values."""
     runner, times = plan.runner, plan.unit.factor(plan.budget)
     selections = int(runner.followed.columns < len(plan.cells.cliques))
-    share = runner.select_share * selections
-    measured = runner.followed.columns + selections
-    noise = runner.noise(Design(runner.followed.columns, selections, 0.0))
-    measure = Part(
-        "measure", measured * times, runner.budget.scaled((1 - share) / measured), noise.describe()
-    )
+    design = Design(runner.followed.columns, selections, 0.0)
+    alone, joint = runner.division.histograms(design), runner.joint_draws(design)
+    noise, share = runner.noise(design), runner.select_share * selections
+    measure = Part("measure", alone * times, runner.division.histogram_budget(design), noise.describe())
     select = Part("select", times, runner.budget.scaled(share), "") if selections else None
     score = Score(plan.cells, "sum-noise", runner.unit)
-    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity)
+    loss = times * sum(_loss_of_signs(draw, runner.unit.changed_cells, n) for draw, n in joint)
+    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss)
+
+
+def _loss_of_signs(noise: CubeNoise | DiscreteGaussian, change: int, sums: int) -> float:
+    """All sums move by as much as one record can move them."""
+    if isinstance(noise, CubeNoise):
+        return float(change / noise.scale)
+    return float(sums * change**2 / (2 * noise.sigma_squared))
 
 
 def _once(noise: Noise, measure: Part, unit: Event) -> CalibratedCounter:

@@ -26,12 +26,21 @@ from numpy.typing import NDArray
 from dpstream.evaluate.audits.finding import AuditLength, Finding, Progress
 from dpstream.evaluate.audits.transcripts import selection_probabilities
 from dpstream.mechanism import PrivateBatch
-from dpstream.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness
+from dpstream.privacy import (
+    AnyNoise,
+    CubeNoise,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Noise,
+    PureDP,
+    Randomness,
+)
 from dpstream.privacy.budget import Budget
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, Workload
 from dpstream.tabular import Pooled, PooledPlan
-from dpstream.tabular.pooled_run import Runner
+from dpstream.tabular.pooled_run import Design, Runner
 from dpstream.tabular.pooled_state import PooledState, Side
 from dpstream.tabular.selection import Selector
 from dpstream.tabular.synthesis import ModelSynthesis
@@ -39,6 +48,7 @@ from dpstream.tabular.synthesis import ModelSynthesis
 __all__ = ["audit_pooled", "exact_pooled", "pooled_loss"]
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+_ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
 #: Borders are 1 to 9, 11 and 12: the record comes first or last in an epoch, or is an epoch's only step.
 _STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
 #: Records of a step: enough for a run to select something.
@@ -63,9 +73,15 @@ def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress
         yield exact_pooled(plan, runs, randomness, f"pooled, {name}")
     pure = plans["pure"]
     progress("pooled, few marginals")
-    yield exact_pooled(replace(pure, runner=_sparse(pure.runner)), runs, randomness, "pooled, few marginals")
+    # Two columns of two values are measured always, one is not.
+    other = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)).calibrate(epsilon=1, horizon=_STEPS)
+    yield exact_pooled(
+        replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"
+    )
+    little = replace(recipe, select_share=Fraction(1, 10)).calibrate(epsilon=1, horizon=_STEPS)
     for name, broken in (
         ("2/3 of the noise", replace(pure, runner=_quiet(pure.runner))),
+        ("joint noise drawn apart", replace(little, runner=_apart(little.runner))),
         ("counts that outlive their epoch", _as(_Remembering, pure)),
         ("borders that follow the number of records", _as(_Following, pure)),
     ):
@@ -153,6 +169,8 @@ def pooled_loss(
     for (noise, _, drawn), (_, _, needed) in zip(first.taken, second.taken, strict=True):
         if isinstance(noise, DiscreteLaplace):
             noisy += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
+        elif isinstance(noise, CubeNoise):
+            noisy += float((np.abs(needed).max() - np.abs(drawn).max()) / noise.scale)
         else:
             noisy += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
     return chosen + abs(noisy)
@@ -183,7 +201,7 @@ class _Log:
     lean: int = 0
     script: _Log | None = None
     choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
-    taken: list[tuple[Noise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    taken: list[tuple[AnyNoise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -213,10 +231,13 @@ class _Hooks:
     def selector(self, budget: Budget) -> Selector:
         return _Chooser(budget, self.log)
 
-    def noisy(self, exact: NDArray[np.int64], noise: Noise, randomness: Randomness) -> NDArray[np.int64]:
+    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
         log = self.log
         if log.script is None:
-            drawn = randomness.draw(noise, len(exact))
+            if isinstance(noise, CubeNoise):
+                drawn = randomness.draw_joint(noise)
+            else:
+                drawn = randomness.draw(noise, len(exact))
             if log.lean:
                 drawn = log.lean * (np.abs(drawn) + round(_LEAN * noise.variance**0.5))
             log.taken.append((noise, exact + drawn, drawn))
@@ -240,19 +261,40 @@ def _scripted(runner: Runner, log: _Log) -> Runner:
 
 def _sparse(runner: Runner) -> Runner:
     """Runs that measure few marginals, as in a long stream that does not drift, from the first one on."""
-    found = copy.copy(runner)
-    few = {"design": lambda self, expected, *, drifts: Runner.design(self, expected, drifts=False)}
-    object.__setattr__(found, "__class__", type("_Sparse", (Runner,), few))
-    return found
+
+    class Sparse(Runner):
+        def design(self, expected: float, *, drifts: bool) -> Design:
+            return super().design(expected, drifts=False)
+
+    return _in_place(runner, Sparse)
 
 
 def _quiet(runner: Runner) -> Runner:
     """BROKEN: two thirds of the noise."""
-    louder = replace(runner, budget=runner.budget.scaled(Fraction(3, 2)))
+
+    class Quiet(Runner):
+        def histogram_noise(self, budget: Budget) -> Noise:
+            return super().histogram_noise(budget.scaled(Fraction(3, 2)))
+
+        def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
+            return super().sign_noise(budget.scaled(Fraction(3, 2)), sums)
+
+    return _in_place(runner, Quiet)
+
+
+def _apart(runner: Runner) -> Runner:
+    """BROKEN: the noise of one sum on each of several, drawn apart: a record moves all of them."""
+
+    class Apart(Runner):
+        def sign_noise(self, budget: Budget, sums: int) -> Any:
+            return self.histogram_noise(budget)
+
+    return _in_place(runner, Apart)
+
+
+def _in_place(runner: Runner, kind: type[Runner]) -> Runner:
     found = copy.copy(runner)
-    object.__setattr__(
-        found, "__class__", type("_Quiet", (Runner,), {"_noise": lambda _, *args: louder._noise(*args)})
-    )
+    object.__setattr__(found, "__class__", kind)
     return found
 
 
