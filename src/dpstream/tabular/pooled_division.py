@@ -42,9 +42,12 @@ class Shares:
     pure: bool
 
     def joint(self, columns: int, pairs: int, *, total: bool) -> int:
-        """Weight of the joint draw of so many columns' and pairs' signs, and the number of events."""
+        """Weight of the joint draw of so many columns' and pairs' signs, and the number of events.
+
+        Only columns count: every pair's cells rest on their columns', and on no other pair.
+        """
         each = self._deviation(columns + pairs + int(total))
-        return self._weight(columns * each / math.sqrt(2.0) + pairs * each / 2.0)
+        return self._weight(columns * each / math.sqrt(2.0))
 
     @property
     def histogram(self) -> int:
