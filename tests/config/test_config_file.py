@@ -13,7 +13,7 @@ import pytest
 from config_files import DEFAULTS, PUBLIC, ROWS, load, write
 
 from dpstream.config import KEYS, SECTIONS, Config, describe
-from dpstream.config.keys import keys_of, recipe_defaults
+from dpstream.config.keys import DEFAULT_MECHANISM, keys_of, recipe_defaults
 from dpstream.errors import (
     ConfigError,
     LimitError,
@@ -21,26 +21,29 @@ from dpstream.errors import (
 from dpstream.points import PointsStream
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.sources import SourceOptions
-from dpstream.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan
+from dpstream.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.tabular.cells import SCORES
 
 
 def test_defaults_and_their_reasons(tmp_path: Path) -> None:
     config = load(tmp_path)
     plan = config.plan()
-    assert isinstance(plan, DPStabsPlan)
-    assert plan.recipe == DPStabs(plan.recipe.workload, k=3)
-    assert plan.recipe.rounds == DPStabs(plan.recipe.workload).rounds
+    assert isinstance(plan, PooledPlan)
+    assert plan.recipe == Pooled(plan.recipe.workload)
     assert (config.unit, config.budget.budget, config.budget.horizon) == (Event(), PureDP.of(1), None)
     assert (config.output.dir, config.state_dir) == (tmp_path / "releases", tmp_path / "state")
     noted = {(used.section, used.key): used for used in config.used}
     for key in keys_of("mechanism").values():
-        if not key.mechanisms or "dpstabs" in key.mechanisms:
+        if not key.mechanisms or DEFAULT_MECHANISM in key.mechanisms:
             assert noted["mechanism", key.name].reason
     assert noted["budget", "epsilon"].reason is None
     assert (
         noted["output", "format"].line() == "[output] format = parquet (default: it keeps the columns' types)"
     )
+    chosen = load(tmp_path, mechanism='name = "dpstabs"').plan()
+    assert isinstance(chosen, DPStabsPlan)
+    assert chosen.recipe == DPStabs(chosen.recipe.workload, k=3)
+    assert chosen.recipe.rounds == DPStabs(chosen.recipe.workload).rounds
 
 
 def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
@@ -49,18 +52,18 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     points = {key for key, row in mechanism.items() if "points" in row.mechanisms}
     assert points == {item.name for item in dataclasses.fields(PointsStream)} - {"schema"}
     assert set(recipe_defaults(PointsStream)) == points
-    for name, kind in (("dpstabs", DPStabs), ("baseline", MWEMPGM)):
+    for name, kind in (("pooled", Pooled), ("dpstabs", DPStabs), ("baseline", MWEMPGM)):
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
         own = {"prior"} if kind is MWEMPGM else set()
         # Whether there are deletions is told by the source's operation column.
-        options = {item.name for item in dataclasses.fields(kind)} - {"deletions"}
+        options = {item.name for item in dataclasses.fields(kind)} - {"deletions", "workload"}
         assert fields == options | {"workload"} | own
         used = {
             u.key: u for u in load(tmp_path, mechanism=f'name = "{name}"').used if u.section == "mechanism"
         }
         assert fields | {"name"} == set(used)
         for key, value in recipe_defaults(kind).items():
-            if key in options - {"k"}:
+            if key in options - {"k"}:  # whose default follows from the workload
                 assert used[key].value == str(value)
                 assert str(value) in str(mechanism[key].default)
                 assert used[key].reason
@@ -74,6 +77,7 @@ def test_all_options_reach_the_mechanism(tmp_path: Path) -> None:
     plan = load(
         tmp_path,
         mechanism="""
+name = "dpstabs"
 workload = [["zip", "paid"], {columns = ["kind"], weight = "1/2"}]
 k = 2
 counter = "tree"
@@ -106,7 +110,7 @@ def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, o
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
-    assert iterations.reason == "their fits start anew"
+    assert iterations.reason == "a fit that starts from little needs so many"
     assert plan.recipe == Baseline(
         plan.recipe.workload,
         offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)),

@@ -18,10 +18,21 @@ from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import DEFAULT_ROUNDS
 
-__all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
+__all__ = [
+    "DEFAULT_MECHANISM",
+    "FAMILIES_TO_COME",
+    "KEYS",
+    "MECHANISMS",
+    "SECTIONS",
+    "Key",
+    "keys_of",
+    "recipe_defaults",
+]
 
 #: Mechanisms that can be run.
-MECHANISMS = ("dpstabs", "baseline", "pooled", *PANELS, *POINTS, *GROWING, *ASKING)
+MECHANISMS = ("pooled", "dpstabs", "baseline", *PANELS, *POINTS, *GROWING, *ASKING)
+#: What runs where the file names none.
+DEFAULT_MECHANISM = MECHANISMS[0]
 #: Names that are taken by families that are not built yet.
 FAMILIES_TO_COME: tuple[str, ...] = ()
 
@@ -34,7 +45,7 @@ def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
 
 def _default(name: str) -> str:
     """The default of a mechanism's option, as the table shows it."""
-    kinds = {"dpstabs": DPStabs, "baseline": MWEMPGM, "pooled": Pooled}
+    kinds = {"pooled": Pooled, "dpstabs": DPStabs, "baseline": MWEMPGM}
     owns = {word: recipe_defaults(kind) for word, kind in kinds.items()}
     values = [(word, str(own[name])) for word, own in owns.items() if name in own]
     first = values[0][1]
@@ -248,8 +259,8 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "name",
         ", ".join(MECHANISMS),
-        "dpstabs",
-        "it carries what it learned from step to step; the baseline starts anew at each",
+        DEFAULT_MECHANISM,
+        "one measurement serves many steps, so there is less noise in each than where every step is measured",
         "Which mechanism runs (see the guide on choosing one)."
         + (f" Not built yet: {', '.join(FAMILIES_TO_COME)}." if FAMILIES_TO_COME else ""),
     ),
@@ -361,7 +372,7 @@ KEYS: tuple[Key, ...] = (
         "iterations",
         "1 or more",
         _default("iterations"),
-        "a fit that starts from the last model needs no more (others: their fits start anew)",
+        "a fit that starts from little needs so many (dpstabs: from the last step's model it needs no more)",
         "Iterations of each fit; public post-processing, costs time only.",
         (*_TABLES, *GROWING),
     ),
@@ -370,7 +381,7 @@ KEYS: tuple[Key, ...] = (
         "max_cells",
         "1 or more",
         _default("max_cells"),
-        "fits stay in milliseconds; larger trees cost time and memory in proportion",
+        "larger trees cost time and memory in proportion, and pay with large budgets only",
         "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
         (*_TABLES, *GROWING),
     ),

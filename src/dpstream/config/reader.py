@@ -62,8 +62,7 @@ class Section:
     name: str
     table: Mapping[str, Any]
     used: list[Used] = field(default_factory=list)
-    #: The mechanism, where reasons differ between them: "... (baseline: ...)" in the table of keys, or "(others: ...)"
-    #: than dpstabs.
+    #: The mechanism, where reasons differ between them: "... (dpstabs: ...)" in the table of keys.
     variant: str = ""
 
     def __post_init__(self) -> None:
@@ -105,8 +104,7 @@ class Section:
         parts = re.fullmatch(r"(.*) \((\w+): (.*)\)", reason)
         if parts is None:
             return reason
-        others = self.variant != "dpstabs" if parts[2] == "others" else self.variant == parts[2]
-        return parts[3] if others else parts[1]
+        return parts[3] if parts[2] == self.variant else parts[1]
 
     def required(self, key: str) -> Any:
         """A value that has no default."""
