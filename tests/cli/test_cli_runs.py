@@ -253,10 +253,13 @@ def test_manifests_say_which_steps_are_measured(tmp_path: Path) -> None:
     assert "they will be with step 11" in told[10]["words"]
 
 
-@pytest.mark.parametrize("mechanism", ["pooled", "dpstabs", "baseline"])
+@pytest.mark.parametrize(
+    "mechanism", ["", 'name = "dpstabs"', 'name = "baseline"', 'name = "baseline"\noffline = "aim"']
+)
 def test_empty_steps_one_column_and_a_domain_of_size_one(tmp_path: Path, mechanism: str) -> None:
-    config = make(tmp_path, 3, columns='[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n')
-    config.write_text(config.read_text().replace("[mechanism]\n", f'[mechanism]\nname = "{mechanism}"\n'))
+    one = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
+    config = make(tmp_path, 3, columns=one, mechanism=mechanism)
+    assert "Noise of one measurement" in dpstream("plan", config).stdout
     for step in (1, 2, 3):
         rows = "" if step == 2 else f"{step},a\n{step},a\n"
         (tmp_path / f"data/{step:03d}.csv").write_text(f"step,zip\n{rows}", encoding="utf-8")

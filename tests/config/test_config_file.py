@@ -14,6 +14,7 @@ from config_files import DEFAULTS, PUBLIC, ROWS, load, write
 
 from dpstream.config import KEYS, SECTIONS, Config, describe
 from dpstream.config.keys import DEFAULT_MECHANISM, keys_of, recipe_defaults
+from dpstream.config.offline_keys import OF_OFFLINE
 from dpstream.errors import (
     ConfigError,
     LimitError,
@@ -21,7 +22,7 @@ from dpstream.errors import (
 from dpstream.points import PointsStream
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.sources import SourceOptions
-from dpstream.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
+from dpstream.tabular import AIM, MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.tabular.cells import SCORES
 
 
@@ -54,14 +55,15 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     assert set(recipe_defaults(PointsStream)) == points
     for name, kind in (("pooled", Pooled), ("dpstabs", DPStabs), ("baseline", MWEMPGM)):
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
-        own = {"prior"} if kind is MWEMPGM else set()
+        own = {"prior", "offline"} if kind is MWEMPGM else set()
+        of_aim = set(OF_OFFLINE["aim"]) if kind is MWEMPGM else set()
         # Whether there are deletions is told by the source's operation column.
         options = {item.name for item in dataclasses.fields(kind)} - {"deletions", "workload"}
-        assert fields == options | {"workload"} | own
+        assert fields == options | {"workload"} | own | of_aim
         used = {
             u.key: u for u in load(tmp_path, mechanism=f'name = "{name}"').used if u.section == "mechanism"
         }
-        assert fields | {"name"} == set(used)
+        assert (fields | {"name"}) - of_aim == set(used)
         for key, value in recipe_defaults(kind).items():
             if key in options - {"k"}:  # whose default follows from the workload
                 assert used[key].value == str(value)
@@ -99,6 +101,40 @@ max_cells = 99
     assert (recipe.select_share, recipe.iterations, recipe.max_cells) == (Fraction(1, 10), 7, 99)
     assert recipe.workload.weights == (Fraction(1), Fraction(1, 2))
     assert (plan.budget, plan.horizon, plan.counter.horizon) == (ZCDP(Fraction(1, 3)), 12, 12)
+
+
+def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
+    """Every option of AIM is a key with AIM's default, and those of MWEM+PGM alone are refused."""
+    lines = 'name = "baseline"\noffline = "aim"'
+    config = load(tmp_path, mechanism=lines)
+    plan = config.plan()
+    assert isinstance(plan, BaselinePlan)
+    assert plan.recipe.offline == AIM()
+    used = {one.key: one for one in config.used if one.section == "mechanism"}
+    assert set(used) - {"name", "workload", "offline", "prior"} == {
+        field.name for field in dataclasses.fields(AIM)
+    }
+    for key, value in recipe_defaults(AIM).items():
+        assert used[key].reason
+        if value is not None:
+            assert used[key].value == str(value).lower()
+            assert str(value).lower() in str(keys_of("mechanism")[key].default)
+    assert used["iterations"].reason == "from the last model it needs no more"
+    assert describe(config)["noise"]["one_measurement"] is None
+    chosen = """
+rounds = 3
+columns_share = "1/4"
+measure_share = "2/3"
+unions = false
+iterations = 7
+final_iterations = 8
+max_cells = 999
+prior_weight = 2
+"""
+    plan = load(tmp_path, mechanism=lines + chosen, budget='rho = "1/3"').plan()
+    assert isinstance(plan, BaselinePlan)
+    assert plan.recipe.offline == AIM(3, Fraction(1, 4), Fraction(2, 3), False, 7, 8, 999, 2.0)
+    assert sum(part.total for part in plan.parts()) == Fraction(1, 3)
 
 
 @pytest.mark.parametrize("op", [False, True])

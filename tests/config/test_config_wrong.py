@@ -198,6 +198,31 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[mechanism] measure_share", "the default, 'pooled'", 'name = "baseline"'),
     ),
+    "offline": (
+        {"mechanism": 'name = "baseline"\noffline = "mst"'},
+        ConfigError,
+        ("[mechanism] offline", "'mst'", "mwem-pgm, aim"),
+    ),
+    "option of the other offline mechanism": (
+        {"mechanism": 'name = "baseline"\noffline = "aim"\nk = 2'},
+        ConfigError,
+        ("[mechanism] k", "offline = 'aim' has no option 'k'", 'with offline = "mwem-pgm"'),
+    ),
+    "option of aim": (
+        {"mechanism": 'name = "baseline"\nrounds = 2'},
+        ConfigError,
+        ("[mechanism] rounds", "offline = 'mwem-pgm' has no option", 'with offline = "aim"'),
+    ),
+    "too many rounds of aim": (
+        {"mechanism": 'name = "baseline"\noffline = "aim"\nrounds = 101'},
+        ConfigError,
+        ("[mechanism]", "rounds = 101", "1 to 100"),
+    ),
+    "unions of aim": (
+        {"mechanism": 'name = "baseline"\noffline = "aim"\nunions = "no"'},
+        ConfigError,
+        ("[mechanism] unions", "'no'", "true, false"),
+    ),
     "k of 0": ({"mechanism": 'name = "dpstabs"\nk = 0'}, ConfigError, ("[mechanism] k", "0", "1 to")),
     "k true": ({"mechanism": 'name = "dpstabs"\nk = true'}, ConfigError, ("[mechanism] k", "True")),
     "k text": ({"mechanism": 'name = "dpstabs"\nk = "3"'}, ConfigError, ("[mechanism] k", "'3'")),

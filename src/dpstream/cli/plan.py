@@ -170,7 +170,12 @@ def _print_noise(facts: dict[str, Any]) -> None:
     out = console()
     one = _number(noise["one_measurement"])
     where = ", in an epoch that measures single columns only" if "pooled" in facts else ""
-    out.print(f"Noise of one measurement{where}: standard deviation {one} records in every cell.")
+    if noise["one_measurement"] is None:
+        out.print(
+            "Noise of one measurement: see the parts; how a run divides its budget follows from noisy numbers."
+        )
+    else:
+        out.print(f"Noise of one measurement{where}: standard deviation {one} records in every cell.")
     sums = ", ".join(f"{ticks}: {_number(value)}" for ticks, value in noise.get("running_sum", {}).items())
     if sums:
         out.print(f"Of a marginal's running sum, after so many measurements: {sums}.")

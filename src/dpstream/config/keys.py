@@ -9,12 +9,13 @@ from dpstream.config.asking_keys import ASKING, ASKING_KEYS
 from dpstream.config.base_keys import BASE_KEYS
 from dpstream.config.classifier_keys import CLASSIFIER_KEYS
 from dpstream.config.growing_keys import GROWING, GROWING_KEYS
+from dpstream.config.offline_keys import OFFLINE_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.config.panel_keys import PANEL_KEYS, PANELS
 from dpstream.config.points_keys import POINTS, POINTS_KEYS
 from dpstream.config.server_keys import SERVER_KEYS
 from dpstream.counters import COUNTER_NAMES
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import DEFAULT_ROUNDS
 
@@ -45,9 +46,9 @@ def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
 
 def _default(name: str) -> str:
     """The default of a mechanism's option, as the table shows it."""
-    kinds = {"pooled": Pooled, "dpstabs": DPStabs, "baseline": MWEMPGM}
+    kinds = {"pooled": Pooled, "dpstabs": DPStabs, "baseline": MWEMPGM, "aim": AIM}
     owns = {word: recipe_defaults(kind) for word, kind in kinds.items()}
-    values = [(word, str(own[name])) for word, own in owns.items() if name in own]
+    values = [(word, str(own[name])) for word, own in owns.items() if own.get(name) is not None]
     first = values[0][1]
     others = [f"{word}: {value}" for word, value in values if value != first]
     return f"{first} ({', '.join(others)})" if others else first
@@ -362,9 +363,9 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "measure_share",
         "an exact number between 0 and 1",
-        _default("measure_share"),
+        f"{_default('measure_share')} (aim: 4/5 of an epsilon, 9/10 of a rho)",
         "the published split: half for choosing, half for measuring",
-        "Share of the budget for measurements.",
+        "Share of the budget for measurements; of AIM, of each round's.",
         (*_BASELINE, *GROWING),
     ),
     Key(
@@ -372,7 +373,7 @@ KEYS: tuple[Key, ...] = (
         "iterations",
         "1 or more",
         _default("iterations"),
-        "a fit that starts from little needs so many (dpstabs: from the last step's model it needs no more)",
+        "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
         "Iterations of each fit; public post-processing, costs time only.",
         (*_TABLES, *GROWING),
     ),
@@ -385,6 +386,7 @@ KEYS: tuple[Key, ...] = (
         "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
         (*_TABLES, *GROWING),
     ),
+    *OFFLINE_KEYS,
     *ASKING_KEYS,
     *PANEL_KEYS,
     *POINTS_KEYS,

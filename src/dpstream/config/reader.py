@@ -62,7 +62,7 @@ class Section:
     name: str
     table: Mapping[str, Any]
     used: list[Used] = field(default_factory=list)
-    #: The mechanism, where reasons differ between them: "... (dpstabs: ...)" in the table of keys.
+    #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
     variant: str = ""
 
     def __post_init__(self) -> None:
@@ -101,10 +101,10 @@ class Section:
 
     def _reason(self, key: str) -> str:
         reason = keys_of(self.name)[key].reason
-        parts = re.fullmatch(r"(.*) \((\w+): (.*)\)", reason)
+        parts = re.fullmatch(r"(.*) \(([\w, ]+): (.*)\)", reason)
         if parts is None:
             return reason
-        return parts[3] if parts[2] == self.variant else parts[1]
+        return parts[3] if self.variant in parts[2].split(", ") else parts[1]
 
     def required(self, key: str) -> Any:
         """A value that has no default."""

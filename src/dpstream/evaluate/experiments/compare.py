@@ -35,7 +35,7 @@ _KEYS = {
     "workload": "as in [mechanism] of dpstream.toml",
     "streams": 'tables [streams.NAME] with config = "dpstream.toml" or kumar = "Adult-ordered-bs-50"',
     "methods": 'tables [methods.NAME] with name = "pooled", "dpstabs" or "baseline" and options as in [mechanism]',
-    "offline": 'tables [offline.NAME] with name = "mwem-pgm" and options, or python = "FILE.py:FUNCTION"',
+    "offline": 'tables [offline.NAME] with name = "mwem-pgm" or "aim" and options, or python = "FILE.py:FUNCTION"',
 }
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COLUMNS = ("AvgWE", "MaxWE", "AvgRelWE", "AvgL1", "MaxL1")
