@@ -25,7 +25,7 @@ OFFLINE_KEYS: tuple[Key, ...] = (
         OFFLINE[0],
         "batches are small, and it is as published",
         "What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as many "
-        "marginals as the noise allows. AIM takes 0.1 to 0.5 s a step and pays where batches are large.",
+        "marginals as the noise allows, and takes 0.1 to 0.5 s.",
         _BASELINE,
     ),
     Key(
