@@ -41,12 +41,13 @@ Step = tuple[EncodedBatch, np.ndarray, np.ndarray]
 
 
 def evictions(folder: Path) -> tuple[Any, Schema, Iterator[Step]]:
-    """The invented evictions with deletions; their own configuration, which names the mechanism."""
+    """The invented evictions with deletions."""
     config = Config.load(simulate("evictions", STEPS, folder))
     steps = (
         encode_batch(Batch(one.inserts, one.deletes), config.schema()) for one in config.source().steps(1)
     )
-    return config.plan(), config.schema(), steps
+    workload = Workload.all_k_way(config.schema().domain, 2)
+    return DPStabs(workload, deletions=True).calibrate(epsilon=1), config.schema(), steps
 
 
 def adult(folder: Path) -> tuple[Any, Schema, Iterator[Step]]:

@@ -37,9 +37,15 @@ def dpstream(*args: object, code: int = 0) -> Result:
 
 
 def make(
-    folder: Path, steps: int = 4, *, k: int = 2, columns: str = COLUMNS, more: str = "", **source: Any
+    folder: Path,
+    steps: int = 4,
+    *,
+    mechanism: str = "",
+    columns: str = COLUMNS,
+    more: str = "",
+    **source: Any,
 ) -> Path:
-    """A stream by step numbers: 10 rows a step."""
+    """A stream by step numbers: 10 rows a step; ``mechanism``: lines of its section, where the default does not do."""
     folder.mkdir(exist_ok=True)
     (folder / "data").mkdir(exist_ok=True)
     settings = {"path": '"data/*.csv"', "time_column": '"step"', "end": steps, **source}
@@ -47,7 +53,7 @@ def make(
     body = "\n".join(lines)
     config = folder / "dpstream.toml"
     config.write_text(
-        f'format = 1\n[stream]\nname = "test"\n[source]\n{body}\n{columns}[mechanism]\nk = {k}\n'
+        f'format = 1\n[stream]\nname = "test"\n[source]\n{body}\n{columns}[mechanism]\n{mechanism}\n'
         f'[budget]\nepsilon = "1"\n[output]\nformat = "csv"\n',
         encoding="utf-8",
     )

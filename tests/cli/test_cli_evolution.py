@@ -78,8 +78,8 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "evolution.md"
 (BASE,) = re.findall(r"```toml\n(\[base\].*?)```", GUIDE, re.DOTALL)
 #: With one joint table and next to no noise, a release is the table itself.
 EXACT = {
-    "old": 'workload = [["zip", "paid", "kind"]]\nk = 1',
-    "new": 'workload = [["place", "paid", "urban"]]\nk = 1',
+    "old": 'name = "dpstabs"\nworkload = [["zip", "paid", "kind"]]\nk = 1',
+    "new": 'name = "dpstabs"\nworkload = [["place", "paid", "urban"]]\nk = 1',
 }
 FIRST = ["02138,true,x"] * 40 + ["02138,false,y"] * 10 + ["02139,true,y"] * 20 + ["02140,false,x"] * 5
 SECOND = ["02140,true,x"] * 15
@@ -161,6 +161,20 @@ def test_a_release_is_the_mapped_table_and_what_came_since(ran: Ran, tmp_path: P
         assert value == pytest.approx(float(wanted.get(cell, 0)), abs=0.01), cell  # type: ignore[call-overload]
     # The control: without the base all of it is wrong.
     assert sum(got.values()) > len(FIRST) + len(SECOND)
+
+
+def test_the_default_begins_with_the_mapped_table(ran: Ran, tmp_path: Path) -> None:
+    """Its first epoch is one step: with next to no noise the same counts, a record or so smoothed away later."""
+    _old, new = ran(tmp_path, "1000", new='workload = [["place", "paid", "urban"]]')
+    dpstream("run", new)
+    for step, allowed in ((1, 0.01), (2, 20.0)):
+        wanted, got = expected(step + 2), model(new, step)
+        gap = sum(abs(value - float(wanted.get(cell, 0))) for cell, value in got.items())  # type: ignore[call-overload]
+        assert gap < allowed
+        accuracy = read_manifest(tmp_path / "new-releases", step)["accuracy"]
+        assert accuracy["measured_up_to_step"] == step
+        assert accuracy["total_standard_error"] is not None
+    assert read_manifest(tmp_path / "new-releases", 2)["mechanism"]["name"] == "pooled"
 
 
 def test_the_baseline_begins_with_the_records(ran: Ran, tmp_path: Path) -> None:

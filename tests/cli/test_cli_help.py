@@ -145,7 +145,7 @@ def odd(tmp_path: Path) -> Path:
     config.write_text(
         '[stream]\nname = "odd"\n[source]\npath = "d.csv"\ntime_column = "step"\nend = 3\n'
         '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
-        '[schema.columns.rent]\ntype = "real"\nedges = [0, 10]\n[mechanism]\nk = 1\n[budget]\nepsilon = 1\n',
+        '[schema.columns.rent]\ntype = "real"\nedges = [0, 10]\n[mechanism]\n[budget]\nepsilon = 1\n',
         encoding="utf-8",
     )
     return config

@@ -14,7 +14,7 @@ ACCOUNT = '[budget]\naccount = "../account.sqlite"\n'
 
 def shared(folder: Path, steps: int = 2, *, epsilon: str = "1", horizon: str = '"none"') -> Path:
     """A stream in the account beside its folder."""
-    config = make(folder, steps, k=1)
+    config = make(folder, steps)
     text = config.read_text(encoding="utf-8").replace('epsilon = "1"', f'epsilon = "{epsilon}"')
     config.write_text(text.replace("[budget]\n", f"{ACCOUNT}horizon = {horizon}\n"), encoding="utf-8")
     return config
@@ -26,7 +26,7 @@ def printed(*args: object, code: int = 0) -> dict[str, Any]:
 
 
 def test_show_verify_and_export(tmp_path: Path) -> None:
-    config = make(tmp_path, 3, k=1)
+    config = make(tmp_path, 3)
     dpstream("ledger", "show", config, code=2)
     dpstream("run", config)
     facts = printed("show", config)
@@ -110,7 +110,7 @@ def test_two_streams_share_a_limit_that_neither_may_cross(tmp_path: Path) -> Non
 
 
 def test_a_stream_that_was_there_before_its_account(tmp_path: Path) -> None:
-    config = make(tmp_path / "one", 2, k=1)
+    config = make(tmp_path / "one", 2)
     dpstream("run", config, "--until", 1)
     account = tmp_path / "account.sqlite"
     dpstream("ledger", "account", "create", account, "--limit", "rho=1")
@@ -125,7 +125,7 @@ def test_a_stream_that_was_there_before_its_account(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["state/account.sqlite", "releases/account.sqlite"])
 def test_an_account_belongs_to_no_single_stream(tmp_path: Path, place: str) -> None:
-    config = make(tmp_path, 1, k=1)
+    config = make(tmp_path, 1)
     text = config.read_text(encoding="utf-8").replace("[budget]\n", f'[budget]\naccount = "{place}"\n')
     config.write_text(text, encoding="utf-8")
     assert "the account lies inside" in dpstream("plan", config, code=2).stderr

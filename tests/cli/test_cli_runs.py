@@ -27,7 +27,9 @@ def test_from_simulation_to_sample(tmp_path: Path) -> None:
     assert facts["compared"][0]["deviation"] == pytest.approx(2 * one, rel=0.01)
     text = dpstream("plan", config).stdout
     assert "one record inserted or deleted at one step" in text
-    assert "[mechanism] aggregate = last (default: " in text
+    assert "[mechanism] staleness = 1/10 (default: " in text
+    assert "The next epochs end with the steps 11, 13, " in text
+    assert 'name = "dpstabs" with k = 28' in text
     assert status(config)["started"] is False
     dry = dpstream("run", config, "--dry-run").stdout
     assert "5 steps can be read" in dry
@@ -141,7 +143,7 @@ def test_late_rows_follow_the_declared_rule(
 
 
 def test_a_changed_schema_or_budget_is_refused(tmp_path: Path) -> None:
-    config = make(tmp_path, 3)
+    config = make(tmp_path, 3, mechanism='name = "dpstabs"\nk = 2')
     dpstream("run", config, "--until", 1)
     text = config.read_text()
     for old, new, word in (
@@ -201,10 +203,63 @@ def test_half_written_parquet(tmp_path: Path) -> None:
     assert "1 new steps" in dpstream("run", config).stdout
 
 
-@pytest.mark.parametrize("mechanism", ["dpstabs", "baseline"])
+def test_a_stream_of_the_earlier_default_goes_on_once_it_is_named(tmp_path: Path) -> None:
+    """What a file without a mechanism's name ran before is refused with what to write, and nothing is spent."""
+    config = make(tmp_path, 3, mechanism='name = "dpstabs"')
+    account = tmp_path / "account.sqlite"
+    dpstream("ledger", "account", "create", account, "--limit", "epsilon=2")
+    config.write_text(config.read_text().replace("[output]", 'account = "account.sqlite"\n[output]'))
+    dpstream("run", config, "--until", 2)
+    text, before = config.read_text(), released(tmp_path)
+    charged = dpstream("ledger", "account", "show", account, "--json").stdout
+    ledger = dpstream("ledger", "show", config, "--json").stdout
+
+    config.write_text(text.replace('name = "dpstabs"\n', ""))
+    remedy = 'name = "dpstabs" under [mechanism]'
+    for verb in (["run"], ["run", "--dry-run"], ["sample", "--step", 1, "--out", tmp_path / "s.csv"]):
+        (line,) = dpstream(verb[0], config, *verb[1:], code=2).stderr.strip().splitlines()
+        assert "begun with the mechanism 'dpstabs', and this is 'pooled'" in line
+        assert remedy in line
+        assert "before pooled became the default" in line
+    for verb in ("evaluate", "report", "statement"):
+        assert remedy in dpstream(verb, config, code=2).stderr
+    assert f"it will not run without {remedy}" in dpstream("status", config).stdout
+    assert remedy in status(config)["remedy"]
+    assert (status(config)["steps"], released(tmp_path)) == (2, before)
+    assert dpstream("ledger", "account", "show", account, "--json").stdout == charged
+
+    config.write_text(text)
+    assert dpstream("ledger", "show", config, "--json").stdout == ledger
+    assert "1 new steps, 3 in all" in dpstream("run", config).stdout
+
+
+def test_manifests_say_which_steps_are_measured(tmp_path: Path) -> None:
+    """By default; a public rule of steps, whatever a batch holds."""
+    config = make(tmp_path, 12)
+    write_step(tmp_path, 10, [])
+    dpstream("run", config)
+    told = {
+        step: json.loads(data)["accuracy"]
+        for step in range(1, 13)
+        for data in [released(tmp_path)[f"step-{step:06d}/manifest.json"]]
+    }
+    assert [told[step]["measured_up_to_step"] for step in range(8, 13)] == [8, 9, 9, 11, 11]
+    for step, accuracy in told.items():
+        ends = step not in (10, 12)
+        assert (accuracy["total_standard_error"] is not None) is ends
+        assert ("All steps so far are measured." in accuracy["words"]) is ends
+        assert "No other count has an error bar" in accuracy["words"]
+    assert "counts of the last step are expected" in told[10]["words"]
+    assert "they will be with step 11" in told[10]["words"]
+
+
+@pytest.mark.parametrize(
+    "mechanism", ["", 'name = "dpstabs"', 'name = "baseline"', 'name = "baseline"\noffline = "aim"']
+)
 def test_empty_steps_one_column_and_a_domain_of_size_one(tmp_path: Path, mechanism: str) -> None:
-    config = make(tmp_path, 3, k=1, columns='[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n')
-    config.write_text(config.read_text().replace("[mechanism]\n", f'[mechanism]\nname = "{mechanism}"\n'))
+    one = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
+    config = make(tmp_path, 3, columns=one, mechanism=mechanism)
+    assert "Noise of one measurement" in dpstream("plan", config).stdout
     for step in (1, 2, 3):
         rows = "" if step == 2 else f"{step},a\n{step},a\n"
         (tmp_path / f"data/{step:03d}.csv").write_text(f"step,zip\n{rows}", encoding="utf-8")
@@ -267,8 +322,9 @@ def test_the_horizon_ends_the_stream(tmp_path: Path) -> None:
         (('epsilon = "1"', "epsilon = 1e9"), 3, "[budget] epsilon"),
         (('epsilon = "1"', "epsilon = [1]"), 2, "[budget] epsilon"),
         (('name = "test"', 'name = "test"\nunit = "user"'), 3, "[stream] unit"),
-        (("k = 2", "k = 4"), 2, "allowed: 1 to 3"),
-        (("k = 2", "kk = 2"), 2, "did you mean 'k'?"),
+        (("[mechanism]", "[mechanism]\nk = 2"), 2, 'name = "dpstabs", which was the default before'),
+        (("[mechanism]", '[mechanism]\nname = "dpstabs"\nk = 4'), 2, "allowed: 1 to 3"),
+        (("[mechanism]", "[mechanism]\nworkloda = 2"), 2, "did you mean 'workload'?"),
     ],
 )
 @pytest.mark.parametrize("verb", ["plan", "check", "run", "status"])

@@ -27,7 +27,7 @@ def feed(config: Path, text: str, *, code: int = 0) -> str:
 
 
 def test_a_pipe_that_breaks_and_is_sent_again(tmp_path: Path) -> None:
-    config = make(tmp_path, 0, k=1, path='"-"', end='"data"')
+    config = make(tmp_path, 0, path='"-"', end='"data"')
     out = feed(config, lines(1, 2, 3))
     assert [line.split()[1] for line in out.splitlines() if line.endswith("released")] == ["1", "2"]
     before = released(tmp_path)
@@ -56,7 +56,7 @@ def test_a_query_per_step(tmp_path: Path) -> None:
         "database": '"t.duckdb"',
         "query": query,
     }
-    config = make(tmp_path, 0, k=1, **{**settings, "end": 3})
+    config = make(tmp_path, 0, **{**settings, "end": 3})
     plan = dpstream("plan", config).stdout
     assert "decides which records are in a step" in " ".join(plan.split())
     assert "3 new steps" in dpstream("run", config).stdout

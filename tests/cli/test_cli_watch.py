@@ -147,7 +147,7 @@ def test_what_cannot_be_watched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_waiting_is_a_planned_stop(tmp_path: Path, number: int) -> None:
-    config = make(tmp_path, 2, k=1, end='"data"')
+    config = make(tmp_path, 2, end='"data"')
     command = [sys.executable, "-m", "dpstream", "run", str(config), "--watch", "--interval", "1h"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None

@@ -45,7 +45,7 @@ def text(
 ) -> str:
     return (
         f'[stream]\nname = "{name}"\n{unit}\n[source]\n{source}\n{columns}[mechanism]\nworkload = '
-        f'[["rent", "since", "paid"]]\nk = 1\n[budget]\nepsilon = {epsilon}\n[output]\ndir = "{name}"\n[state]\n'
+        f'[["rent", "since", "paid"]]\n[budget]\nepsilon = {epsilon}\n[output]\ndir = "{name}"\n[state]\n'
         f'dir = "{name}-state"\n{more}'
     )
 

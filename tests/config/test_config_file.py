@@ -13,7 +13,8 @@ import pytest
 from config_files import DEFAULTS, PUBLIC, ROWS, load, write
 
 from dpstream.config import KEYS, SECTIONS, Config, describe
-from dpstream.config.keys import keys_of, recipe_defaults
+from dpstream.config.keys import DEFAULT_MECHANISM, keys_of, recipe_defaults
+from dpstream.config.offline_keys import OF_OFFLINE
 from dpstream.errors import (
     ConfigError,
     LimitError,
@@ -21,26 +22,29 @@ from dpstream.errors import (
 from dpstream.points import PointsStream
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
 from dpstream.sources import SourceOptions
-from dpstream.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan
+from dpstream.tabular import AIM, MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
 from dpstream.tabular.cells import SCORES
 
 
 def test_defaults_and_their_reasons(tmp_path: Path) -> None:
     config = load(tmp_path)
     plan = config.plan()
-    assert isinstance(plan, DPStabsPlan)
-    assert plan.recipe == DPStabs(plan.recipe.workload, k=3)
-    assert plan.recipe.rounds == DPStabs(plan.recipe.workload).rounds
+    assert isinstance(plan, PooledPlan)
+    assert plan.recipe == Pooled(plan.recipe.workload)
     assert (config.unit, config.budget.budget, config.budget.horizon) == (Event(), PureDP.of(1), None)
     assert (config.output.dir, config.state_dir) == (tmp_path / "releases", tmp_path / "state")
     noted = {(used.section, used.key): used for used in config.used}
     for key in keys_of("mechanism").values():
-        if not key.mechanisms or "dpstabs" in key.mechanisms:
+        if not key.mechanisms or DEFAULT_MECHANISM in key.mechanisms:
             assert noted["mechanism", key.name].reason
     assert noted["budget", "epsilon"].reason is None
     assert (
         noted["output", "format"].line() == "[output] format = parquet (default: it keeps the columns' types)"
     )
+    chosen = load(tmp_path, mechanism='name = "dpstabs"').plan()
+    assert isinstance(chosen, DPStabsPlan)
+    assert chosen.recipe == DPStabs(chosen.recipe.workload, k=3)
+    assert chosen.recipe.rounds == DPStabs(chosen.recipe.workload).rounds
 
 
 def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
@@ -49,18 +53,19 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     points = {key for key, row in mechanism.items() if "points" in row.mechanisms}
     assert points == {item.name for item in dataclasses.fields(PointsStream)} - {"schema"}
     assert set(recipe_defaults(PointsStream)) == points
-    for name, kind in (("dpstabs", DPStabs), ("baseline", MWEMPGM)):
+    for name, kind in (("pooled", Pooled), ("dpstabs", DPStabs), ("baseline", MWEMPGM)):
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
-        own = {"prior"} if kind is MWEMPGM else set()
+        own = {"prior", "offline"} if kind is MWEMPGM else set()
+        of_aim = set(OF_OFFLINE["aim"]) if kind is MWEMPGM else set()
         # Whether there are deletions is told by the source's operation column.
-        options = {item.name for item in dataclasses.fields(kind)} - {"deletions"}
-        assert fields == options | {"workload"} | own
+        options = {item.name for item in dataclasses.fields(kind)} - {"deletions", "workload"}
+        assert fields == options | {"workload"} | own | of_aim
         used = {
             u.key: u for u in load(tmp_path, mechanism=f'name = "{name}"').used if u.section == "mechanism"
         }
-        assert fields | {"name"} == set(used)
+        assert (fields | {"name"}) - of_aim == set(used)
         for key, value in recipe_defaults(kind).items():
-            if key in options - {"k"}:
+            if key in options - {"k"}:  # whose default follows from the workload
                 assert used[key].value == str(value)
                 assert str(value) in str(mechanism[key].default)
                 assert used[key].reason
@@ -74,6 +79,7 @@ def test_all_options_reach_the_mechanism(tmp_path: Path) -> None:
     plan = load(
         tmp_path,
         mechanism="""
+name = "dpstabs"
 workload = [["zip", "paid"], {columns = ["kind"], weight = "1/2"}]
 k = 2
 counter = "tree"
@@ -97,6 +103,40 @@ max_cells = 99
     assert (plan.budget, plan.horizon, plan.counter.horizon) == (ZCDP(Fraction(1, 3)), 12, 12)
 
 
+def test_the_baseline_may_run_aim(tmp_path: Path) -> None:
+    """Every option of AIM is a key with AIM's default, and those of MWEM+PGM alone are refused."""
+    lines = 'name = "baseline"\noffline = "aim"'
+    config = load(tmp_path, mechanism=lines)
+    plan = config.plan()
+    assert isinstance(plan, BaselinePlan)
+    assert plan.recipe.offline == AIM()
+    used = {one.key: one for one in config.used if one.section == "mechanism"}
+    assert set(used) - {"name", "workload", "offline", "prior"} == {
+        field.name for field in dataclasses.fields(AIM)
+    }
+    for key, value in recipe_defaults(AIM).items():
+        assert used[key].reason
+        if value is not None:
+            assert used[key].value == str(value).lower()
+            assert str(value).lower() in str(keys_of("mechanism")[key].default)
+    assert used["iterations"].reason == "from the last model it needs no more"
+    assert describe(config)["noise"]["one_measurement"] is None
+    chosen = """
+rounds = 3
+columns_share = "1/4"
+measure_share = "2/3"
+unions = false
+iterations = 7
+final_iterations = 8
+max_cells = 999
+prior_weight = 2
+"""
+    plan = load(tmp_path, mechanism=lines + chosen, budget='rho = "1/3"').plan()
+    assert isinstance(plan, BaselinePlan)
+    assert plan.recipe.offline == AIM(3, Fraction(1, 4), Fraction(2, 3), False, 7, 8, 999, 2.0)
+    assert sum(part.total for part in plan.parts()) == Fraction(1, 3)
+
+
 @pytest.mark.parametrize("op", [False, True])
 def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, op: bool) -> None:
     source = DEFAULTS["source"] + ('\nop_column = "op"' if op else "")
@@ -106,7 +146,7 @@ def test_an_operation_column_makes_the_baseline_handle_deletes(tmp_path: Path, o
     plan = config.plan()
     assert isinstance(plan, BaselinePlan)
     (iterations,) = [used for used in config.used if used.key == "iterations"]
-    assert iterations.reason == "their fits start anew"
+    assert iterations.reason == "a fit that starts from little needs so many"
     assert plan.recipe == Baseline(
         plan.recipe.workload,
         offline=MWEMPGM(k=3, measure_share=Fraction(2, 3)),

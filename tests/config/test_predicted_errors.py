@@ -37,6 +37,35 @@ def test_errors_at_a_few_steps(tmp_path: Path, budget: str, steps: list[int], na
     assert ("models fitted to them" in predicted["words"]) is (name == "baseline")
 
 
+@pytest.mark.parametrize(
+    ("horizon", "ends", "one_by_one"),
+    [
+        ("", [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 17, 19, 22, 25, 28, 32, 36, 41, 46, 52, 58, 65, 73], 9),
+        ("\nhorizon = 5", [1, 2, 3, 4, 5], 5),
+        ("\nhorizon = 12", [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12], 9),
+    ],
+)
+def test_the_default_says_when_it_measures_and_what_it_cannot_say(
+    tmp_path: Path, horizon: str, ends: list[int], one_by_one: int
+) -> None:
+    facts = describe(load(tmp_path, budget=f'epsilon = "1"{horizon}'))
+    assert facts["predicted_errors"] is None
+    pooled = facts["pooled"]
+    assert (pooled["epoch_ends"], pooled["measured_one_by_one"]) == (ends, one_by_one)
+    assert f"the first {one_by_one} are measured one by one" in pooled["words"]["epochs"]
+    assert "at most one part in 10" in pooled["words"]["epochs"]
+    assert "no released count has an error bar" in pooled["words"]["errors"]
+    assert "standard error in the releases that end an epoch" in pooled["words"]["errors"]
+    # What it says instead can be done, and has error bars.
+    assert 'name = "dpstabs" with k = 3,' in pooled["words"]["instead"]
+    instead = describe(load(tmp_path, mechanism='name = "dpstabs"\nk = 3', budget=f'epsilon = "1"{horizon}'))
+    assert "pooled" not in instead
+    assert [part["name"] for part in instead["parts"]] == ["measure"]
+    public = describe(load(tmp_path, stream=PUBLIC, mechanism='staleness = "1/2"'))["pooled"]
+    assert "declared public" in public["words"]["errors"]
+    assert (public["measured_one_by_one"], public["epoch_ends"][:4]) == (1, [1, 3, 7, 15])
+
+
 def test_a_public_total_has_no_error(tmp_path: Path) -> None:
-    facts = describe(load(tmp_path, stream=PUBLIC))
+    facts = describe(load(tmp_path, stream=PUBLIC, mechanism='name = "dpstabs"'))
     assert {one["total"] for one in facts["predicted_errors"]["steps"]} == {0.0}

@@ -42,7 +42,7 @@ def write_run(
     path = folder / "dpstream.toml"
     path.write_text(
         f'format = 1\n[stream]\nname = "{name}"\n[source]\npath = "data/*.csv"\ntime_column = "step"\n'
-        f'end = {len(steps)}\nop_column = "op"\nlate = "{late}"\n{columns}[mechanism]\nk = 2\n'
+        f'end = {len(steps)}\nop_column = "op"\nlate = "{late}"\n{columns}[mechanism]\nname = "dpstabs"\nk = 2\n'
         f'[budget]\nepsilon = "1"\n[output]\nformat = "csv"\nkeep = {keep}\n',
         encoding="utf-8",
     )

@@ -41,7 +41,7 @@ def audits(monkeypatch):
 
 @pytest.fixture
 def config(tmp_path):
-    return make(tmp_path / "stream")
+    return make(tmp_path / "stream", mechanism='name = "dpstabs"\nk = 2')
 
 
 def rewrite(config, *changes):
@@ -156,8 +156,8 @@ def test_what_a_user_plan_is_said_to_cost_is_a_users(config):
         ((), "epsilon", True),
         ((("k = 2", 'k = 2\ncounter = "tree"'), ('epsilon = "1"', 'rho = "0.3"\nhorizon = 20')), "rho", True),
         ((("k = 2", "k = 3"),), "epsilon", False),
-        ((("k = 2", 'k = 2\nname = "baseline"'),), "epsilon", True),
-        ((("k = 2", 'k = 2\nname = "baseline"'), ('epsilon = "1"', 'rho = "0.3"')), "rho", True),
+        ((('name = "dpstabs"', 'name = "baseline"'),), "epsilon", True),
+        ((('name = "dpstabs"', 'name = "baseline"'), ('epsilon = "1"', 'rho = "0.3"')), "rho", True),
         ((('name = "test"', 'name = "test"\nunit = "event-replace"\ntotal = "public"'),), "epsilon", True),
     ],
     ids=["dpstabs", "tree, zCDP", "nothing selected", "baseline", "baseline, zCDP", "replace"],
@@ -179,7 +179,7 @@ def test_a_configuration_is_audited_as_its_plan_runs_it(config, changes, unit, s
 
 
 def test_the_run_of_a_pooled_configuration_is_audited(config):
-    loaded = Config.load(rewrite(config, ("k = 2", 'name = "pooled"')))
+    loaded = Config.load(rewrite(config, ('name = "dpstabs"\nk = 2', "")))
     found = list(configured_audits(loaded)["exact"]("short", Randomness.seeded(1), silent))
     assert all(finding.passed for finding in found)
     assert sum(finding.control for finding in found) == 2

@@ -138,7 +138,7 @@ def test_errors_equal_a_recount_by_hand(
         system = staticmethod(lambda: Randomness.seeded(11))
 
     monkeypatch.setattr(runs_module, "Randomness", Seeded)
-    source = ConfigSource("small", make(tmp_path / "s", 12, k=2))
+    source = ConfigSource("small", make(tmp_path / "s", 12))
     found = run_task(Task(source, method, "2", 0))
     stream = source.load(0)
     plan = method.plan(stream, "2", "all-2-way")
@@ -199,7 +199,7 @@ def test_deletions_are_taken_off_the_truth_and_of_the_final_table(tmp_path: Path
 
 
 def test_finished_runs_are_kept_and_other_settings_are_noticed(tmp_path: Path) -> None:
-    source = ConfigSource("small", make(tmp_path / "s", 3, k=2))
+    source = ConfigSource("small", make(tmp_path / "s", 3))
 
     def tasks(k: int, repeats: int) -> list[Task]:
         method = Method("dpstabs", {"name": "dpstabs", "k": k})
@@ -239,7 +239,7 @@ def test_finished_runs_are_kept_and_other_settings_are_noticed(tmp_path: Path) -
 
 def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     """Stream a with method b--c, and stream a--b with method c: one file, and one of the two results lost."""
-    path = make(tmp_path / "s", 2, k=2)
+    path = make(tmp_path / "s", 2)
     tasks = [
         Task(ConfigSource(stream, path), Method(method, {"name": "dpstabs", "k": k}), "1", 0)
         for stream, method, k in (("a", "b--c", 1), ("a--b", "c", 2))
@@ -251,7 +251,7 @@ def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_several_processes_do_the_same_runs(tmp_path: Path) -> None:
-    source = ConfigSource("small", make(tmp_path / "s", 2, k=2))
+    source = ConfigSource("small", make(tmp_path / "s", 2))
     tasks = [Task(source, Method(n, {"name": n}), "1", r) for n in ("baseline", "dpstabs") for r in range(2)]
     watch = Noted()
     results = run_grid(tasks, PrivateFolder(tmp_path / "out"), jobs=2, watch=watch)

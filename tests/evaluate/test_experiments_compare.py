@@ -61,11 +61,11 @@ def test_the_guides_example_runs_on_the_shipped_simulation(
     again = dpstream(
         "compare", tmp_path / "compare.toml", "--out", out, "--jobs", 1, "--no-figures", "--json"
     )
-    assert "16 runs, 16 done before" in again.stderr
+    assert "20 runs, 20 done before" in again.stderr
     facts = json.loads(again.stdout)
     assert facts["label"] == LABEL
     average = {(r["method"], r["epsilon"]): r["mean"] for r in facts["rows"] if r["metric"] == "AvgWE"}
-    assert len(average) == 8
+    assert len(average) == 10
     # Seeing the whole table once is easier than releasing at every step (epsilon 4: noise is no excuse).
     streams = [
         value for (method, epsilon), value in average.items() if method != "ceiling" and epsilon == "4"
@@ -88,11 +88,13 @@ WRONG = {
     "[streams.other]\n": "[streams.other]: a stream has one source",
     '[streams."a/b"]\nkumar = "x"\n': "the name 'a/b' cannot be part of a file's name",
     '[methods.fast]\nname = "mwem"\n': "[methods.fast] name: 'mwem' is not a choice",
-    "[methods.fast]\nk = 99\n": "[methods.fast] k: 99 does not fit a workload of 3 marginals (allowed: 1 to 3)",
+    '[methods.fast]\nname = "dpstabs"\nk = 99\n': "k: 99 does not fit a workload of 3 marginals (allowed: 1 to 3)",
     "[methods.fast]\nkk = 2\n": "[methods.fast]: unknown key 'kk' (2); did you mean 'k'?",
-    '[methods.fast]\nprior = "uniform"\n': "[methods.fast] prior: the mechanism 'dpstabs' has no option 'prior'",
+    '[methods.fast]\nprior = "uniform"\n': "[methods.fast] prior: no mechanism is named, so it is the default",
+    "[methods.fast]\nk = 2\n": 'allowed: name = "dpstabs", which was the default before',
     'workload = "all-9-way"\n': "all-9-way needs 9 columns",
-    '[offline.top]\nname = "aim"\n': "[offline.top] name: unknown offline mechanism 'aim'",
+    '[offline.top]\nname = "mst"\n': "unknown offline mechanism 'mst' (allowed: mwem-pgm, aim, or python",
+    '[offline.top]\nname = "aim"\nk = 1\n': "[offline.top] k: offline = 'aim' has no option 'k'",
     '[offline.top]\nname = "mwem-pgm"\nkk = 1\n': "[offline.top]: unknown key 'kk' (1)",
     '[offline.top]\npython = "peer.py"\n': "[offline.top] python: 'peer.py' names no function",
     '[offline.top]\npython = "peer.py:missing"\n': "peer.py has no function 'missing'",
@@ -157,6 +159,7 @@ def test_one_step_constant_columns_and_empty_steps(tmp_path: Path) -> None:
         '[streams.short]\nconfig = "short/dpstream.toml"\n[streams.late]\nconfig = "late/dpstream.toml"\n'
         '[methods.dpstabs]\nname = "dpstabs"\n[methods.baseline]\nname = "baseline"\n'
         '[offline.top]\npython = "peer.py:uniform"\nscale = 1.0\n[offline.pgm]\nname = "mwem-pgm"\n'
+        '[offline.aim]\nname = "aim"\nrounds = 2\nmeasure_share = "1/2"\n'
     )
     (tmp_path / "compare.toml").write_text(text, encoding="utf-8")
     (tmp_path / "peer.py").write_text(PEER, encoding="utf-8")
@@ -165,6 +168,9 @@ def test_one_step_constant_columns_and_empty_steps(tmp_path: Path) -> None:
     # a x, b x against a third each in 3 cells; (a, true), (b, true) against a sixth; (true, x) against a half.
     assert found["short", "top"] == pytest.approx((2 / 3 + 4 / 3 + 1) / 3)
     assert all(value is not None for value in found.values())
+    assert {("short", "aim"), ("late", "aim"), ("short", "pgm")} <= set(found)
+    settings = (tmp_path / "out/settings.md").read_text(encoding="utf-8")
+    assert "offline = aim, rounds = 2, columns_share = 3/20, measure_share = 1/2" in settings
     run = json.loads((tmp_path / "out/runs/late--dpstabs--epsilon-1--1.json").read_text(encoding="utf-8"))
     assert run["points"]["AvgWE"][:2] == [None, None]
     assert run["points"]["AvgWE"][2] is not None

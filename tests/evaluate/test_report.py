@@ -24,7 +24,7 @@ from dpstream.evaluate.report import write_report
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Randomness
 from dpstream.sinks import read
-from dpstream.tabular.dpstabs import DPStabsPlan
+from dpstream.tabular import PooledPlan
 
 STEPS = 6
 
@@ -267,20 +267,20 @@ def test_places_that_cannot_be_taken(folder: Path, tmp_path: Path) -> None:
 def test_unfinished_run_is_told_on_the_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = make(tmp_path / "s", 3)
 
-    whole = DPStabsPlan.step
+    whole = PooledPlan.step
 
     def stop(*arguments: Any) -> None:
         whole(*arguments)
         raise KeyboardInterrupt  # after noise was drawn: the step stays reserved
 
     with monkeypatch.context() as patch:
-        patch.setattr(DPStabsPlan, "step", stop)
+        patch.setattr(PooledPlan, "step", stop)
         dpstream("run", config, code=5)
     result = dpstream("report", config, "--out", tmp_path / "r.html", code=2)
     assert "step 1 was begun and is not finished" in result.stderr
     dpstream("run", config, "--until", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(DPStabsPlan, "step", stop)
+        patch.setattr(PooledPlan, "step", stop)
         dpstream("run", config, code=5)
     result = dpstream("report", config, "--out", tmp_path / "r.html")
     assert "step 3 was begun and is not finished; the report holds the steps up to 2" in result.stderr
@@ -304,7 +304,7 @@ def test_thinned_and_dropped_steps_are_told(tmp_path: Path) -> None:
 
 def test_one_step_one_column_and_constants(tmp_path: Path) -> None:
     one = '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a"]\n'
-    config = make(tmp_path / "s", 1, k=1, columns=one, ignore=None)
+    config = make(tmp_path / "s", 1, columns=one, ignore=None)
     (tmp_path / "s" / "data" / "001.csv").write_text("step,zip\n" + "1,a\n" * 40)
     dpstream("run", config)
     for private in (False, True):
@@ -346,7 +346,7 @@ def test_nulls_of_other_and_missing(tmp_path: Path) -> None:
 
 def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
     """All pairs measured at every step: the bracket is two standard errors of the noise and of drawing rows."""
-    config = make(tmp_path / "s", 2, k=3)
+    config = make(tmp_path / "s", 2, mechanism='name = "dpstabs"\nk = 3')
     dpstream("run", config)
     page = Page(write_report(tmp_path / "s" / "releases", tmp_path / "r.html"))
     manifest = json.loads((tmp_path / "s" / "releases" / "step-000002" / "manifest.json").read_text())
@@ -359,6 +359,27 @@ def test_error_bars_where_everything_is_measured(tmp_path: Path) -> None:
     assert float(shown) / 100 == pytest.approx(expected, abs=0.00051)
     assert "All marginals asked for were measured at every step." in page.words
     assert "No error can be given." not in page.words
+
+
+def test_the_default_has_errors_of_the_number_of_records_where_an_epoch_ends(tmp_path: Path) -> None:
+    config = make(tmp_path / "s", 12)
+    dpstream("run", config)
+    for run in (config, tmp_path / "s" / "releases"):
+        page = Page(write_report(run, tmp_path / "r.html"))
+        shown = page.chart("Noise of the number of records")
+        assert shown["x"] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
+        assert all(error > 0 for error in shown["the number of records"])
+        assert len(page.chart("The same noise as a share of the table")["x"]) == 10
+        assert "The counts of the last step are expected from those before, not measured" in page.words
+        assert "A change within the newest, open epoch is not seen before it ends." in page.words
+        assert "can be put through the same configuration" in page.words
+        assert "What one epoch takes" in page.words
+    private = Page(write_report(config, tmp_path / "p.html", private_data=True))
+    assert list(private.chart("Error against the truth")) == [
+        "x",
+        "mean over marginals (AvgWE)",
+        "worst marginal (MaxWE)",
+    ]
 
 
 def test_older_manifests_and_other_mechanisms_give_no_errors(

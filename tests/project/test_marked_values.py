@@ -75,7 +75,6 @@ type = "date"
 edges = ["1980-01-01", "1990-01-01", "2000-01-01"]
 {outside}
 [mechanism]
-k = 2
 [budget]
 epsilon = "1"
 [output]

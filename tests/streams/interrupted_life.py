@@ -62,6 +62,7 @@ type = "boolean"
 type = "categorical"
 values = ["x", "y"]
 [mechanism]
+name = "dpstabs"
 k = 1
 [budget]
 epsilon = "1"

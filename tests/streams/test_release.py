@@ -19,13 +19,15 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.errors import ConfigError, LimitError, SchemaError
 from dpstream.mechanism import CellEstimate, Measured, Packed
-from dpstream.privacy import DiscreteLaplace
+from dpstream.privacy import DiscreteLaplace, Event
 from dpstream.privacy.law import NoiseSum
 from dpstream.schema import Boolean, Categorical, Date, DateTime, Domain, Integer, Real, Schema
 from dpstream.schema.domain import Clique
 from dpstream.streams import Release, open_stream, release
 from dpstream.streams.manifest import accuracy_of
+from dpstream.tables import Workload
 from dpstream.tables.predicate import parse_predicate
+from dpstream.tabular import DPStabs, Pooled
 
 WIDE = Schema(
     [
@@ -344,7 +346,9 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     assert said["measured_every_step"]["standard_error"] == released.marginal(["zip"]).standard_error
     assert "The listed marginal is measured at every step" in said["words"]
     names = SCHEMA.names
-    three = accuracy_of(FIXED, names, relation="add-remove")
+    recipe = Pooled(Workload.all_k_way(SCHEMA.domain, 2))
+    other = DPStabs(recipe.workload)
+    three = accuracy_of(FIXED, names, other.calibrate(epsilon=1), 10)
     assert three["measured_every_step"]["marginals"] == [
         ["zip", "rent"],
         ["zip", "paid"],
@@ -353,8 +357,21 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     assert three["words"].startswith(
         "The number of records is noisy, and its standard error is not known. The 3"
     )
-    none = accuracy_of(replace(FIXED, measured={}, total_error=0.0), names, relation="replace")
+    blank = replace(FIXED, measured={}, total_error=0.0)
+    none = accuracy_of(blank, names, other.calibrate(epsilon=1, unit=Event("replace")), 10)
     assert none["measured_every_step"] == {"standard_error": None, "marginals": []}
     assert none["words"].startswith(
         "The number of records is declared public and has no noise. No other count"
+    )
+    # A pooled one says what is measured so far: a rule of step numbers, up to the horizon.
+    plan = recipe.calibrate(epsilon=1, unit=Event("replace"), horizon=20)
+    for step, last in ((1, 1), (9, 9), (10, 9), (18, 17), (19, 19), (20, 20)):
+        said = accuracy_of(blank, names, plan, step)
+        assert said["measured_up_to_step"] == last
+        assert ("All steps so far are measured." in said["words"]) is (step == last)
+    endless = recipe.calibrate(epsilon=1)
+    words = accuracy_of(blank, names, endless, 40)["words"]
+    assert (
+        "counts of the last 4 steps are expected from those before, not measured; they will be with step 41"
+        in words
     )

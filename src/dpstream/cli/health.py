@@ -52,7 +52,8 @@ def health(config: Config, facts: dict[str, Any], state: Path, max_age: float | 
     if facts["restored"]:
         return "restored", "the store was restored from a copy: run --discard-reserved once, by hand"
     if not facts["same_plan"]:
-        return "other-plan", "the configuration is not the plan that the stream was started with"
+        why = "the configuration is not the plan that the stream was started with"
+        return "other-plan", why if facts["remedy"] is None else f"{why}: write {facts['remedy']}"
     if facts["made_with_test_seed"]:
         return "no-guarantee", "steps were made with a test seed"
     if facts["steps_left"] == 0:

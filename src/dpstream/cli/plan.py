@@ -117,6 +117,8 @@ def _print(facts: dict[str, Any]) -> None:
         _print_asking(facts)
     else:
         _print_noise(facts)
+    if "pooled" in facts:
+        _print_pooled(facts["pooled"])
     if "counter_choice" in facts:
         _print_choice(facts["counter_choice"])
     _print_predicted(facts)
@@ -167,7 +169,13 @@ def _print_noise(facts: dict[str, Any]) -> None:
     noise, size = facts["noise"], facts["size"]
     out = console()
     one = _number(noise["one_measurement"])
-    out.print(f"Noise of one measurement: standard deviation {one} records in every cell.")
+    where = ", in an epoch that measures single columns only" if "pooled" in facts else ""
+    if noise["one_measurement"] is None:
+        out.print(
+            "Noise of one measurement: see the parts; how a run divides its budget follows from noisy numbers."
+        )
+    else:
+        out.print(f"Noise of one measurement{where}: standard deviation {one} records in every cell.")
     sums = ", ".join(f"{ticks}: {_number(value)}" for ticks, value in noise.get("running_sum", {}).items())
     if sums:
         out.print(f"Of a marginal's running sum, after so many measurements: {sums}.")
@@ -176,6 +184,17 @@ def _print_noise(facts: dict[str, Any]) -> None:
         f"(the largest {size['largest_marginal']}); "
         f"state {_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
     )
+    out.print()
+
+
+def _print_pooled(pooled: dict[str, Any]) -> None:
+    out, words = console(), pooled["words"]
+    ends = ", ".join(str(end) for end in pooled["epoch_ends"][pooled["measured_one_by_one"] :])
+    out.print(words["epochs"])
+    if ends:
+        out.print(f"The next epochs end with the steps {ends}.")
+    out.print(words["errors"])
+    out.print(words["instead"])
     out.print()
 
 

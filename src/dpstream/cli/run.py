@@ -187,8 +187,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     from dpstream.config.base import require_border
     from dpstream.errors import DataError
 
-    if config.account is not None:
-        _ask_account(config, config.state_dir if state is None else Path(state))
+    _ask_state(config, config.state_dir if state is None else Path(state))
     base = config.base(state)
     if base is not None and not base.known:
         base.table()
@@ -201,14 +200,18 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     return 0
 
 
-def _ask_account(config: Config, folder: Path) -> None:
-    """Whether the account would allow the stream, or its next step: the refusal that a run would give."""
-    from dpstream.streams.identity import plan_hash
+def _ask_state(config: Config, folder: Path) -> None:
+    """The refusals that a run would give: of another plan's state, and of the account."""
+    from dpstream.streams.history import stored_plan
+    from dpstream.streams.identity import plan_hash, require_same_plan
     from dpstream.streams.ledger import read_identity
     from dpstream.streams.membership import Membership
 
-    assert config.account is not None
     facts = config.facts(folder)
     found = read_identity(folder, server=config.server, key=config.state_key())
+    if found is not None:
+        require_same_plan(stored_plan(found[0], facts, str(folder)), facts, str(folder))
+    if config.account is None:
+        return
     member = Membership(config.account, folder, facts, plan_hash(facts))
     member.preview(*((None, 1) if found is None else (found[0], found[1] + 1)))

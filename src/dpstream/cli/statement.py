@@ -48,7 +48,7 @@ def command(
         raise ConfigError(
             "the stream was started with another plan than this one",
             where=config,
-            allowed="the configuration that the stream runs with",
+            allowed=facts["remedy"] or "the configuration that the stream runs with",
         )
     made = statement(loaded, as_progress(facts), contact=contact)
     if target is None:

@@ -97,6 +97,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "held": [],
         "made_with_test_seed": False,
         "same_plan": True,
+        "remedy": None,
         "releases": str(releases),
     }
     if facts["started"]:
@@ -112,15 +113,18 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
             "unpublished": list(stored.unpublished),
             "held": list(stored.held),
             "made_with_test_seed": stored.made_with_test_seed,
-            "same_plan": _same_plan(config.facts(folder), stored.plan),
+            **_compared(config.facts(folder), stored.plan),
         }
     return facts
 
 
-def _same_plan(facts: dict[str, Any], pinned: dict[str, Any]) -> bool:
-    from dpstream.streams.identity import canonical_json
+def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
+    """Whether the file still says what the stream began with; of another mechanism also what to write."""
+    from dpstream.streams.identity import canonical_json, mechanism_remedy
 
-    return canonical_json(facts) == canonical_json(pinned)
+    same = canonical_json(facts) == canonical_json(pinned)
+    began, now = str(pinned.get("mechanism")), str(facts["mechanism"])
+    return {"same_plan": same, "remedy": None if began == now else mechanism_remedy(began, now)}
 
 
 def _last_period(releases: Path) -> str | None:
@@ -165,6 +169,7 @@ def _print(facts: dict[str, Any]) -> None:
     if not facts["same_plan"]:
         click.echo(
             "the configuration differs from the plan that the stream was started with: it will not run"
+            + ("" if facts["remedy"] is None else f" without {facts['remedy']}")
         )
     if facts["made_with_test_seed"]:
         click.echo("NO GUARANTEE: steps of this stream were made with a test seed")

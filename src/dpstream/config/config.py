@@ -208,7 +208,7 @@ class Config:
             raise ConfigError(
                 f"the stream is a panel of people, and {verb} is for streams of tables",
                 where=str(self.path),
-                allowed='[mechanism] name = "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
+                allowed='[mechanism] name = "pooled", "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
             )
         if isinstance(self.recipe, PointsStream | PMWG | ClassifierRecipe):
             kind = "one of points" if isinstance(self.recipe, PointsStream) else "one that is asked"
@@ -216,7 +216,7 @@ class Config:
             raise ConfigError(
                 f"the stream is {kind}, and {verb} is for streams of tables",
                 where=str(self.path),
-                allowed='[mechanism] name = "dpstabs" or "baseline"',
+                allowed='[mechanism] name = "pooled", "dpstabs" or "baseline"',
             )
         return self.recipe
 

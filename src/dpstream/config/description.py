@@ -12,6 +12,7 @@ from dpstream.config.asking import describe_asking
 from dpstream.config.growing import describe_growing
 from dpstream.config.panel_description import describe_panel, deviation
 from dpstream.config.points import describe_points
+from dpstream.config.pooled_description import describe_pooled
 from dpstream.mechanism import PredictedError, StreamPlan
 from dpstream.panel.people import PeoplePlan
 from dpstream.points import PointsStreamPlan
@@ -62,7 +63,7 @@ def describe(config: Config) -> dict[str, Any]:
     """Everything that ``dpstream plan`` prints, JSON-able. Public: no data are read."""
     plan = config.plan()
     panel, points, growing = describe_panel(plan), describe_points(plan), describe_growing(plan)
-    asking, facts = describe_asking(plan), config.facts()
+    asking, pooled, facts = describe_asking(plan), describe_pooled(plan), config.facts()
     base = facts.get("base")
     return {
         "format": 1,
@@ -91,6 +92,7 @@ def describe(config: Config) -> dict[str, Any]:
         **({} if points is None else {"points": points}),
         **({} if growing is None else {"growing": growing}),
         **({} if asking is None else {"asking": asking}),
+        **({} if pooled is None else {"pooled": pooled}),
         "size": {
             "columns": len(plan.domain),
             **_marginals(plan),
@@ -245,6 +247,8 @@ def _growth(plan: StreamPlan) -> str:
         return "growing with the synthetic table"
     if isinstance(plan, PeoplePlan):
         return "then about 20 bytes a person, and a byte a synthetic person and period"
+    if isinstance(plan, PooledPlan):
+        return "then about 8 bytes for every cell that an epoch measures, whatever the number of rows"
     if isinstance(plan, PointsStreamPlan):
         return "then up to about 40 bytes a cell, and with one coordinate 4 bytes a point"
     return "whatever the number of rows"

@@ -73,11 +73,11 @@ GROWING_KEYS: tuple[Key, ...] = (
     Key(
         "mechanism",
         "rounds",
-        "a number from 1 to the cells of the workload, with black_box = mwem",
-        "10, or all cells if fewer",
+        "a number from 1: to the cells of the workload with black_box = mwem, to 100 with offline = aim",
+        "10, or all cells if fewer; of AIM, from a noisy number of records",
         "each further one takes its share of a run's budget from the others",
-        "Cells of marginals that MWEM measures in a run.",
-        GROWING,
+        "Cells of marginals that MWEM measures in a run; marginals that a run of AIM selects.",
+        (*GROWING, "baseline"),
     ),
     Key(
         "mechanism",

@@ -9,19 +9,31 @@ from dpstream.config.asking_keys import ASKING, ASKING_KEYS
 from dpstream.config.base_keys import BASE_KEYS
 from dpstream.config.classifier_keys import CLASSIFIER_KEYS
 from dpstream.config.growing_keys import GROWING, GROWING_KEYS
+from dpstream.config.offline_keys import OFFLINE_KEYS
 from dpstream.config.output_keys import OUTPUT_KEYS, Key
 from dpstream.config.panel_keys import PANEL_KEYS, PANELS
 from dpstream.config.points_keys import POINTS, POINTS_KEYS
 from dpstream.config.server_keys import SERVER_KEYS
 from dpstream.counters import COUNTER_NAMES
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.tabular import AIM, MWEMPGM, Baseline, DPStabs, Pooled
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import DEFAULT_ROUNDS
 
-__all__ = ["FAMILIES_TO_COME", "KEYS", "MECHANISMS", "SECTIONS", "Key", "keys_of", "recipe_defaults"]
+__all__ = [
+    "DEFAULT_MECHANISM",
+    "FAMILIES_TO_COME",
+    "KEYS",
+    "MECHANISMS",
+    "SECTIONS",
+    "Key",
+    "keys_of",
+    "recipe_defaults",
+]
 
 #: Mechanisms that can be run.
-MECHANISMS = ("dpstabs", "baseline", "pooled", *PANELS, *POINTS, *GROWING, *ASKING)
+MECHANISMS = ("pooled", "dpstabs", "baseline", *PANELS, *POINTS, *GROWING, *ASKING)
+#: What runs where the file names none.
+DEFAULT_MECHANISM = MECHANISMS[0]
 #: Names that are taken by families that are not built yet.
 FAMILIES_TO_COME: tuple[str, ...] = ()
 
@@ -34,9 +46,9 @@ def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
 
 def _default(name: str) -> str:
     """The default of a mechanism's option, as the table shows it."""
-    kinds = {"dpstabs": DPStabs, "baseline": MWEMPGM, "pooled": Pooled}
+    kinds = {"pooled": Pooled, "dpstabs": DPStabs, "baseline": MWEMPGM, "aim": AIM}
     owns = {word: recipe_defaults(kind) for word, kind in kinds.items()}
-    values = [(word, str(own[name])) for word, own in owns.items() if name in own]
+    values = [(word, str(own[name])) for word, own in owns.items() if own.get(name) is not None]
     first = values[0][1]
     others = [f"{word}: {value}" for word, value in values if value != first]
     return f"{first} ({', '.join(others)})" if others else first
@@ -248,8 +260,8 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "name",
         ", ".join(MECHANISMS),
-        "dpstabs",
-        "it carries what it learned from step to step; the baseline starts anew at each",
+        DEFAULT_MECHANISM,
+        "one measurement serves many steps, so there is less noise in each than where every step is measured",
         "Which mechanism runs (see the guide on choosing one)."
         + (f" Not built yet: {', '.join(FAMILIES_TO_COME)}." if FAMILIES_TO_COME else ""),
     ),
@@ -351,9 +363,9 @@ KEYS: tuple[Key, ...] = (
         "mechanism",
         "measure_share",
         "an exact number between 0 and 1",
-        _default("measure_share"),
+        f"{_default('measure_share')} (aim: 4/5 of an epsilon, 9/10 of a rho)",
         "the published split: half for choosing, half for measuring",
-        "Share of the budget for measurements.",
+        "Share of the budget for measurements; of AIM, of each round's.",
         (*_BASELINE, *GROWING),
     ),
     Key(
@@ -361,7 +373,7 @@ KEYS: tuple[Key, ...] = (
         "iterations",
         "1 or more",
         _default("iterations"),
-        "a fit that starts from the last model needs no more (others: their fits start anew)",
+        "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
         "Iterations of each fit; public post-processing, costs time only.",
         (*_TABLES, *GROWING),
     ),
@@ -370,10 +382,11 @@ KEYS: tuple[Key, ...] = (
         "max_cells",
         "1 or more",
         _default("max_cells"),
-        "fits stay in milliseconds; larger trees cost time and memory in proportion",
+        "larger trees cost time and memory in proportion, and pay with large budgets only",
         "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
         (*_TABLES, *GROWING),
     ),
+    *OFFLINE_KEYS,
     *ASKING_KEYS,
     *PANEL_KEYS,
     *POINTS_KEYS,

@@ -62,8 +62,7 @@ class Section:
     name: str
     table: Mapping[str, Any]
     used: list[Used] = field(default_factory=list)
-    #: The mechanism, where reasons differ between them: "... (baseline: ...)" in the table of keys, or "(others: ...)"
-    #: than dpstabs.
+    #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
     variant: str = ""
 
     def __post_init__(self) -> None:
@@ -102,11 +101,10 @@ class Section:
 
     def _reason(self, key: str) -> str:
         reason = keys_of(self.name)[key].reason
-        parts = re.fullmatch(r"(.*) \((\w+): (.*)\)", reason)
+        parts = re.fullmatch(r"(.*) \(([\w, ]+): (.*)\)", reason)
         if parts is None:
             return reason
-        others = self.variant != "dpstabs" if parts[2] == "others" else self.variant == parts[2]
-        return parts[3] if others else parts[1]
+        return parts[3] if self.variant in parts[2].split(", ") else parts[1]
 
     def required(self, key: str) -> Any:
         """A value that has no default."""

@@ -6,12 +6,13 @@ from fractions import Fraction
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from dpstream.config.keys import recipe_defaults
+from dpstream.config.offline_keys import OF_OFFLINE, OFFLINE
 from dpstream.config.reader import Section, shown
 from dpstream.config.sections import located, mechanism_name
 from dpstream.counters import COUNTER_NAMES
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.tabular import AIM, MWEMPGM, Baseline, DPStabs, OfflineMechanism, Pooled
 from dpstream.tabular.baseline import Prior
 from dpstream.tabular.choice import BEST
 from dpstream.tabular.plans import default_rounds
@@ -67,11 +68,43 @@ def _pooled(section: Section, workload: Workload, deletions: bool) -> Pooled:
 
 
 def _baseline(section: Section, workload: Workload, deletions: bool) -> Baseline:
-    offline = read_offline(section, workload)
+    offline: OfflineMechanism = (
+        _aim(section) if _offline(section) == "aim" else read_offline(section, workload)
+    )
     default = recipe_defaults(Baseline)["prior"]
     prior = cast(Prior, section.choice("prior", get_args(Prior), default))
     with located(section.place()):
         return Baseline(workload, offline=offline, deletions=deletions, prior=prior)
+
+
+def _offline(section: Section) -> str:
+    """Which offline mechanism; ConfigError for an option of the other one."""
+    word = section.choice("offline", OFFLINE, OFFLINE[0])
+    section.variant = "aim" if word == "aim" else section.variant
+    for other, keys in OF_OFFLINE.items():
+        for key in keys:
+            if other != word and section.has(key):
+                raise section.wrong(
+                    key, f"offline = {word!r} has no option {key!r}", f'with offline = "{other}"'
+                )
+    return word
+
+
+def _aim(section: Section) -> AIM:
+    """The options of AIM."""
+    options = _options(section, AIM, ("rounds", "measure_share", "unions"))
+    rounds = section.count("rounds")
+    share = section.share("measure_share", Fraction(1, 2)) if section.has("measure_share") else None
+    unions = section.raw("unions") if section.has("unions") else AIM.unions
+    if not isinstance(unions, bool):
+        raise section.wrong("unions", f"{shown(unions)} is not a choice")
+    section.note("unions", str(unions).lower(), default=not section.has("unions"))
+    for key, value in (("rounds", rounds), ("measure_share", share)):
+        if value is None:
+            what = "from a noisy number of records" if key == "rounds" else "4/5 of an epsilon, 9/10 of a rho"
+            section.note(key, what, default=True, reason=f"the page on AIM tells how {key} was chosen")
+    with located(section.place()):
+        return AIM(rounds=rounds, measure_share=share, unions=unions, **options)
 
 
 def read_offline(section: Section, workload: Workload, *, prior: bool = True) -> MWEMPGM:
@@ -93,7 +126,9 @@ def _k(section: Section, workload: Workload) -> int:
 
 
 def _options(
-    section: Section, kind: type[DPStabs] | type[MWEMPGM] | type[Pooled], without: tuple[str, ...] = ()
+    section: Section,
+    kind: type[DPStabs] | type[MWEMPGM] | type[Pooled] | type[AIM],
+    without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The other options, read by the types of the recipe's fields."""
     hints = get_type_hints(kind)

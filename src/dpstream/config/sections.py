@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS, keys_of
+from dpstream.config.keys import DEFAULT_MECHANISM, FAMILIES_TO_COME, MECHANISMS, keys_of
 from dpstream.config.reader import Section, Used, shown
 from dpstream.config.server import check_url
 from dpstream.errors import ConfigError, DpstreamError, UnitError
@@ -197,13 +197,29 @@ def mechanism_name(section: Section) -> str:
     word = section.raw("name")
     if word in FAMILIES_TO_COME:
         raise section.wrong("name", f"the mechanism {word!r} is not built yet", ", ".join(MECHANISMS))
-    name = section.choice("name", MECHANISMS, "dpstabs")
+    name = section.choice("name", MECHANISMS, DEFAULT_MECHANISM)
     section.variant = name
     own = [key for key, row in keys_of("mechanism").items() if not row.mechanisms or name in row.mechanisms]
     for key in section.table:
         if key not in own:
-            raise section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
+            raise _foreign(section, key, name, own)
     return name
+
+
+def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> ConfigError:
+    """An option of another mechanism. Where the file names none, it may have been written for an earlier default."""
+    if section.has("name"):
+        return section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
+    having = keys_of("mechanism")[key].mechanisms
+    if "dpstabs" in having:
+        remedy = 'name = "dpstabs", which was the default before'
+    else:
+        remedy = " or ".join(f'name = "{other}"' for other in having)
+    return section.wrong(
+        key,
+        f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",
+        f"{remedy}; or, of {name!r}, {', '.join(own)}",
+    )
 
 
 def read_budget(section: Section) -> BudgetOptions:

@@ -17,6 +17,7 @@ from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, z
 from dpstream.privacy.odds import best_guess
 from dpstream.streams.base import base_words
 from dpstream.streams.limit import budget_from_dict
+from dpstream.tabular import PooledPlan
 
 if TYPE_CHECKING:
     from dpstream.config.config import Config
@@ -201,6 +202,12 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
             "the planned number cost nothing more.",
         )
     own = plan.composition()
+    if isinstance(plan, PooledPlan):
+        # The plan's own words are for those who know the theory; users are told of their events elsewhere.
+        own = (
+            "every record is measured once, together with those of some neighbouring steps, and charged there. Further "
+            "tables therefore cost those who are in earlier ones nothing more"
+        )
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "

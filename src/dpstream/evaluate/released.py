@@ -18,7 +18,7 @@ from dpstream.errors import ConfigError
 from dpstream.schema import Schema
 from dpstream.schema.domain import Clique
 from dpstream.sinks import read, read_catalogue, read_manifest
-from dpstream.streams.identity import plan_hash
+from dpstream.streams.identity import mechanism_remedy, plan_hash
 from dpstream.tables import count_marginals
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class ReleasedTables:
 
     def _require_same(self, config: Config, catalogue: dict[str, Any], manifest: dict[str, Any]) -> None:
         facts = config.facts()
+        allowed = "the configuration file that the releases were made with"
         if catalogue["stream"] != config.name:
             what = f"these are releases of the stream {catalogue['stream']!r}, not of {config.name!r}"
         elif catalogue["plan_hash"] == plan_hash(facts):
@@ -160,11 +161,9 @@ class ReleasedTables:
             what = "these releases were made from records that were cut into steps in another way"
         else:
             what = "these releases were made under another plan (mechanism, options, budget or unit)"
-        raise ConfigError(
-            what,
-            where=str(self._directory),
-            allowed="the configuration file that the releases were made with",
-        )
+            if manifest["mechanism"]["name"] != facts["mechanism"]:
+                allowed = mechanism_remedy(str(manifest["mechanism"]["name"]), str(facts["mechanism"]))
+        raise ConfigError(what, where=str(self._directory), allowed=allowed)
 
 
 class ReleasedModels:

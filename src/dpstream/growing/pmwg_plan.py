@@ -175,7 +175,7 @@ class PMWGPlan(StreamPlan):
             raise ConfigError(
                 "records leave, and this mechanism is for databases that only grow",
                 where="batch",
-                allowed='inserts only; or the tabular family ([mechanism] name = "dpstabs")',
+                allowed='inserts only; or the tabular family ([mechanism] name = "pooled" or "dpstabs")',
             )
         (arrived,) = batch.count([self.universe.clique], "inserts")
         state.counts += arrived

@@ -161,7 +161,7 @@ class GrowingPlan(StreamPlan):
             raise ConfigError(
                 "the batch comes with deletes, and a growing database only grows",
                 where="mechanism",
-                allowed="batches without deletes; dpstabs and the baseline follow deletes",
+                allowed="batches without deletes; pooled, dpstabs and the baseline follow deletes",
             )
         reads = self.box.reads
         assert isinstance(reads, Counts)

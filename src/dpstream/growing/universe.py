@@ -40,7 +40,7 @@ class Universe:
                 f"the columns have {self.cells:.3g} cells together, and every one has a weight in memory",
                 where="schema",
                 allowed=f"up to {MAX_UNIVERSE:.0e}: fewer columns or coarser bins, or the tabular family "
-                '([mechanism] name = "dpstabs")',
+                '([mechanism] name = "pooled" or "dpstabs")',
             )
 
     @property

@@ -55,7 +55,7 @@ class Space:
             raise ConfigError(
                 "points have at least one coordinate, and no column is one",
                 where="schema",
-                allowed='a column of type real, integer, date or datetime (mechanism "dpstabs" for categories only)',
+                allowed='a column of type real, integer, date or datetime (mechanism "pooled" for categories only)',
             )
         if self.categories > MOST_CATEGORIES:
             raise ConfigError(

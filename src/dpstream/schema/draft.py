@@ -53,10 +53,9 @@ total = "private"           # or "public": the number of people is declared publ
 
 _TABLES = """
 [mechanism]
-name = "dpstabs"            # or baseline
+name = "pooled"             # or dpstabs, which measures every step: see the guide on choosing a method
 workload = "all-2-way"      # or a list of column tuples with weights
-# k = 4                     # marginals that are measured at each step; all where there are fewer
-# counter = "best"          # the smallest predicted error, see `dpstream plan`
+# staleness = "1/10"        # so large a share of the steps may wait to be measured: see `dpstream plan`
 
 [budget]
 epsilon = "1"               # exact decimal

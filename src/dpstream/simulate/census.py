@@ -153,6 +153,5 @@ CENSUS = Example(
     most_steps=None,
     schema=_SCHEMA,
     nullable={"age": "int64", "occupation": "string", "hours": "int64"},
-    k=4,
     steps=_steps,
 )

@@ -192,6 +192,5 @@ EVICTIONS = Example(
     most_steps=1200,
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},
-    k=4,
     steps=_steps,
 )

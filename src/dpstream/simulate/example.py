@@ -42,13 +42,11 @@ class Example:
     schema: str
     #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
     nullable: dict[str, str]
-    #: Selections per step of the ready configuration (of tables).
-    k: int
     steps: Steps
-    #: Lines of ``[stream]`` and of ``[output]``, and another ``[mechanism]`` than that of tables.
+    #: Lines of ``[stream]`` and of ``[output]``, and the ``[mechanism]`` table.
     stream: str = 'unit = "event"\n'
     output: str = ""
-    mechanism: str | None = None
+    mechanism: str = '[mechanism]\nname = "pooled"\nworkload = "all-2-way"\n'
 
 
 def choose(generator: np.random.Generator, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:

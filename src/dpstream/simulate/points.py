@@ -132,7 +132,6 @@ POINTS = Example(
     most_steps=_WEEKS,
     schema=_SCHEMA,
     nullable={},
-    k=0,
     steps=_steps,
     stream='total = "public"            # the number of rides of a week; points need it (the unit is event-replace)\n',
     mechanism=_MECHANISM,

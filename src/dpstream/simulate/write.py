@@ -195,7 +195,7 @@ path = "data/*.{file_format}"
 {example.source}end = {example.end(steps)}
 
 {example.schema}
-{_tables(example) if example.mechanism is None else example.mechanism}
+{example.mechanism}
 [budget]
 epsilon = "1"
 horizon = "none"
@@ -205,16 +205,6 @@ dir = "releases"
 format = "{file_format}"
 keep = "all"
 {example.output}"""
-
-
-def _tables(example: Example) -> str:
-    return f"""\
-[mechanism]
-name = "dpstabs"
-workload = "all-2-way"
-k = {example.k}
-counter = "simple"
-"""
 
 
 def _readme(example: Example, record: dict[str, Any]) -> str:

@@ -152,7 +152,7 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
         raise ConfigError(
             "the releases are a panel of synthetic people, and not a table of records",
             where=str(directory),
-            allowed="the releases of dpstabs or baseline",
+            allowed="the releases of pooled, dpstabs or baseline",
         )
     try:
         book = json.loads(path.read_bytes())

@@ -17,7 +17,14 @@ from dpstream.streams.declared import declared_public
 if TYPE_CHECKING:
     from dpstream.schema import Schema
 
-__all__ = ["canonical_json", "plan_facts", "plan_hash", "require_same_plan", "spent_per_step"]
+__all__ = [
+    "canonical_json",
+    "mechanism_remedy",
+    "plan_facts",
+    "plan_hash",
+    "require_same_plan",
+    "spent_per_step",
+]
 
 
 def canonical_json(value: Any) -> bytes:
@@ -113,6 +120,13 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
     Errors:
         ConfigError: names every difference.
     """
+    began, now = str(stored.get("mechanism")), str(given.get("mechanism"))
+    if began != now:
+        raise ConfigError(
+            f"this state belongs to another plan: it was begun with the mechanism {began!r}, and this is {now!r}",
+            where=where,
+            allowed=f"{mechanism_remedy(began, now)}, or another state directory (a new stream spends anew)",
+        )
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
     if differences:
@@ -123,6 +137,14 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
             allowed="the plan it was started with, or another state directory (a new stream spends anew)"
             + _counter_remedy(stored, given),
         )
+
+
+def mechanism_remedy(began: str, now: str) -> str:
+    """What lets a stream go on whose file says another mechanism than it began with."""
+    remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
+    if (began, now) == ("dpstabs", "pooled"):
+        remedy += ", which a file that names no mechanism meant before pooled became the default"
+    return remedy
 
 
 def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from dpstream.mechanism import SaysAccuracy, StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
 from dpstream.streams.base import base_words
+from dpstream.tabular import PooledPlan
 
 __all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
 
@@ -90,27 +91,58 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
 
 
 def accuracy_of(
-    synthesis: Synthesis, names: Sequence[str], *, relation: str, with_base: bool = False
+    synthesis: Synthesis, names: Sequence[str], plan: StreamPlan, step: int, *, with_base: bool = False
 ) -> dict[str, Any]:
     """What the release says about its own errors; public scales and released choices only.
 
     Args:
         names: the columns, in the domain's order.
-        relation: of the unit; under ``replace`` the total is no estimate.
+        plan: under the relation ``replace`` the total is no estimate; of a pooled one, which steps are measured.
         with_base: whether the stream began with another one's table.
     """
     if isinstance(synthesis, SaysAccuracy):
         return synthesis.accuracy()
     measured = synthesis.measured
     errors = [one.standard_error for one in measured.values()]
+    total, counts = (
+        _total_words(synthesis.total_error, plan.unit.relation),
+        _count_words(len(measured), with_base),
+    )
+    own = {}
+    if isinstance(plan, PooledPlan):
+        last, following = _epoch(plan, step)
+        own = {"measured_up_to_step": last}
+        counts = f"{_epoch_words(plan, step, last, following)} {_COUNTS_OF_EPOCHS}"
     return {
+        **own,
         "total_standard_error": synthesis.total_error,
         "measured_every_step": {
             "standard_error": max(errors, default=None),
             "marginals": [[names[i] for i in clique] for clique in measured],
         },
-        "words": f"{_total_words(synthesis.total_error, relation)} {_count_words(len(measured), with_base)}",
+        "words": f"{total} {counts}",
     }
+
+
+def _epoch(plan: PooledPlan, step: int) -> tuple[int, int]:
+    """The last step at which a pooled stream had measured everything, and the next one."""
+    last, following = 0, plan.epochs.after(0)
+    while following <= step and last != plan.horizon:
+        last, following = following, plan.epochs.after(following)
+    return last, following
+
+
+def _epoch_words(plan: PooledPlan, step: int, last: int, following: int) -> str:
+    if step == last:
+        return "All steps so far are measured."
+    expected = "counts of the last step" if step == last + 1 else f"counts of the last {step - last} steps"
+    return f"The {expected} are expected from those before, not measured; they will be with step {following}."
+
+
+_COUNTS_OF_EPOCHS = (
+    "No other count has an error bar: it joins measurements of whole groups of steps and answers of models, by a rule "
+    "that follows what was measured, and no public noise scale tells how wrong it is."
+)
 
 
 def _total_words(error: float | None, relation: str) -> str:

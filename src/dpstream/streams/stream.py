@@ -360,8 +360,13 @@ class Stream:
         self._coming, files = made.carried, made.files
         seeded_base = self._base is not None and self._base.seeded
         test_seed = not randomness.secure or self._store.used_test_seed or seeded_base
-        names, relation = self._schema.domain.names, self._plan.unit.relation
-        accuracy = accuracy_of(synthesis, names, relation=relation, with_base=self._base is not None)
+        accuracy = accuracy_of(
+            synthesis,
+            self._schema.domain.names,
+            self._plan,
+            reservation.step,
+            with_base=self._base is not None,
+        )
         facts = Facts(
             reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts
         )

@@ -164,7 +164,8 @@ def _parts(plan: object) -> _Parts:
     raise ConfigError(
         "the parts of this mechanism are not known to the audit of a configuration",
         where="audit",
-        allowed="pooled, dpstabs or baseline; all others are audited without a configuration (dpstream audit)",
+        allowed='pooled, dpstabs, or baseline with offline = "mwem-pgm"; all others are audited without a '
+        "configuration (dpstream audit)",
     )
 
 

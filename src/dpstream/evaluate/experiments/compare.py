@@ -34,8 +34,8 @@ _KEYS = {
     "steps": "a whole number from 1: only the first steps of each stream",
     "workload": "as in [mechanism] of dpstream.toml",
     "streams": 'tables [streams.NAME] with config = "dpstream.toml" or kumar = "Adult-ordered-bs-50"',
-    "methods": 'tables [methods.NAME] with name = "dpstabs" or "baseline" and options as in [mechanism]',
-    "offline": 'tables [offline.NAME] with name = "mwem-pgm" and options, or python = "FILE.py:FUNCTION"',
+    "methods": 'tables [methods.NAME] with name = "pooled", "dpstabs" or "baseline" and options as in [mechanism]',
+    "offline": 'tables [offline.NAME] with name = "mwem-pgm" or "aim" and options, or python = "FILE.py:FUNCTION"',
 }
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COLUMNS = ("AvgWE", "MaxWE", "AvgRelWE", "AvgL1", "MaxL1")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.config.offline_keys import OFFLINE
 from dpstream.config.recipes import read_recipe
 from dpstream.config.sections import located
 from dpstream.errors import ConfigError
@@ -24,11 +25,9 @@ from dpstream.privacy import Event, Randomness
 from dpstream.privacy.budget import PureDP
 from dpstream.schema.domain import Clique, Domain
 from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import MWEMPGM, Baseline, OfflinePlan
+from dpstream.tabular import Baseline, OfflinePlan
 
-__all__ = ["MWEM_PGM", "Offline", "Peer"]
-
-MWEM_PGM = "mwem-pgm"
+__all__ = ["Offline", "Peer"]
 
 #: What a file named by ``python = "FILE.py:FUNCTION"`` defines, and how it is called:
 #: ``function(codes, domain, cliques, *, epsilon, repeat, **options)`` with the final table as int32 codes
@@ -44,8 +43,8 @@ class Offline:
 
     Attributes:
         label: its name in tables and figures.
-        options: ``name = "mwem-pgm"`` with its options as in ``[mechanism]``, or ``python = "FILE.py:FUNCTION"``
-            with options of its own.
+        options: ``name = "mwem-pgm"`` or ``"aim"`` with its options as in ``[mechanism]``, or
+            ``python = "FILE.py:FUNCTION"`` with options of its own.
         file: the file that says so; Python files are looked up beside it.
     """
 
@@ -57,6 +56,10 @@ class Offline:
     def place(self) -> str:
         """For messages."""
         return f"{self.file} [offline.{self.label}]"
+
+    @property
+    def _name(self) -> str:
+        return str(self.options.get("name", OFFLINE[0]))
 
     @property
     def is_peer(self) -> bool:
@@ -71,11 +74,11 @@ class Offline:
         """
         if self.is_peer:
             self._peer()
-        elif self.options.get("name", MWEM_PGM) != MWEM_PGM:
+        elif self._name not in OFFLINE:
             raise ConfigError(
                 f"unknown offline mechanism {self.options['name']!r}",
                 where=f"{self.place} name",
-                allowed=f'{MWEM_PGM}, or python = "FILE.py:FUNCTION"',
+                allowed=f'{", ".join(OFFLINE)}, or python = "FILE.py:FUNCTION"',
             )
 
     def facts(self, domain: Domain, workload: Workload, epsilon: str, unit: Event) -> dict[str, Any]:
@@ -92,7 +95,7 @@ class Offline:
     ) -> list[NDArray[np.float64]]:
         """Marginals of the workload, in records, after one run on the whole table.
 
-        Guarantee: MWEM+PGM's own. A peer's is its author's claim.
+        Guarantee: MWEM+PGM's or AIM's own. A peer's is its author's claim.
         """
         domain = workload.domain
         if not self.is_peer:
@@ -116,14 +119,14 @@ class Offline:
         # Read as the baseline's options are, so that one table of keys says what is allowed.
         options = {key: value for key, value in self.options.items() if key != "name"}
         with located(self.place):
-            k = options.pop("k", min(len(domain), len(workload)))
-            table = {"name": "baseline", "workload": workload.as_option(), "k": k, **options}
+            table = {"name": "baseline", "offline": self._name, "workload": workload.as_option(), **options}
+            if self._name == OFFLINE[0]:
+                table.setdefault("k", min(len(domain), len(workload)))
             section = Titled(self.file, "mechanism", table, title=f"offline.{self.label}")
             recipe = read_recipe(section, domain, deletions=False)
             assert isinstance(recipe, Baseline)
-            offline = recipe.offline
-            assert isinstance(offline, MWEMPGM)
-            return offline.calibrate(workload, PureDP.of(epsilon), unit)
+            assert recipe.offline is not None  # read from a file, it is always named
+            return recipe.offline.calibrate(workload, PureDP.of(epsilon), unit)
 
     def _file(self) -> tuple[Path, str]:
         name, _, function = str(self.options["python"]).partition(":")

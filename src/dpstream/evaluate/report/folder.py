@@ -178,7 +178,7 @@ def releases_of(config: Config, releases: Path | None = None, *, most: int = MOS
     """
     place = config.output.dir if releases is None else releases
     catalogue = _catalogue(place, config)
-    _require_same_plan(config, catalogue)
+    _require_same_plan(config, catalogue, place)
     return _read(place, config, catalogue, most)
 
 
@@ -239,15 +239,21 @@ def _not_yet(config: Config) -> str:
     return "there are no releases yet: the run has started and no step is finished"
 
 
-def _require_same_plan(config: Config, catalogue: dict[str, Any]) -> None:
-    from dpstream.streams.identity import plan_hash
+def _require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> None:
+    from dpstream.streams.identity import mechanism_remedy, plan_hash
 
-    if catalogue.get("plan_hash") != plan_hash(config.facts()):
-        raise ConfigError(
-            "the releases were made under another plan than this file's",
-            where=str(config.path),
-            allowed=f"the file as it was for the run, or the folder {str(config.output.dir)!r} itself",
-        )
+    facts = config.facts()
+    if catalogue.get("plan_hash") == plan_hash(facts):
+        return
+    mechanism = read_manifest(place, int(catalogue["steps"][-1]["step"]))["mechanism"]["name"]
+    file = "the file as it was for the run"
+    if mechanism != facts["mechanism"]:
+        file = mechanism_remedy(str(mechanism), str(facts["mechanism"]))
+    raise ConfigError(
+        "the releases were made under another plan than this file's",
+        where=str(config.path),
+        allowed=f"{file}, or the folder {str(config.output.dir)!r} itself",
+    )
 
 
 def _read(releases: Path, config: Config | None, catalogue: dict[str, Any], most: int) -> Folder:

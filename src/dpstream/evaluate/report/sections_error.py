@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpstream.evaluate.label import LABEL
 from dpstream.evaluate.report.charts import Charts, Line, Unit
 from dpstream.evaluate.report.collect import Run
+from dpstream.evaluate.report.folder import StepFacts
 from dpstream.evaluate.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.evaluate.report.truth import Truth
 from dpstream.mechanism import PredictedError
@@ -26,15 +27,18 @@ _MEAN_DISTANCE = math.sqrt(2.0 / math.pi)
 
 def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
     """Section 5."""
-    steps = [facts.step for facts in run.shown]
-    predicted = _predicted(run, steps)
     return element(
         "section",
         element("h2", "How wrong it can be"),
         _against_truth(run, truth, charts) if truth is not None else None,
-        _noise(run, steps, predicted, charts),
+        _noise(run, charts),
         id="errors",
     )
+
+
+def _in_epochs(run: Run) -> bool:
+    """Whether steps are measured together."""
+    return str(run.manifest["mechanism"]["name"]) == "pooled"
 
 
 def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
@@ -98,10 +102,14 @@ def _share(value: float) -> str:
     return f"{100 * value:.2g} %" if math.isfinite(value) else "an unknown share"
 
 
-def _noise(
-    run: Run, steps: Sequence[int], predicted: Sequence[PredictedError] | None, charts: Charts
-) -> Html:
+def _noise(run: Run, charts: Charts) -> Html:
     """Standard errors over steps: what the plan predicts, and what the manifests say."""
+    shown = run.shown
+    if _in_epochs(run):
+        # Single steps without neighbours would be no lines: those that end an epoch are joined.
+        shown = tuple(f for f in shown if f.accuracy is not None and f.accuracy.total is not None)
+    steps = [facts.step for facts in shown]
+    predicted = _predicted(run, steps) if steps else None
     lines = []
     if predicted is not None:
         lines += [
@@ -112,7 +120,7 @@ def _noise(
             ),
             Line("a count measured in turn (predicted)", _known([p.even_share for p in predicted]), style=2),
         ]
-    told = [facts.accuracy for facts in run.shown]
+    told = [facts.accuracy for facts in shown]
     if predicted is None:
         lines.append(
             Line(
@@ -125,12 +133,11 @@ def _noise(
         Line("the number of records", _known([None if a is None else a.total for a in told]), style=3)
     )
     lines = [line for line in lines if np.isfinite(line.values).any()]
-    if not lines:
-        return element(
-            "p",
-            "Neither the manifests nor a configuration say how large the noise is, so no standard error can be given.",
-        )
     words = run.accuracy.words if run.accuracy is not None else None
+    if not lines:
+        unknown = "Neither the manifests nor a configuration say how large the noise is, so no standard error can be "
+        unknown += "given."
+        return element("p", words if _in_epochs(run) and words else unknown)
     if len(steps) == 1:
         known = "; ".join(f"{line.label}: {significant(float(line.values[0]))} records" for line in lines)
         return join(
@@ -141,14 +148,21 @@ def _noise(
         "What the model guesses about steps at which a marginal was not measured is not in it, and no public "
         "number tells how wrong that is."
     )
-    figure = charts.lines("Noise of a count", steps, lines, Unit("standard error, records"), note=note)
-    both = element("div", figure, _relative(run, steps, lines, charts), class_="grid wide")
+    title = "Noise of a count"
+    if _in_epochs(run):
+        title = "Noise of the number of records"
+        note = (
+            "Standard deviation of the noise, from public scales alone, in the releases that end an epoch. In between "
+            "the number of records is expected, not measured, and has no standard error."
+        )
+    figure = charts.lines(title, steps, lines, Unit("standard error, records"), note=note)
+    both = element("div", figure, _relative(shown, lines, charts), class_="grid wide")
     return join([element("p", words) if words else None, both])
 
 
-def _relative(run: Run, steps: Sequence[int], lines: Sequence[Line], charts: Charts) -> Html:
+def _relative(shown: Sequence[StepFacts], lines: Sequence[Line], charts: Charts) -> Html:
     """The same as a share of the table, which is what a reader of shares sees."""
-    rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
+    rows = np.array([facts.rows for facts in shown], dtype=np.float64)
     whole = np.where(rows > 0, rows, np.nan)
     shares = [Line(line.label, line.values / whole, style=line.style) for line in lines]
     # The first tables are tiny; their noise would flatten everything after it.
@@ -157,7 +171,7 @@ def _relative(run: Run, steps: Sequence[int], lines: Sequence[Line], charts: Cha
     ]
     return charts.lines(
         "The same noise as a share of the table",
-        steps,
+        [facts.step for facts in shown],
         shares,
         Unit("standard error, share of released rows", share=True),
         note="Above 100 % nothing is drawn: there the noise is larger than the table.",
@@ -224,9 +238,15 @@ def _public_weakness(run: Run) -> Html:
         )
         made = _thin_marginals(run, least)
     else:
-        texts.insert(
-            0, "How large a count must be to be more than noise cannot be told from what is public here."
+        least_words = (
+            "How large a count must be to be more than noise cannot be told from what is public here."
         )
+        if _in_epochs(run):
+            least_words += (
+                " Records of invented people of the same shape can be put through the same configuration "
+                "(dpstream simulate, dpstream compare), and tell it."
+            )
+        texts.insert(0, least_words)
         made = _thin_marginals(run, None)
     texts.append(
         "The model keeps the marginals that it was asked for. How columns outside of one such marginal go together "
@@ -255,6 +275,12 @@ def _measured_words(run: Run) -> str:
         if isinstance(rounds, int) and rounds < many
         else ""
     )
+    if _in_epochs(run):
+        return (
+            "Steps are measured together, in epochs of a public length: what was chosen to be measured of an epoch is "
+            "measured once for all of its records. Which marginals that were is not published; what was not measured "
+            "is what the model expects. A change within the newest, open epoch is not seen before it ends."
+        )
     if accuracy is None:
         return f"The manifest does not say which marginals were measured.{per_step}"
     if always == many:
@@ -289,11 +315,14 @@ def _thin_marginals(run: Run, least: int | None) -> Html:
         row = [_marginal_name(run, clique), integer(cells), significant(rows / cells)]
         if least is not None:
             row.append(percent(share))
-        lines.append([*row, "every step" if names in always else "not at every step"])
+        if not _in_epochs(run):
+            row.append("every step" if names in always else "not at every step")
+        lines.append(row)
     headings = ["marginal", "cells", "rows per cell"]
     headings += [] if least is None else [f"rows in cells under {integer(least)}"]
+    headings += [] if _in_epochs(run) else ["measured"]
     return table(
-        [*headings, "measured"],
+        headings,
         lines,
         caption=f"The thinnest of {integer(len(run.workload))} marginals at step {run.last_table}",
     )

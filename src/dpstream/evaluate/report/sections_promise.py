@@ -241,8 +241,10 @@ def _parts(manifest: dict[str, Any]) -> Html:
     # A person is in every step, and an early record of a growing database in every run: they pay once for all.
     once = str(manifest["unit"]["name"]).startswith("individual") or manifest["mechanism"]["name"] in GROWING
     per, what = ("in all", "What all steps take together") if once else ("a step", "What one step takes")
+    if manifest["mechanism"]["name"] == "pooled":
+        per, what = "an epoch", "What one epoch takes (steps that are measured together)"
     made = table(
-        ["part", "times" if once else "times a step", f"{amount} each", f"{amount} {per}"],
+        ["part", "times" if once else f"times {per}", f"{amount} each", f"{amount} {per}"],
         rows,
         caption=f"{what}, by part of the mechanism ({manifest['mechanism']['name']})",
     )
