@@ -11,7 +11,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.graphical import Measurement, Model, fit
+from dpstream.graphical import Model, fit
 from dpstream.privacy.budget import Budget
 from dpstream.privacy.cube import CubeNoise
 from dpstream.privacy.noise import AnyNoise, DiscreteGaussian, Noise, noise_for, noise_for_bounded
@@ -26,7 +26,6 @@ from dpstream.tabular.pooled_estimates import Epoch
 from dpstream.tabular.pooled_measure import Taken
 from dpstream.tabular.pooled_signs import Signs
 from dpstream.tabular.selection import Selector
-from dpstream.tabular.targets import LEAST_VARIANCE
 
 __all__ = ["Design", "Followed", "Outcome", "Runner"]
 
