@@ -448,3 +448,16 @@ def test_runs_of_few_marginals_grow_with_the_epoch_and_always_measure_something(
     assert [one.k for one in few] == sorted(one.k for one in few)
     assert (few[0].k, few[-1].k) == (1, 6)
     assert runner.design(0.0, drifts=True) == Design(3, 0, 0.0)
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": Fraction(1, 2)}])
+def test_more_pairs_of_signs_than_one_draw_holds_may_be_selected(budget) -> None:
+    """33 columns of two values have 528 pairs; a large epoch affords them all, and a joint draw holds 512 sums."""
+    workload = Workload.all_k_way(Domain(tuple(f"c{i}" for i in range(33)), (2,) * 33), 2)
+    runner = Pooled(workload).calibrate(**budget).runner
+    design = runner.design(1e8, drifts=True)
+    assert design.k > 512
+    assert max(sums for _, sums in runner.joint_draws(design)) == 512
+    parts = [runner.division.joint_budget(design), runner.division.chosen_budget(design, design.k)]
+    spent = sum(part.amount for part in parts) + runner.select_share * runner.budget.amount
+    assert spent == runner.budget.amount

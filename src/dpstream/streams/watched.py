@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.privacy.cube import CubeNoise
 from dpstream.privacy.noise import Noise
 from dpstream.privacy.randomness import Randomness
 
@@ -37,6 +38,10 @@ class WatchedRandomness(Randomness):
         # Of no size: a counter uses noise that it drew at an earlier step.
         self.used = True
         return self._inner.draw(noise, size)
+
+    def draw_joint(self, noise: CubeNoise) -> NDArray[np.int64]:
+        self.used = True
+        return self._inner.draw_joint(noise)
 
 
 def _no_source(_n: int) -> Any:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from dpstream.privacy.budget import Budget, PureDP
+from dpstream.privacy.cube import MAX_DIMENSION
 from dpstream.tabular.pooled_signs import Signs
 
 __all__ = ["Design", "Division", "Shares"]
@@ -95,9 +96,13 @@ class Division:
         return self.joint(design) + design.pairs + int(not self.public_total)
 
     def products(self, design: Design) -> int:
-        """As many of the chosen ones are taken to be pairs of signs as there are among the candidates."""
+        """As many of the chosen ones are taken to be pairs of signs as there are among the candidates.
+
+        At most those that one draw can hold: of more, some are measured by themselves.
+        """
         wide = len(self.signs.cells.cliques) - self.signs.columns
-        return design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
+        found = design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
+        return min(found, MAX_DIMENSION)
 
     def histograms(self, design: Design) -> int:
         """How many are measured by themselves, if so many pairs of signs are chosen."""
