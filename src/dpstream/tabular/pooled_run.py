@@ -134,7 +134,9 @@ class Runner:
                 least = middle
             else:
                 most = middle - 1
-        return replace(design, pairs=least)
+        # What is measured with the columns is not there to be chosen.
+        wide = len(self.followed.cells.cliques) - self.followed.columns
+        return replace(design, pairs=least, k=min(design.k, wide - least))
 
     @cached_property
     def signs(self) -> Signs:
@@ -174,8 +176,9 @@ class Runner:
 
     def cell_variance(self, design: Design) -> float:
         """Of the noise in a column's cell, on average over the columns of a run that measures all."""
-        joint = self.division.joint(design)
-        each = self.joint_draws(design)[0][0].variance / 2.0 if joint else 0.0
+        joint, sums = self.division.joint(design), 1 if self.division.public_total else 2
+        # (T +- S) / 2: the number of events T is measured, too, where it is not public.
+        each = sums * self.joint_draws(design)[0][0].variance / 4.0 if joint else 0.0
         rest = design.fixed - joint
         return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
 
