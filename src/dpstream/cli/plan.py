@@ -175,7 +175,8 @@ def _print_noise(facts: dict[str, Any]) -> None:
             "Noise of one measurement: see the parts; how a run divides its budget follows from noisy numbers."
         )
     else:
-        out.print(f"Noise of one measurement{where}: standard deviation {one} records in every cell.")
+        what = "a column's cell, on average" if "pooled" in facts else "every cell"
+        out.print(f"Noise of one measurement{where}: standard deviation {one} records in {what}.")
     sums = ", ".join(f"{ticks}: {_number(value)}" for ticks, value in noise.get("running_sum", {}).items())
     if sums:
         out.print(f"Of a marginal's running sum, after so many measurements: {sums}.")
