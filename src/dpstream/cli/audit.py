@@ -23,8 +23,8 @@ __all__ = ["command"]
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of aim, classifiers, counters, exact, panels, points, schedulers, selection, streams "
-    "(CONFIG: counters, exact, selection).",
+    help="Some of aim, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
+    "streams (CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")
 @click.option(

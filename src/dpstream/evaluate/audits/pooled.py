@@ -53,9 +53,8 @@ _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
 _STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
 #: Records of a step: enough for a run to select something.
 _ROWS = 260
-#: Transcripts for each place; two of them have noise that leans to one side.
+#: Transcripts for each place.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 3, "long": 40}
-_LEAN = 4
 
 
 def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
@@ -97,7 +96,7 @@ def exact_pooled(
     for number, at in enumerate(_AT):
         for turn in range(transcripts):
             base, other = _neighbours(plan, at, (number + turn) % 2 == 1)
-            loss = pooled_loss(plan, base, other, randomness, (1, -1, 0)[min(turn, 2)])
+            loss = pooled_loss(plan, base, other, randomness)
             if loss > worst:
                 worst, where = loss, at
     return Finding(
@@ -145,14 +144,13 @@ def pooled_loss(
     base: list[EncodedBatch],
     neighbour: list[EncodedBatch],
     randomness: Randomness,
-    lean: int = 0,
 ) -> float:
-    """What one random transcript of ``base`` loses against ``neighbour``: epsilon or rho, as the budget has it.
+    """What the releases of one random transcript of ``base`` can lose against ``neighbour``: epsilon or rho.
 
-    Args:
-        lean: the side to which all noise leans, or 0.
+    Choices and designs are those of the transcript. For each measurement in it the loss is the largest over all values
+    that its noise could have had, which depends on what both streams would have had measured there.
     """
-    first = _Log(lean=lean)
+    first = _Log()
     released = _releases(plan, first, base, randomness)
     second = _Log(script=first)
     try:
@@ -167,13 +165,14 @@ def pooled_loss(
         ratio = np.log(law) - np.log(other)
         chosen += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
     for (noise, _, drawn), (_, _, needed) in zip(first.taken, second.taken, strict=True):
+        moved = np.abs(needed - drawn)
         if isinstance(noise, DiscreteLaplace):
-            noisy += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
+            noisy += float(moved.sum() / noise.scale)
         elif isinstance(noise, CubeNoise):
-            noisy += float((np.abs(needed).max() - np.abs(drawn).max()) / noise.scale)
+            noisy += float(moved.max() / noise.scale)
         else:
-            noisy += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
-    return chosen + abs(noisy)
+            noisy += float((moved**2).sum() / (2 * noise.sigma_squared))
+    return chosen + noisy
 
 
 def _releases(
@@ -198,7 +197,6 @@ class _OtherTranscript(Exception):
 class _Log:
     """Choices with their laws, and measurements; with a script, they are those of another run."""
 
-    lean: int = 0
     script: _Log | None = None
     choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
     taken: list[tuple[AnyNoise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
@@ -238,8 +236,6 @@ class _Hooks:
                 drawn = randomness.draw_joint(noise)
             else:
                 drawn = randomness.draw(noise, len(exact))
-            if log.lean:
-                drawn = log.lean * (np.abs(drawn) + round(_LEAN * noise.variance**0.5))
             log.taken.append((noise, exact + drawn, drawn))
             return exact + drawn
         if len(log.taken) >= len(log.script.taken):
