@@ -47,7 +47,7 @@ Floats = NDArray[np.float64]
 
 #: Of each empirical bound.
 CONFIDENCE = 1 - 1e-7
-_RUNS: dict[AuditLength, int] = {"short": 3000, "long": 30_000}
+_RUNS: dict[AuditLength, int] = {"short": 12_000, "long": 30_000}
 _PLACES: dict[AuditLength, int] = {"short": 4, "long": 40}
 _POINTS = 300
 _DEPTH = 7
