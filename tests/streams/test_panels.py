@@ -274,14 +274,21 @@ def test_who_is_who_is_found_by_keyed_marks_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["window", "cumulative"])
 def test_a_private_number_of_people_is_in_no_public_file(tmp_path: Path, kind: str) -> None:
-    """Sizes and numbers of public files follow from noisy counts: equal ones for equal synthetic people."""
-    with start(tmp_path, plan(kind)) as stream:
-        for step in range(1, 4):
-            release = stream.step(period(history(people=7919)[step - 1]), f"b{step}")
-    assert release.total_standard_error is not None
-    assert release.total_standard_error > 1
-    public = b"".join(path.read_bytes() for path in (tmp_path / "releases").rglob("*.json"))
-    assert not re.search(rb"\b7919\b", public)
+    """Sizes and numbers of public files follow from noisy counts: equal ones for equal synthetic people.
+
+    A noisy number can be the private one by chance: under 1 % here, in all three streams with less than 1e-6.
+    """
+
+    def shown(folder: Path) -> bool:
+        with start(folder, plan(kind, rho="1/1000")) as stream:
+            for step in range(1, 4):
+                release = stream.step(period(history(people=7919)[step - 1]), f"b{step}")
+        assert release.total_standard_error is not None
+        assert release.total_standard_error > 50
+        public = b"".join(path.read_bytes() for path in (folder / "releases").rglob("*.json"))
+        return re.search(rb"\b7919\b", public) is not None
+
+    assert not all([shown(tmp_path / str(number)) for number in range(3)])
 
 
 def test_several_variables_are_taken_together(tmp_path: Path) -> None:

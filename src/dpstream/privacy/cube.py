@@ -40,7 +40,7 @@ class CubeNoise:
     would need ``dimension * sqrt(2)``.
 
     >>> CubeNoise(Fraction(2), 20).describe()
-    'jointly drawn noise on 20 sums, bounded by its largest value, of scale 2 (standard deviation 24.83 each)'
+    'jointly drawn noise on 20 sums, bounded by its largest value, of scale 2 (standard deviation 24.82 each)'
     """
 
     scale: Fraction
