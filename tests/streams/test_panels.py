@@ -288,7 +288,7 @@ def test_a_private_number_of_people_is_in_no_public_file(tmp_path: Path, kind: s
         public = b"".join(path.read_bytes() for path in (folder / "releases").rglob("*.json"))
         return re.search(rb"\b7919\b", public) is not None
 
-    assert not all([shown(tmp_path / str(number)) for number in range(3)])
+    assert not all(shown(tmp_path / str(number)) for number in range(3))
 
 
 def test_several_variables_are_taken_together(tmp_path: Path) -> None:
