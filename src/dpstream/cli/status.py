@@ -123,8 +123,10 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     from dpstream.streams.identity import canonical_json, mechanism_remedy
 
     same = canonical_json(facts) == canonical_json(pinned)
-    began, now = str(pinned.get("mechanism")), str(facts["mechanism"])
-    return {"same_plan": same, "remedy": None if began == now else mechanism_remedy(began, now)}
+    return {
+        "same_plan": same,
+        "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),
+    }
 
 
 def _last_period(releases: Path) -> str | None:

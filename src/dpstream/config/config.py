@@ -26,19 +26,19 @@ from dpstream.config.panels import (
     read_panel,
     read_person_unit,
 )
-from dpstream.config.points import check_points_source, check_points_unit, is_points, read_points
+from dpstream.config.points import check_points_unit, is_points, read_points
 from dpstream.config.reader import Section, Used, shown
 from dpstream.config.recipes import Recipe, read_recipe
 from dpstream.config.sections import (
     BudgetOptions,
     OutputOptions,
-    check_only_grows,
     located,
     read_budget,
     read_output,
     read_source,
     read_state,
     read_unit,
+    refuse_deletions,
 )
 from dpstream.config.server import read_server
 from dpstream.config.state_key import KeyPlace, read_key_place
@@ -132,13 +132,13 @@ class Config:
             check_panel_source(source, options)
             recipe = read_panel(mechanism, schema)
         elif points:
-            check_points_source(source, options)
+            refuse_deletions(source, options, "points do not leave")
             recipe = read_points(mechanism, schema)
         elif asking:
-            check_only_grows(source, options)
+            refuse_deletions(source, options, "a growing database only grows")
             recipe = read_asking(mechanism, schema.domain)
         elif growing:
-            check_only_grows(source, options)
+            refuse_deletions(source, options, "a growing database only grows")
             recipe = read_growing(mechanism, schema, budget)
         else:
             recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)

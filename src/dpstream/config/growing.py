@@ -12,7 +12,7 @@ from dpstream.config.classifiers import ClassifierRecipe, read_erm
 from dpstream.config.growing_keys import BLACK_BOXES, GROWING
 from dpstream.config.reader import Section
 from dpstream.config.recipes import read_offline, read_workload
-from dpstream.config.sections import BudgetOptions, located, mechanism_name, names_one_of
+from dpstream.config.sections import BudgetOptions, located, mechanism_name, names_one_of, other_choice
 from dpstream.growing import MWEM, BBImprover, BBScheduler, BlackBox, MWEMPGMBox, SmallDB
 from dpstream.growing.erm_stream import ClassifierPlan
 from dpstream.growing.released import AnyTable
@@ -111,12 +111,9 @@ def read_growing(section: Section, schema: Schema, budget: BudgetOptions) -> Gro
 def _box_word(section: Section) -> str:
     """Which black box; ConfigError for an option of another one."""
     word = section.choice("black_box", BLACK_BOXES, BLACK_BOXES[0])
-    for other, keys in _OF_BOX.items():
-        for key in keys:
-            if other != word and section.has(key):
-                raise section.wrong(
-                    key, f"black_box = {word!r} has no option {key!r}", f"with black_box = {other!r}"
-                )
+    if foreign := other_choice(section, word, _OF_BOX):
+        key, other = foreign
+        raise section.wrong(key, f"black_box = {word!r} has no option {key!r}", f"with black_box = {other!r}")
     return word
 
 

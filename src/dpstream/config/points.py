@@ -12,9 +12,8 @@ from dpstream.mechanism import StreamPlan
 from dpstream.points import PointsStream, PointsStreamPlan, Variant
 from dpstream.privacy import Unit
 from dpstream.schema import Schema
-from dpstream.sources.options import SourceOptions
 
-__all__ = ["check_points_source", "check_points_unit", "describe_points", "is_points", "read_points"]
+__all__ = ["check_points_unit", "describe_points", "is_points", "read_points"]
 
 
 def is_points(section: Section) -> bool:
@@ -34,17 +33,6 @@ def check_points_unit(section: Section, unit: Unit) -> None:
             f"points cannot protect the unit {unit.name!r}: their clock counts points, so their number is public",
             'total = "public" (the unit becomes event-replace)',
         )
-
-
-def check_points_source(section: Section, options: SourceOptions) -> None:
-    """Points come and stay.
-
-    Errors:
-        ConfigError: a source that declares deletes.
-    """
-    if options.deletions:
-        key = "kind" if options.kind == "postgres-changes" else "op_column"
-        raise section.wrong(key, "points do not leave", "a source without deletes")
 
 
 def read_points(section: Section, schema: Schema) -> PointsStream:

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from dpstream.config.keys import recipe_defaults
 from dpstream.config.offline_keys import OF_OFFLINE, OFFLINE
 from dpstream.config.reader import Section, shown
-from dpstream.config.sections import located, mechanism_name
+from dpstream.config.sections import located, mechanism_name, other_choice
 from dpstream.counters import COUNTER_NAMES
 from dpstream.schema.domain import Domain
 from dpstream.tables import Workload
@@ -81,12 +81,9 @@ def _offline(section: Section) -> str:
     """Which offline mechanism; ConfigError for an option of the other one."""
     word = section.choice("offline", OFFLINE, OFFLINE[0])
     section.variant = "aim" if word == "aim" else section.variant
-    for other, keys in OF_OFFLINE.items():
-        for key in keys:
-            if other != word and section.has(key):
-                raise section.wrong(
-                    key, f"offline = {word!r} has no option {key!r}", f'with offline = "{other}"'
-                )
+    if foreign := other_choice(section, word, OF_OFFLINE):
+        key, other = foreign
+        raise section.wrong(key, f"offline = {word!r} has no option {key!r}", f'with offline = "{other}"')
     return word
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -34,15 +34,16 @@ __all__ = [
     "BudgetOptions",
     "OutputOptions",
     "SinkKind",
-    "check_only_grows",
     "located",
     "mechanism_name",
     "names_one_of",
+    "other_choice",
     "read_budget",
     "read_output",
     "read_source",
     "read_state",
     "read_unit",
+    "refuse_deletions",
 ]
 
 #: Where tables go besides the folder.
@@ -181,15 +182,21 @@ def names_one_of(section: Section, names: Collection[str]) -> bool:
     return word in names
 
 
-def check_only_grows(section: Section, options: SourceOptions) -> None:
-    """Records of a growing database come and stay.
+def refuse_deletions(section: Section, options: SourceOptions, why: str) -> None:
+    """For what only grows.
 
     Errors:
         ConfigError: a source that declares deletes.
     """
     if options.deletions:
         key = "kind" if options.kind == "postgres-changes" else "op_column"
-        raise section.wrong(key, "a growing database only grows", "a source without deletes")
+        raise section.wrong(key, why, "a source without deletes")
+
+
+def other_choice(section: Section, word: str, own: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
+    """A key of the file that only another choice than ``word`` has, and that choice; ``own``: keys by choice."""
+    found = ((key, other) for other, keys in own.items() if other != word for key in keys if section.has(key))
+    return next(found, None)
 
 
 def mechanism_name(section: Section) -> str:

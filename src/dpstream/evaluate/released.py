@@ -161,8 +161,7 @@ class ReleasedTables:
             what = "these releases were made from records that were cut into steps in another way"
         else:
             what = "these releases were made under another plan (mechanism, options, budget or unit)"
-            if manifest["mechanism"]["name"] != facts["mechanism"]:
-                allowed = mechanism_remedy(str(manifest["mechanism"]["name"]), str(facts["mechanism"]))
+            allowed = mechanism_remedy(str(manifest["mechanism"]["name"]), str(facts["mechanism"])) or allowed
         raise ConfigError(what, where=str(self._directory), allowed=allowed)
 
 

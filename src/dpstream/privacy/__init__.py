@@ -11,14 +11,12 @@ from dpstream.privacy.convert import (
     zcdp_to_delta,
     zcdp_to_epsilon,
 )
-from dpstream.privacy.cube import CubeNoise
+from dpstream.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
 from dpstream.privacy.noise import (
-    AnyNoise,
     DiscreteGaussian,
     DiscreteLaplace,
     Noise,
     noise_for,
-    noise_for_bounded,
 )
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.select import (

@@ -19,13 +19,14 @@ from dpstream.errors import ConfigError, LimitError
 from dpstream.privacy._exact import Distribution, capped_float, exp_bounds
 from dpstream.privacy._inversion import WORD_BITS, InversionTable, Words
 from dpstream.privacy._samplers import Sampler, build_geometric
+from dpstream.privacy.budget import Budget, PureDP
+from dpstream.privacy.noise import MAX_SCALE, DiscreteGaussian, Noise, exact_parameter
 
-__all__ = ["MAX_DIMENSION", "CubeNoise"]
+__all__ = ["MAX_DIMENSION", "AnyNoise", "CubeNoise", "noise_for_bounded"]
 
 #: Most coordinates drawn together: tables of so many long integers are built in a fraction of a second.
 MAX_DIMENSION = 512
-#: Largest scale: sums of ``MAX_DIMENSION`` geometric numbers of this scale stay far below 64 bits.
-_MAX_SCALE = 10**12
+#: Sums of ``MAX_DIMENSION`` geometric numbers of the largest scale stay far below it.
 _LARGEST = 1 << 60
 
 
@@ -47,17 +48,9 @@ class CubeNoise:
     dimension: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, bool) or not isinstance(self.scale, (int, Fraction)) or self.scale <= 0:
-            raise ConfigError("a noise parameter is an exact positive number", where="scale")
+        object.__setattr__(self, "scale", exact_parameter(self.scale, "scale", MAX_SCALE))
         if not 1 <= self.dimension <= MAX_DIMENSION:
             raise ConfigError("that many sums are not drawn together", where="dimension", allowed="1 to 512")
-        if self.scale > _MAX_SCALE:
-            raise LimitError(
-                "the noise would be too large for 64-bit counts",
-                where="scale",
-                allowed=f"up to {_MAX_SCALE:.0e}",
-            )
-        object.__setattr__(self, "scale", Fraction(self.scale))
 
     @cached_property
     def variance(self) -> float:
@@ -83,6 +76,26 @@ class CubeNoise:
     def sample(self, words: Words) -> NDArray[np.int64]:
         """One exact draw of the whole vector; mechanisms call ``Randomness.draw_joint``."""
         return _sampler(self.scale, self.dimension).sample(words)
+
+
+#: Independent in every cell, or a vector that is drawn as a whole.
+AnyNoise = Noise | CubeNoise
+
+
+def noise_for_bounded(budget: Budget, sums: int, change: int) -> CubeNoise | DiscreteGaussian:
+    """The noise that releases ``sums`` integers, each of which changes by at most ``change``, at exactly ``budget``.
+
+    Pure DP: ``CubeNoise`` of scale ``change / epsilon``. zCDP, where a bound on the largest change gains nothing:
+    discrete Gaussian with ``l2_squared = sums * change**2``.
+
+    >>> noise_for_bounded(PureDP.of("1/2"), 20, 1)
+    CubeNoise(scale=Fraction(2, 1), dimension=20)
+    """
+    if sums < 1 or change < 1:
+        raise ConfigError("a number of sums and their change are positive", where="noise")
+    if isinstance(budget, PureDP):
+        return CubeNoise(change / budget.epsilon, sums)
+    return DiscreteGaussian(Fraction(sums * change**2) / (2 * budget.rho))
 
 
 class _CubeSampler:

@@ -18,16 +18,14 @@ from dpstream.privacy._exact import capped_float
 from dpstream.privacy._inversion import Words
 from dpstream.privacy._samplers import CHUNK, sampler_of_gaussian, sampler_of_laplace
 from dpstream.privacy.budget import Budget, PureDP
-from dpstream.privacy.cube import CubeNoise
 
 __all__ = [
     "MAX_SCALE",
-    "AnyNoise",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Noise",
+    "exact_parameter",
     "noise_for",
-    "noise_for_bounded",
 ]
 
 #: Largest scale and standard deviation. Beyond, sums of noise could pass 64-bit integers.
@@ -48,7 +46,7 @@ class DiscreteLaplace:
     scale: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _parameter(self.scale, "scale", MAX_SCALE))
+        object.__setattr__(self, "scale", exact_parameter(self.scale, "scale", MAX_SCALE))
 
     @property
     def variance(self) -> float:
@@ -81,7 +79,7 @@ class DiscreteGaussian:
     sigma_squared: Fraction
 
     def __post_init__(self) -> None:
-        exact = _parameter(self.sigma_squared, "sigma_squared", MAX_SCALE**2)
+        exact = exact_parameter(self.sigma_squared, "sigma_squared", MAX_SCALE**2)
         object.__setattr__(self, "sigma_squared", exact)
 
     @property
@@ -115,8 +113,6 @@ class DiscreteGaussian:
 
 #: Independent in every cell.
 Noise = DiscreteLaplace | DiscreteGaussian
-#: Also vectors that are drawn as a whole.
-AnyNoise = Noise | CubeNoise
 
 
 def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) -> Noise:
@@ -141,22 +137,6 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
     return DiscreteGaussian(sensitivity / (2 * budget.rho))
 
 
-def noise_for_bounded(budget: Budget, sums: int, change: int) -> CubeNoise | DiscreteGaussian:
-    """The noise that releases ``sums`` integers, each of which changes by at most ``change``, at exactly ``budget``.
-
-    Pure DP: ``CubeNoise`` of scale ``change / epsilon``. zCDP, where a bound on the largest change gains nothing:
-    discrete Gaussian with ``l2_squared = sums * change**2``.
-
-    >>> noise_for_bounded(PureDP.of("1/2"), 20, 1)
-    CubeNoise(scale=Fraction(2, 1), dimension=20)
-    """
-    if sums < 1 or change < 1:
-        raise ConfigError("a number of sums and their change are positive", where="noise")
-    if isinstance(budget, PureDP):
-        return CubeNoise(change / budget.epsilon, sums)
-    return DiscreteGaussian(Fraction(sums * change**2) / (2 * budget.rho))
-
-
 def sample(noise: Noise, size: int, words: Words) -> NDArray[np.int64]:
     """``size`` exact samples; mechanisms call ``Randomness.draw`` instead."""
     if size < 0:
@@ -174,7 +154,8 @@ def sample(noise: Noise, size: int, words: Words) -> NDArray[np.int64]:
     return result
 
 
-def _parameter(value: object, name: str, maximum: int) -> Fraction:
+def exact_parameter(value: object, name: str, maximum: int) -> Fraction:
+    """A scale or variance; ConfigError where it is not exact or not positive, LimitError beyond ``maximum``."""
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
         raise ConfigError("a noise parameter is an exact number", where=name, allowed="Fraction or int")
     if value <= 0:

@@ -121,11 +121,12 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
         ConfigError: names every difference.
     """
     began, now = str(stored.get("mechanism")), str(given.get("mechanism"))
-    if began != now:
+    remedy = mechanism_remedy(began, now)
+    if remedy is not None:
         raise ConfigError(
             f"this state belongs to another plan: it was begun with the mechanism {began!r}, and this is {now!r}",
             where=where,
-            allowed=f"{mechanism_remedy(began, now)}, or another state directory (a new stream spends anew)",
+            allowed=f"{remedy}, or another state directory (a new stream spends anew)",
         )
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
@@ -139,8 +140,10 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
         )
 
 
-def mechanism_remedy(began: str, now: str) -> str:
-    """What lets a stream go on whose file says another mechanism than it began with."""
+def mechanism_remedy(began: str, now: str) -> str | None:
+    """What lets a stream go on whose file says another mechanism than it began with; None if it says the same."""
+    if began == now:
+        return None
     remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
     if (began, now) == ("dpstabs", "pooled"):
         remedy += ", which a file that names no mechanism meant before pooled became the default"

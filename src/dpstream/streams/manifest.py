@@ -110,9 +110,9 @@ def accuracy_of(
     )
     own = {}
     if isinstance(plan, PooledPlan):
-        last, following = _epoch(plan, step)
+        last, following = plan.epochs.around(step)
         own = {"measured_up_to_step": last}
-        counts = f"{_epoch_words(plan, step, last, following)} {_COUNTS_OF_EPOCHS}"
+        counts = f"{_epoch_words(step, last, following)} {_COUNTS_OF_EPOCHS}"
     return {
         **own,
         "total_standard_error": synthesis.total_error,
@@ -124,15 +124,7 @@ def accuracy_of(
     }
 
 
-def _epoch(plan: PooledPlan, step: int) -> tuple[int, int]:
-    """The last step at which a pooled stream had measured everything, and the next one."""
-    last, following = 0, plan.epochs.after(0)
-    while following <= step and last != plan.horizon:
-        last, following = following, plan.epochs.after(following)
-    return last, following
-
-
-def _epoch_words(plan: PooledPlan, step: int, last: int, following: int) -> str:
+def _epoch_words(step: int, last: int, following: int) -> str:
     if step == last:
         return "All steps so far are measured."
     expected = "counts of the last step" if step == last + 1 else f"counts of the last {step - last} steps"

@@ -31,3 +31,10 @@ class Epochs:
         """The first border after one (0: before the first step)."""
         following = int(border // (1 - self.staleness)) + 1
         return following if self.horizon is None else min(following, self.horizon)
+
+    def around(self, step: int) -> tuple[int, int]:
+        """The last border up to a step (0 before the first), and the one after it."""
+        last, following = 0, self.after(0)
+        while following <= step and last != self.horizon:
+            last, following = following, self.after(following)
+        return last, following

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dpstream.graphical import Measurement, estimate_total
 from dpstream.privacy.budget import Budget
-from dpstream.privacy.cube import MAX_DIMENSION, CubeNoise
-from dpstream.privacy.noise import AnyNoise, DiscreteGaussian, Noise
+from dpstream.privacy.cube import MAX_DIMENSION, AnyNoise, CubeNoise
+from dpstream.privacy.noise import DiscreteGaussian, Noise
 from dpstream.privacy.randomness import Randomness
 from dpstream.tabular.cells import Cells
 from dpstream.tabular.pooled_division import Shares

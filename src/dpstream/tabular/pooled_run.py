@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpstream.graphical import Model, fit
 from dpstream.privacy.budget import Budget
-from dpstream.privacy.cube import CubeNoise
-from dpstream.privacy.noise import AnyNoise, DiscreteGaussian, Noise, noise_for, noise_for_bounded
+from dpstream.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
+from dpstream.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.privacy.randomness import Randomness
 from dpstream.privacy.unit import Event
 from dpstream.tables import Workload

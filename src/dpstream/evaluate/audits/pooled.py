@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,12 +232,9 @@ class _Hooks:
     def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
         log = self.log
         if log.script is None:
-            if isinstance(noise, CubeNoise):
-                drawn = randomness.draw_joint(noise)
-            else:
-                drawn = randomness.draw(noise, len(exact))
-            log.taken.append((noise, exact + drawn, drawn))
-            return exact + drawn
+            released: NDArray[np.int64] = cast(Any, super()).noisy(exact, noise, randomness)
+            log.taken.append((noise, released, released - exact))
+            return released
         if len(log.taken) >= len(log.script.taken):
             raise _OtherTranscript
         law, values, _ = log.script.taken[len(log.taken)]
@@ -249,8 +246,7 @@ class _Hooks:
 
 def _scripted(runner: Runner, log: _Log) -> Runner:
     """The runner's own code, with choices and noise that are written down or given."""
-    found = copy.copy(runner)
-    object.__setattr__(found, "__class__", type("_Scripted", (_Hooks, type(runner)), {}))
+    found = _in_place(runner, type("_Scripted", (_Hooks, type(runner)), {}))
     object.__setattr__(found, "log", log)
     return found
 

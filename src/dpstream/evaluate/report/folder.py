@@ -246,9 +246,7 @@ def _require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -
     if catalogue.get("plan_hash") == plan_hash(facts):
         return
     mechanism = read_manifest(place, int(catalogue["steps"][-1]["step"]))["mechanism"]["name"]
-    file = "the file as it was for the run"
-    if mechanism != facts["mechanism"]:
-        file = mechanism_remedy(str(mechanism), str(facts["mechanism"]))
+    file = mechanism_remedy(str(mechanism), str(facts["mechanism"])) or "the file as it was for the run"
     raise ConfigError(
         "the releases were made under another plan than this file's",
         where=str(config.path),
