@@ -16,8 +16,10 @@ from scipy.stats import chi2
 
 from dpstream.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.panel import AtLeast, Cumulative, FixedWindow, People
+from dpstream.panel.synthesis import CumulativeSynthesis
 from dpstream.panel.thresholds import proxies
 from dpstream.privacy import DiscreteGaussian, Event, Individual, Randomness
+from dpstream.schema.domain import Domain
 
 REPLACE = Individual("replace")
 
@@ -238,3 +240,34 @@ def test_a_panel_ends_at_its_horizon_and_releases_do_not_mix():
     with pytest.raises(DataError, match="does not follow"):
         history.add(second)
     assert first.period == 1
+
+
+@pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
+def test_shares_are_as_wrong_as_they_say(unit):
+    """Where the number of people is private, a share hears its noise too; the counter's error alone is refused."""
+    people, runs = 2_000, 400
+    # No count comes near its neighbours, so the order is never enforced.
+    panel = (np.random.default_rng(5).random((people, 3)) < 0.6).astype(np.int64)
+    plan = Cumulative(3).calibrate("0.05", unit)
+    schema = Domain(("poor",), (2,))
+    # In units of the stated error, and of the error that leaves the number of people out.
+    scores, controls = [], []
+    known, last = people if unit is REPLACE else None, truth(panel)[-1][1:]
+    for seed in range(runs):
+        release = run(plan, panel, Scaled(seed))[-1]
+        made = CumulativeSynthesis(schema, 3, release.columns, 1, known, release)
+        found = [made.answer(f"at least {b} so far", lambda words: ()) for b in (1, 2, 3)]
+        wrong = [one.share - count / people for count, one in zip(last, found, strict=True)]
+        scores.append([x / one.share_error for x, one in zip(wrong, found, strict=True)])
+        controls.append([x * made.total / one.count_error for x, one in zip(wrong, found, strict=True)])
+    low, high = chi2.ppf(1e-8, runs), chi2.isf(1e-8, runs)
+    squares = (np.array(scores) ** 2).sum(axis=0)
+    assert (low < squares).all()
+    assert (squares < high).all()
+    within = (np.abs(scores) < 2).mean(axis=0)
+    assert (within > 0.89).all()  # P(Binomial(400, 0.954) < 356) < 1e-7
+    if unit is REPLACE:
+        assert np.allclose(scores, controls)
+    else:
+        assert (np.array(controls) ** 2).sum(axis=0)[0] > high
+        assert (np.abs(controls) < 2).mean(axis=0)[0] < 0.89

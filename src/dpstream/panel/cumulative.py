@@ -349,6 +349,8 @@ class CumulativeAnswer:
         count: the same in people.
         unbiased: the counter's own estimate in people; it may fall, and be outside of what is possible.
         standard_error: standard deviation of ``unbiased``, from public noise scales.
+        share_error: that of ``unbiased`` as a share of the released number of people, to first order; NaN where that
+            number is not above 0.
         bound: with probability ``1 - failure`` all counts of all periods are within their bounds (people).
     """
 
@@ -356,6 +358,7 @@ class CumulativeAnswer:
     count: int
     unbiased: int
     standard_error: float
+    share_error: float
     bound: float
 
 
@@ -388,12 +391,16 @@ class CumulativeRelease:
             ConfigError: not a threshold that is tracked.
         """
         whole(times, "times", 1, self.plan.recipe.largest)
-        total = self.people - self.plan.padding
-        count = int(self.reached[times])
+        plan, total = self.plan, self.people - self.plan.padding
+        count, variance = int(self.reached[times]), self.plan.variance(times, self.period)
+        share = count / total if total > 0 else math.nan
+        # The number of people has noise of its own, independent of the counters': the errors' squares add up.
+        of_total = 0.0 if plan.total_noise is None else share**2 * plan.total_noise.variance
         return CumulativeAnswer(
-            value=count / total if total > 0 else math.nan,
+            value=share,
             count=count,
             unbiased=int(self.estimates[times]),
-            standard_error=math.sqrt(self.plan.variance(times, self.period)),
+            standard_error=math.sqrt(variance),
+            share_error=math.sqrt(variance + of_total) / total if total > 0 else math.nan,
             bound=self.plan.bound(times, self.period),
         )

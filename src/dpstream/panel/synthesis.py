@@ -287,16 +287,16 @@ class CumulativeSynthesis(PanelSynthesis):
                     allowed='a question such as "at least 3 so far"',
                 )
             times = asked.times
-        found, people = self.release.at_least(times), self.total
+        found = self.release.at_least(times)
         return PeopleEstimate(
             float(found.count),
             found.standard_error,
             found.value,
-            found.standard_error / people if people > 0 else math.nan,
+            found.share_error,
             found.bound,
             found.count / self.release.people if self.release.people else math.nan,
             f"at least {times} of the first {self.period} periods; the standard error is that of the counter's "
-            f"unbiased estimate, {found.unbiased}",
+            f"unbiased estimate, {found.unbiased}{'' if self.people is not None else _OF_SHARE}",
         )
 
     def accuracy(self) -> dict[str, Any]:
@@ -329,6 +329,8 @@ class CumulativeSynthesis(PanelSynthesis):
 
 
 _NORMAL = "the standard error follows from public noise scales (the coins of rounding are bounded from above)"
+
+_OF_SHARE = "; that of the share holds the noise of the number of people, too"
 
 
 def describe_errors(
