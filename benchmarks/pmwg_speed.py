@@ -71,11 +71,14 @@ def easy(cells: int, number: int) -> tuple[float, float, Counter[str]]:
     asker.arrive(records(schema, RECORDS))
     asked = questions(cells, 50)
     for query in asked * 4:
+        asker._answers.clear()
         asker.ask(query)
     kinds: Counter[str] = Counter()
 
     def all_of_them() -> None:
         for i in range(number):
+            # What was answered before would be looked up: here it is asked as if it were new.
+            asker._answers.clear()
             kinds[asker.ask(asked[i % 50]).kind] += 1
 
     used = timed(all_of_them)

@@ -83,7 +83,15 @@ def test_from_the_configuration_to_answers(config: Path) -> None:
     told = [json.loads(line) for line in out.splitlines()]
     assert [one["question"] for one in told] == ["smoker", "city = 'Chur'"]
     assert [one["number"] for one in told] == [2, 3]
-    assert len(ask(str(config), "--list", "--json")[1].splitlines()) == 3
+    # In other words, and twice in one call: one answer, and the words of both.
+    (config.parent / "q.txt").write_text("not not smoker\nsmoker != false\nnot smoker\n")
+    code, out, _ = ask(str(config), "--file", str(config.parent / "q.txt"), "--json")
+    again = [json.loads(line) for line in out.splitlines()]
+    assert [one.pop("asked_as", None) for one in again] == ["not not smoker", "smoker != false", None]
+    assert again[0] == again[1] == told[0]
+    assert (again[2]["value"], again[2]["spent"]) == (1 - told[0]["value"], told[0]["spent"])
+    assert "the same question as: smoker" in ask(str(config), "smoker != false")[1]
+    assert len(ask(str(config), "--list", "--json")[1].splitlines()) == 4
     plan = CliRunner().invoke(main, ["plan", str(config)])
     assert plan.exit_code == 0
     assert "At least 20 hard questions" in " ".join(plan.stdout.split())

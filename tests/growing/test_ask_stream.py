@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from pmwg_cases import SCHEMA, plan, query
 from postgres_server import Cluster, programs
 
 from dpstream.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.growing.linear_queries import linear_query
 from dpstream.growing.pmwg import PMWGPlan
+from dpstream.growing.universe import WEIGHT_BITS
 from dpstream.privacy import Noise, Randomness
 from dpstream.streams import AskingStream, Batch, PostgresServer, StateKey, open_stream
 from dpstream.streams.account import Account
@@ -74,7 +77,7 @@ def give(home: Path, text: str) -> None:
 
 
 def life(home: Path, *, wrong_order: bool = False, key: StateKey | None = None) -> None:
-    """Two steps and five questions, one of them a repetition, in two openings."""
+    """Two steps and five questions, one of them a repetition, in two openings; and two that follow from others."""
     for step in (1, 2):
         with started(home, key=key) as stream:
             stream.step(arrivals(), f"b{step}")
@@ -84,6 +87,9 @@ def life(home: Path, *, wrong_order: bool = False, key: StateKey | None = None) 
             for name in (f"{step}-0", f"{step}-{step}", "1-0")[: step + 1]:
                 asked = stream.ask(QUESTIONS[int(name[-1])], name)
                 give(home, json.dumps(asked.as_dict()))
+            # Follows from the first question of this step: it draws and costs nothing, but is stored.
+            asked = stream.ask("smoker = false", f"{step}-not")
+            give(home, json.dumps(asked.as_dict()))
 
 
 def violations(home: Path, key: StateKey | None = None) -> list[str]:
@@ -98,7 +104,13 @@ def violations(home: Path, key: StateKey | None = None) -> list[str]:
         found += ["given and not stored" for told in given if stored.get(told["id"]) != told]
         found += [] if charged == stream.standing.spent else ["the charges do not add up"]
         found += [] if charged <= PLAN.budget.amount else ["more than the budget"]
-        found += [] if stream.standing.asked == len(stored) else ["questions are lost"]
+        implied = [name for name in stored if name.endswith("-not")]
+        found += [] if stream.standing.asked == len(stored) - len(implied) else ["questions are lost"]
+        for name in implied:
+            pair = (stored[name]["value"], stored[name.replace("-not", "-0")]["value"])
+            found += (
+                [] if pair[0] == 1 - pair[1] else ["an answer and that to its opposite contradict each other"]
+            )
     return found
 
 
@@ -221,6 +233,66 @@ def test_an_id_is_answered_once_and_for_one_question(tmp_path: Path) -> None:
         stream.step(arrivals(), "b2")
         assert stream.ask("city = 'Bern'").number == 3
         assert {asked.answer.t for asked in stream.asked()} == {120, 240}
+
+
+#: The same quantity in other words, and its opposites.
+SAME = ("city = 'Bern'", "not (city = 'Basel' or city = 'Chur')", "city = 'Bern' and (smoker or not smoker)")
+OPPOSITE = ("city != 'Bern'", "city in ('Basel', 'Chur')")
+
+
+def in_numbers(words: str) -> Any:
+    weights = PLAN.universe.weights(linear_query(words, SCHEMA))
+    return weights / 2**WEIGHT_BITS
+
+
+def test_equal_questions_have_one_answer_and_are_charged_once(tmp_path: Path) -> None:
+    """In words, labels or numbers, under ids of their own, after a reopening: one draw, one number."""
+    counted = 0
+    with started(tmp_path) as stream:
+        for step in (1, 2):
+            stream.step(arrivals(), f"b{step}")
+            first = stream.ask(SAME[0])
+            counted += 1
+            once = sum(_charges(tmp_path), Fraction(0))
+            for question in (*SAME, {"city": "Bern"}, in_numbers(SAME[1])):
+                assert stream.ask(question) == first
+            named = stream.ask(SAME[1], f"own-{step}")
+            assert (named.question_id, named.answer) == (f"own-{step}", first.answer)
+            assert named.number == first.number + 1
+            opposite = stream.ask(OPPOSITE[0])
+            assert opposite.answer.value == 1 - first.answer.value
+            assert "complement" in opposite.answer.reason
+            assert stream.ask(OPPOSITE[1]) == opposite
+            assert stream.ask(in_numbers(OPPOSITE[1])) == opposite
+            assert sum(_charges(tmp_path), Fraction(0)) == once == stream.standing.spent
+            assert stream.standing.asked == counted
+            stream.close()
+            stream = started(tmp_path)
+            assert stream.ask(SAME[2]) == first
+            assert stream.ask(OPPOSITE[1]) == opposite
+            # The opposite's name stands for the opposite.
+            with pytest.raises(StepError, match="another question"):
+                stream.ask(SAME[0], opposite.question_id)
+        assert stream.ask(SAME[1], "own-1").step == 1
+        # The histogram that a hard question taught comes back, also where an implied answer was the last one.
+        assert stream.ask("smoker").number == 7
+        stream.close()
+
+
+def test_a_store_whose_questions_were_told_apart_by_their_words_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both answers stay what they are; from now on the first one is given."""
+    with started(tmp_path) as stream:
+        stream.step(arrivals(), "b1")
+        with monkeypatch.context() as patch:
+            patch.setattr(AskingStream, "_answered_here", property(lambda self: {}))
+            first, second = (stream.ask(words) for words in SAME[:2])
+    assert (first.number, second.number) == (1, 2)
+    with started(tmp_path) as stream:
+        assert stream.asked() == (first, second)
+        assert [stream.ask(words) for words in SAME] == [first, second, first]
+        assert stream.standing.asked == 2
 
 
 def test_it_goes_on_as_if_it_had_not_been_closed(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def command(
 
     A question is a condition on columns, such as "age >= 65 and smoker"; the answer is the share of records for which
     it holds. An easy question is answered by the public histogram, a hard one by a noisy number that spends budget. The
-    same question at the same step is answered once: asking it again costs nothing and tells the same.
+    same question at the same step is answered once, whatever its words: asking it again costs nothing and tells the
+    same. Its opposite (not ...) is answered by one minus that, and costs nothing either.
 
     \b
     Examples:
@@ -66,7 +67,7 @@ def command(
             return
         questions = [question] if question is not None else _lines(Path(str(path)))
         for text in questions:
-            _show(stream.ask(text, question_id), as_json)
+            _show(stream.ask(text, question_id), as_json, text.strip())
 
 
 def _opened(config: Config, state: str | None) -> AskingStream:
@@ -101,10 +102,14 @@ def _lines(path: Path) -> list[str]:
     return found
 
 
-def _show(asked: Asked, as_json: bool) -> None:
+def _show(asked: Asked, as_json: bool, text: str | None = None) -> None:
+    """The answer; ``text``: the words of now, where an equal question was answered in others."""
+    other = text is not None and text != asked.question
     if as_json:
-        click.echo(json.dumps(asked.as_dict(), ensure_ascii=False, allow_nan=False))
+        told = asked.as_dict() | ({"asked_as": text} if other else {})
+        click.echo(json.dumps(told, ensure_ascii=False, allow_nan=False))
         return
-    click.echo(f"{asked.question}\n  " + asked.answer.describe().replace("\n", "\n  "))
+    head = f"{text}\n  the same question as: {asked.question}" if other else asked.question
+    click.echo(f"{head}\n  " + asked.answer.describe().replace("\n", "\n  "))
     if asked.test_seed:
         click.echo("  warning: made with a test seed: there is no guarantee", err=True)

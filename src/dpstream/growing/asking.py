@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,7 @@ Kind = Literal["easy", "hard", "refused", "unchecked"]
 
 #: Draws of one law that are made at a time in memory: one at a time, the calls would cost more than the noise.
 _DRAWS = 256
+_FROM_COMPLEMENT = "one minus the answer to the complement"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Answer:
         t: number of records.
         spent, left: of the budget, exact.
         hard_asked, hard_left: hard questions so far, and how many more there may be now.
-        reason: why the data was not asked, or the value is not corrected; empty otherwise.
+        reason: why the data was not asked, or the value is not corrected, or that the answer follows from another one;
+            empty otherwise.
     """
 
     value: float
@@ -71,6 +73,10 @@ class Answer:
             return cls(**{**stored, "spent": Fraction(stored["spent"]), "left": Fraction(stored["left"])})
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("a stored answer cannot be read", where="pmwg") from None
+
+    def of_complement(self) -> Answer:
+        """The answer to the complement, ``1 - f``: it follows from this one, as answers are shares."""
+        return replace(self, value=1.0 - self.value, reason=_FROM_COMPLEMENT)
 
     def describe(self) -> str:
         """For people, in a few lines."""
@@ -114,6 +120,8 @@ class Asker:
         self._noise = _Buffered(randomness or Randomness.system())
         #: What stopped a question after it had drawn noise.
         self._stopped: str | None = None
+        #: Answers since the last arrival, by what was asked, not by its words.
+        self._answers: dict[bytes, Answer] = {}
 
     def arrive(self, batch: PrivateBatch) -> None:
         """Records that arrive together; free.
@@ -122,9 +130,13 @@ class Asker:
             ConfigError: the batch has deletes.
         """
         self._plan.arrive(self._state, batch)
+        self._answers.clear()
 
     def ask(self, question: Question) -> Answer:
         """Answer one question; see ``PMWGPlan.ask``.
+
+        Between two arrivals a question has one answer, whatever its words: asked again it gives the same answer, and
+        its complement gives one minus it. Nothing is drawn or spent then.
 
         Errors: those of ``PMWGPlan.ask``.
             StepError: an earlier question was stopped after noise was drawn for it. The state is then in between: a
@@ -137,13 +149,19 @@ class Asker:
                 allowed="no further question to this object; PMWGPlan.open keeps a state that can go on",
             )
         query = linear_query(question, self._schema)
+        own, complement = self._plan.universe.identity(query)
+        if complement in self._answers and own not in self._answers:
+            self._answers[own] = self._answers[complement].of_complement()
+        if own in self._answers:
+            return self._answers[own]
         handed_out = self._noise.handed_out
         try:
-            return self._plan.ask(self._state, query, self._noise.draw)
+            self._answers[own] = self._plan.ask(self._state, query, self._noise.draw)
         except BaseException as error:
             if self._noise.handed_out > handed_out:
                 self._stopped = type(error).__name__
             raise
+        return self._answers[own]
 
     @property
     def standing(self) -> Standing:

@@ -7,6 +7,9 @@ chain.
 * **One transaction a question.** Answer, charge and new state become durable together, before the answer is given.
   A question that was stopped before has given nothing, so asking it again is not a second answer.
 * **An id is answered once.** The same id with the same question gives the stored answer: nothing is drawn or spent.
+* **A question is answered once a step,** whatever its words and its id: two questions are the same where their values
+  are the same in every cell, which is what the keyed hash of a question's content is made of. The complement ``1 - f``
+  of an answered question is answered by one minus its answer. Neither draws or spends anything.
 * **The two stores belong together.** Each question notes how far the stream was, and each step how many questions
   there were; a stream that is behind its questions, or has steps and no questions' store, was rolled back, and so were
   questions that are behind the stream. Both are refused.
@@ -22,10 +25,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.errors import StepError, StoreDamagedError, StoreError
 from dpstream.growing.asking import Answer, Standing
 from dpstream.growing.linear_queries import Question, describe_question, linear_query
 from dpstream.growing.pmwg_plan import PMWGPlan, PMWGState
+from dpstream.growing.universe import WEIGHT_BITS
 from dpstream.mechanism import Packed
 from dpstream.privacy.noise import DiscreteLaplace
 from dpstream.streams import container
@@ -107,6 +114,8 @@ class AskingStream(Stream):
         self._failed: str | None = None
         #: The last hard question, which holds the histogram; 0 where there was none.
         self._y_number = 0
+        #: The present step, and its questions: content and number; None: to be read from the store.
+        self._here: tuple[int, dict[bytes, int]] | None = None
         plan, _, path, facts, *_ = arguments
         assert isinstance(plan, PMWGPlan)
         self._begin = (path, facts, *_places(arguments, options))
@@ -141,7 +150,8 @@ class AskingStream(Stream):
         Args:
             question: see ``growing.linear_queries``.
             question_id: the owner's name for it; the same id again gives the stored answer. By default the question
-                itself, at this step: it is answered anew only after more records came.
+                itself, at this step: it is answered anew only after more records came. Where the same question was
+                answered at this step in other words, that answer is given, and also stored under an id of its own.
 
         Errors:
             ConfigError, SchemaError: the question cannot be read; nothing was spent. BudgetError: too few records yet.
@@ -157,7 +167,7 @@ class AskingStream(Stream):
         check_text(name, "question_id")
         store = self._question_store
         weights = self._plan.universe.weights(query)
-        content = store.fingerprint([weights.astype("<i8").tobytes()])
+        content = _content(store, weights)
         known = store.find(batch_id=name)
         if known is not None:
             if known.content != content:
@@ -167,12 +177,19 @@ class AskingStream(Stream):
                     allowed="a new id for a new question",
                 )
             return _stored(known)
+        same = self._answered_here.get(content)
+        if same is not None and question_id is None:
+            return self._stored_question(same)
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, self.last_step)
         kind = self._failed or self._undecided or store.undecided_failure()
         if kind is not None:
             raise _undecided(kind, name)
-        return self._answered(Reservation(store.last_step + 1, name, content), text, query)
+        told = None if same is None else self._stored_question(same).answer
+        other = self._answered_here.get(_content(store, 2**WEIGHT_BITS - weights))
+        if told is None and other is not None:
+            told = self._stored_question(other).answer.of_complement()
+        return self._answered(Reservation(store.last_step + 1, name, content), text, query, told)
 
     def discard_reservation(self) -> None:
         """See ``Stream.discard_reservation``; also allows questions again after one that failed."""
@@ -187,10 +204,29 @@ class AskingStream(Stream):
 
     # Inside
 
-    def _answered(self, place: Reservation, text: str, query: Any) -> Asked:
-        store = self._question_store
+    @property
+    def _answered_here(self) -> dict[bytes, int]:
+        """The questions that were answered at the present step: content and number."""
+        if self._here is None or self._here[0] != self.last_step:
+            store, found = self._question_store, {}
+            for number in range(store.last_step, 0, -1):
+                row = store.find(step=number)
+                if row is None or _stored(row).step != self.last_step:
+                    break
+                found[row.content] = number
+            self._here = (self.last_step, found)
+        return self._here[1]
+
+    def _stored_question(self, number: int) -> Asked:
+        row = self._question_store.find(step=number)
+        assert row is not None
+        return _stored(row)
+
+    def _answered(self, place: Reservation, text: str, query: Any, told: Answer | None) -> Asked:
+        """The answer, durably; ``told``: what it has to be, because an earlier answer implies it."""
+        store, here = self._question_store, self._answered_here
         # As in a step: whatever stops it, the next one reads the stores again.
-        state, self._state = self._present(), None
+        state, self._state, self._here = self._present(), None, None
         randomness = WatchedRandomness(self._randomness)
 
         def draw(noise: DiscreteLaplace) -> int:
@@ -198,28 +234,30 @@ class AskingStream(Stream):
 
         before = self._plan.standing(state)
         try:
-            answer = self._plan.ask(state, query, draw)
+            answer = self._plan.ask(state, query, draw) if told is None else told
+            learned = told is None and answer.kind == "hard"
             seed = not randomness.secure or store.used_test_seed or self._store.used_test_seed
             asked = Asked(place.step, place.batch_id, text, self.last_step, answer, seed)
-            prepared = self._prepared_question(place, asked, state, answer.spent - before.spent)
+            charge = self._plan.standing(state).spent - before.spent
+            prepared = self._prepared_question(place, asked, state, charge, learned)
             store.commit_step(prepared)
         except BaseException as error:
             self._settle_question(place, randomness.used, error)
             raise
-        self._state = state
-        if answer.kind == "hard":
+        here.setdefault(place.content, place.step)
+        self._state, self._here = state, (self.last_step, here)
+        if learned:
             self._y_number = place.step
         store.write_head(lasting=False)
         return asked
 
     def _prepared_question(
-        self, place: Reservation, asked: Asked, state: PMWGState, charge: Fraction
+        self, place: Reservation, asked: Asked, state: PMWGState, charge: Fraction, learned: bool
     ) -> Prepared:
-        hard = asked.answer.kind == "hard"
-        y_number = place.step if hard else self._y_number
+        y_number = place.step if learned else self._y_number
         manifest = canonical_json(asked.as_dict())
         books = {**self._plan.pack_books(state), "y_number": y_number, "t": state.t, "step": self.last_step}
-        histogram = Packed({"y_time": state.y_time}, {"y": state.y} if hard else {})
+        histogram = Packed({"y_time": state.y_time}, {"y": state.y} if learned else {})
         return Prepared(
             reservation=place,
             definition=str(self._plan.budget.as_dict()["definition"]),
@@ -326,6 +364,11 @@ def _places(
     names = ("plan", "schema", "path", "facts", "randomness", "sink", "policy", "server", "membership", "key")
     given = {**dict(zip(names, arguments, strict=False)), **options}
     return given.get("server"), given.get("key")
+
+
+def _content(store: Store, weights: NDArray[np.int64]) -> bytes:
+    """What tells a question from all others: a keyed hash of its values in all cells."""
+    return store.fingerprint([weights.astype("<i8").tobytes()])
 
 
 def _stored(row: Step) -> Asked:
