@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.config.description import guarantee
 from dpstream.growing.erm_stream import ClassifierPlan
+from dpstream.growing.pmwg_plan import PMWGPlan
+from dpstream.growing.streams import GrowingPlan
 from dpstream.panel.people import PeoplePlan
 from dpstream.points import PointsStreamPlan
-from dpstream.privacy import ZCDP, Budget, Event, PureDP, decimal_text, group, zcdp_to_epsilon
+from dpstream.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.privacy.odds import best_guess
 from dpstream.streams.base import base_words
 from dpstream.streams.limit import budget_from_dict
-from dpstream.tabular import PooledPlan
+from dpstream.tabular import DPStabsPlan, PooledPlan
 
 if TYPE_CHECKING:
     from dpstream.config.config import Config
@@ -78,7 +80,7 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
     """
     plan, base = config.plan(), config.facts().get("base")
     sections = [
-        ("What is published", _published(config, plan, progress), False),
+        ("What is published", _published(config, plan, progress, base), False),
         ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
         ("What it costs", _costs(config, plan, progress), False),
         *((("The stream before this one", _before(config, base), False),) if base else ()),
@@ -89,7 +91,9 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
     return Statement(f"Privacy statement: {config.name}", tuple(sections))
 
 
-def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+def _published(
+    config: Config, plan: StreamPlan, progress: Progress, base: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     names = ", ".join(config.schema().names)
     often = _often(config.source_options)
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
@@ -106,14 +110,14 @@ def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[st
             f"Synthetic people are published, and {often} what they report is added: {names}. They are invented by a "
             "program from noisy counts, and persist: what was published of one of them is never changed. None is "
             "copied from a person; one may look like a person by chance.",
-            f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
         )
     if isinstance(plan, PointsStreamPlan):
         return (
             f"Synthetic points are published {often}, as many as there are points by then, with the columns {names}. "
             "They are placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is "
             "copied from a record of a person; one may lie where such a record lies by chance.",
-            f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
         )
     if isinstance(plan, ClassifierPlan):
         features = plan.erm.features
@@ -121,13 +125,55 @@ def _published(config: Config, plan: StreamPlan, progress: Progress) -> tuple[st
             f"A classifier is published {often}: a table of coefficients, by which {features.target} can be guessed "
             f"from {', '.join(features.columns or ())}. They are computed from the records, and noise is added to "
             "each. It is trained again when the records have grown as planned, and repeated in between.",
-            f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
         )
+    answers = (
+        " Answers to questions about the records are published, too." if isinstance(plan, PMWGPlan) else ""
+    )
     return (
         f"A synthetic table is published {often}. It has the columns {names}. Its rows are invented by a program from "
-        "noisy counts. None is copied from a record of a person; one may look like such a record by chance.",
-        f"{steps}{period}{end} Published with each table: how it was made, what it cost, and how wrong it may be.",
+        f"{_invented_from(plan)}.{answers} None is copied from a record of a person; one may look like such a record "
+        "by chance.",
+        f"{steps}{period}{end} {_with_each(plan, base is not None)}",
     )
+
+
+def _invented_from(plan: StreamPlan) -> str:
+    """What of the records a table's rows are drawn from."""
+    if isinstance(plan, PMWGPlan):
+        return "what noisy answers to questions have told"
+    if isinstance(plan, GrowingPlan) and plan.box.name == "smalldb":
+        return "a small table that is chosen at random, the likelier the nearer it is to the records"
+    return "noisy counts"
+
+
+def _with_each(plan: StreamPlan, with_base: bool) -> str:
+    """What is told of a table's errors: no more than its manifest can tell."""
+    return f"Published with each table: how it was made, what it cost, and {_told(plan, with_base)}."
+
+
+def _told(plan: StreamPlan, with_base: bool) -> str:
+    unknown = "How wrong its counts may be is not known"
+    number = (
+        "that its number of records is exact"
+        if plan.unit.relation == "replace"
+        else "how wrong its number of records may be"
+    )
+    if isinstance(plan, PeoplePlan):
+        return "how wrong answers about the people may be"
+    if isinstance(plan, ClassifierPlan):
+        return "how noisy its coefficients are"
+    if isinstance(plan, GrowingPlan):
+        if next(plan.runs()).alpha is None:
+            return f"that nothing is promised of its errors. {unknown}"
+        return "what theory promises of its errors, if anything"
+    if isinstance(plan, PMWGPlan):
+        return f"{number}. {unknown}; each answer says how noisy it is"
+    if isinstance(plan, PooledPlan) and plan.unit.relation != "replace":
+        number += ", where it ends a group of steps that are measured together"
+    if isinstance(plan, DPStabsPlan) and plan.selector is None and not with_base:
+        return f"{number}, and how wrong counts over the measured columns may be"
+    return f"{number}. {unknown}"
 
 
 def _often(options: SourceOptions) -> str:
@@ -208,6 +254,12 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
             "every record is measured once, together with those of some neighbouring steps, and charged there. Further "
             "tables therefore cost those who are in earlier ones nothing more"
         )
+    if isinstance(plan.unit, User):
+        own = (
+            f"each of the {plan.unit.max_events} events of a user that are counted at most costs "
+            f"{plan.unit.per_event(plan.budget)}, and all of them together no more than what is planned. It is charged "
+            "in full at the first step, and further tables cost nothing more"
+        )
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "
@@ -220,8 +272,9 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
 
 def _several(config: Config, plan: StreamPlan, events: int) -> str:
     epsilon, delta = _loss(config, group(plan.budget, events))
+    deleted = ", or one record that is entered and later deleted," if config.source_options.deletions else ""
     return (
-        f"A person with {events} such records, or one record that is entered and later deleted, has "
+        f"A person with {events} such records{deleted} has "
         f"{group(plan.budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
     )
 

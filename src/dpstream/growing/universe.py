@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,6 +195,16 @@ class HistogramSynthesis:
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
         return [self.marginal(clique).values.reshape(-1) for clique in cliques]
+
+    def accuracy(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "total_standard_error": 0.0,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "words": "The number of records is declared public and has no noise. The table is drawn from the public "
+            "histogram, which knows what the answers to questions have taught it and nothing else: no count of it has "
+            "an error bar. Each answer says how noisy it is.",
+        }
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Records drawn from ``y``, shape (rows, columns)."""

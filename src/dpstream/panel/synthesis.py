@@ -221,7 +221,8 @@ class WindowSynthesis(PanelSynthesis):
                 bool(self.history.shape[1]),
                 self.clipped,
                 core.bound,
-                "count of one pattern",
+                core.padding,
+                "count of one pattern of any period",
             ),
         }
 
@@ -321,7 +322,7 @@ class CumulativeSynthesis(PanelSynthesis):
                     for b in thresholds
                 ],
             },
-            "words": describe_errors(self.total_error, self.people, True, 0, bound),
+            "words": describe_errors(self.total_error, self.people, True, 0, bound, plan.padding),
         }
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -339,7 +340,8 @@ def describe_errors(
     released: bool,
     clipped: int,
     bound: float,
-    counted: str = "count",
+    padding: int,
+    counted: str = "count of this period or an earlier one",
 ) -> str:
     """How wrong a release may be, in words."""
     if not released:
@@ -352,10 +354,8 @@ def describe_errors(
     share = (
         "" if not clipped else " Groups of synthetic people were clipped, so answers may be biased a little."
     )
-    return (
-        f"{number} Padding is invented people: answers have it taken out, the table holds it. With the stated "
-        f"probability no {counted} of any period is wrong by more than {bound:.4g} people.{share}"
-    )
+    padded = "Padding is invented people: answers have it taken out, the table holds it. " if padding else ""
+    return f"{number} {padded}With the stated probability no {counted} is wrong by more than {bound:.4g} people.{share}"
 
 
 def append_columns(history: NDArray[np.uint8], columns: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from dpstream.mechanism import SaysAccuracy, StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
 from dpstream.streams.base import base_words
-from dpstream.tabular import PooledPlan
+from dpstream.tabular import BaselinePlan, PooledPlan
 
 __all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
 
@@ -106,7 +106,7 @@ def accuracy_of(
     errors = [one.standard_error for one in measured.values()]
     total, counts = (
         _total_words(synthesis.total_error, plan.unit.relation),
-        _count_words(len(measured), with_base),
+        _count_words(len(measured), plan, with_base),
     )
     own = {}
     if isinstance(plan, PooledPlan):
@@ -145,9 +145,14 @@ def _total_words(error: float | None, relation: str) -> str:
     return f"The number of records is noisy, with a standard error of {error:.3g}."
 
 
-def _count_words(marginals: int, with_base: bool) -> str:
+def _count_words(marginals: int, plan: StreamPlan, with_base: bool) -> str:
     if with_base:
         return "No other count has an error bar: part of every count comes from the table that the stream began with."
+    if isinstance(plan, BaselinePlan):
+        return (
+            "No other count has an error bar: tables are drawn from models that are fitted to each step's "
+            "measurements, and no public noise scale tells how wrong a model is."
+        )
     if not marginals:
         return (
             "No other count has an error bar: the plan measures no marginal at every step, so part of every count "

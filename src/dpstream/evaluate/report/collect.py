@@ -150,7 +150,10 @@ def _reading_schema(schema: Schema) -> Schema:
 def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workload:
     """The mechanism's, or all single columns for a mechanism that has none."""
     try:
-        spec = manifest["mechanism"]["options"].get("workload", "all-1-way")
+        options = manifest["mechanism"]["options"]
+        # A scheduler or an improver asks its black box for marginals.
+        own = {"workload": "all-1-way", **options.get("black_box", {}), **options}
+        spec = own["workload"]
         return Workload.parse(schema.domain, spec)
     except (InputError, KeyError, TypeError, AttributeError):
         raise StoreDamagedError(

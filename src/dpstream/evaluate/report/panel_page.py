@@ -117,7 +117,8 @@ def render_panel(run: PanelRun) -> str:
         sections_promise.tile(
             "People",
             integer(run.people[-1]),
-            f"{_number_words(run)}; {integer(last.rows)} synthetic ones with padding",
+            f"{_number_words(run)}; {integer(last.rows)} synthetic ones"
+            + (" with padding" if _padded(run) else ""),
         ),
         sections_promise.tile(
             "Periods", integer(last.step), "" if periods is None else f"of {integer(periods)} planned"
@@ -141,10 +142,11 @@ def _releases(run: PanelRun, charts: Charts) -> Html:
         Line("synthetic people in the table", np.where(known, rows, np.nan)),
         Line(f"people ({_number_words(run)})", np.where(known, people, np.nan), style=2),
     ]
-    note = (
-        "The table holds padding: invented people who keep every count above zero. Answers and estimates have it taken "
-        "out. Before the first full window there are no synthetic people."
-    )
+    note = ""
+    if _padded(run):
+        note = "The table holds padding, which is invented people. Answers and estimates have it taken out."
+    if not known.all():
+        note = f"{note} Before the first full window there are no synthetic people.".lstrip()
     figure = charts.lines("People", steps, lines, Unit("people"), note=note)
     words = (
         "Synthetic people persist: what was published of one of them is never changed, new periods are added."
@@ -157,6 +159,12 @@ def _releases(run: PanelRun, charts: Charts) -> Html:
         figure,
         id="releases",
     )
+
+
+def _padded(run: PanelRun) -> bool:
+    """Whether the table holds padding."""
+    panel = run.manifest["accuracy"]["panel"]
+    return bool(panel.get("padding_of_a_pattern", panel.get("padding", 0)))
 
 
 def _number_words(run: PanelRun) -> str:
@@ -178,8 +186,8 @@ def _answers(run: PanelRun, charts: Charts) -> Html:
         element("h2", "What the releases answer"),
         element(
             "p",
-            "From the manifests, without padding. Dotted: two standard errors to either side, which follow from public "
-            "noise scales. Axes do not begin at 0.",
+            f"From the manifests{', without padding' if _padded(run) else ''}. Dotted: two standard errors to either "
+            "side, which follow from public noise scales. Axes do not begin at 0.",
         ),
         element("div", figures, class_="grid"),
         element("p", f"{left} further questions are in the table only.", class_="note") if left else None,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.config.growing_keys import GROWING
 from dpstream.evaluate.label import LABEL
 from dpstream.evaluate.report.charts import Charts, Line, Unit
 from dpstream.evaluate.report.collect import Run
@@ -23,6 +25,7 @@ __all__ = ["errors", "weak"]
 _WORST = 12
 #: Mean distance from 0 of a normal variable of standard deviation 1.
 _MEAN_DISTANCE = math.sqrt(2.0 / math.pi)
+_TOTAL, _IN_TURN = "the number of records", "a count measured in turn (predicted)"
 
 
 def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
@@ -118,8 +121,9 @@ def _noise(run: Run, charts: Charts) -> Html:
                 _known([p.every_step for p in predicted]),
                 style=1,
             ),
-            Line("a count measured in turn (predicted)", _known([p.even_share for p in predicted]), style=2),
         ]
+        if any(p.measurements < p.step for p in predicted):
+            lines.append(Line(_IN_TURN, _known([p.even_share for p in predicted]), style=2))
     told = [facts.accuracy for facts in shown]
     if predicted is None:
         lines.append(
@@ -129,26 +133,29 @@ def _noise(run: Run, charts: Charts) -> Html:
                 style=1,
             )
         )
-    lines.append(
-        Line("the number of records", _known([None if a is None else a.total for a in told]), style=3)
-    )
+    totals = _known([None if a is None else a.total for a in told])
+    # A public number has no noise to be drawn.
+    if totals.any():
+        lines.append(Line(_TOTAL, totals, style=3))
     lines = [line for line in lines if np.isfinite(line.values).any()]
     words = run.accuracy.words if run.accuracy is not None else None
     if not lines:
         unknown = "Neither the manifests nor a configuration say how large the noise is, so no standard error can be "
         unknown += "given."
-        return element("p", words if _in_epochs(run) and words else unknown)
+        return element("p", words or unknown)
     if len(steps) == 1:
         known = "; ".join(f"{line.label}: {significant(float(line.values[0]))} records" for line in lines)
         return join(
             [element("p", f"Standard errors of the noise: {known}."), element("p", words) if words else None]
         )
-    note = (
-        "Standard deviation of the noise, from public scales alone. In turn: all marginals are measured equally often. "
-        "What the model guesses about steps at which a marginal was not measured is not in it, and no public "
-        "number tells how wrong that is."
-    )
-    title = "Noise of a count"
+    note, title = "Standard deviation of the noise, from public scales alone.", "Noise of a count"
+    if any(line.label == _IN_TURN for line in lines):
+        note += (
+            " In turn: all marginals are measured equally often. What the model guesses about steps at which a "
+            "marginal was not measured is not in it, and no public number tells how wrong that is."
+        )
+    elif [line.label for line in lines] == [_TOTAL]:
+        title = "Noise of the number of records"
     if _in_epochs(run):
         title = "Noise of the number of records"
         note = (
@@ -262,7 +269,9 @@ def _cell_error(run: Run) -> tuple[float | None, str]:
     assert run.last_table is not None
     predicted = _predicted(run, [run.last_table])
     if predicted is not None and predicted[0].even_share is not None:
-        return predicted[0].even_share, "a count measured in turn, as the plan predicts them"
+        one = predicted[0]
+        how = "in turn" if one.measurements < one.step else "at every step"
+        return one.even_share, f"a count measured {how}, as the plan predicts them"
     return None, ""
 
 
@@ -281,18 +290,50 @@ def _measured_words(run: Run) -> str:
             "measured once for all of its records. Which marginals that were is not published; what was not measured "
             "is what the model expects. A change within the newest, open epoch is not seen before it ends."
         )
+    if (mechanism := run.manifest["mechanism"])["name"] in GROWING:
+        return _runs_words(mechanism["options"].get("black_box", {}), many)
+    if mechanism["name"] == "baseline":
+        which = "marginals that it selects"
+        if isinstance(rounds, int):
+            which = f"{'all' if rounds >= many else rounds} of the {integer(many)} marginals"
+        return (
+            f"Every step has a run of its own, which measures {which}. A table is drawn from models fitted to these "
+            "measurements, and no public number tells how wrong a model is."
+        )
     if accuracy is None:
         return f"The manifest does not say which marginals were measured.{per_step}"
     if always == many:
         return "All marginals asked for were measured at every step."
+    if always == 0 and isinstance(rounds, int) and rounds >= many:
+        return (
+            "All marginals asked for are measured at every step, of what came since the stream began. No public number "
+            "tells how wrong the table is that it began with."
+        )
     if always == 0:
         return (
-            f"No marginal was measured at every step.{per_step} How often each one was is not published; what was "
-            "not measured is what the model expects."
+            f"No marginal is known to have been measured at every step.{per_step} How often each one was is not "
+            "published; what was not measured is what the model expects."
         )
     return (
         f"{integer(always)} of the {integer(many)} marginals were measured at every step.{per_step} How often each of "
         "the others was is not published; what was not measured is what the model expects."
+    )
+
+
+def _runs_words(box: dict[str, Any], many: int) -> str:
+    """What a black box that runs again and again measures."""
+    name, rounds = box.get("name"), box.get("k")
+    what = "What a run measures is the black box's own."
+    if name == "smalldb":
+        what = "A run measures nothing: it chooses one of all small databases at random, the better the likelier."
+    elif name == "mwem":
+        what = f"A run measures {box.get('rounds')} cells of marginals, which it selects."
+    elif isinstance(rounds, int):
+        which = f"all {integer(many)}" if rounds >= many else f"{rounds} of the {integer(many)}"
+        what = f"A run measures {which} marginals."
+    return (
+        f"Nothing is measured at every step: the black box runs on all records so far, at planned sizes of the table, "
+        f"and its last table is repeated in between. {what} No public number tells how wrong a count is."
     )
 
 
@@ -315,12 +356,12 @@ def _thin_marginals(run: Run, least: int | None) -> Html:
         row = [_marginal_name(run, clique), integer(cells), significant(rows / cells)]
         if least is not None:
             row.append(percent(share))
-        if not _in_epochs(run):
+        if always:
             row.append("every step" if names in always else "not at every step")
         lines.append(row)
     headings = ["marginal", "cells", "rows per cell"]
     headings += [] if least is None else [f"rows in cells under {integer(least)}"]
-    headings += [] if _in_epochs(run) else ["measured"]
+    headings += ["measured"] if always else []
     return table(
         headings,
         lines,

@@ -282,6 +282,9 @@ def _of_category(run: PointRun, table: PointTable, category: int) -> Codes:
 def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
     """The large picture."""
     found = _leaves(run, codes, depth, category, _CELLS)
+    if not len(found.points):
+        text = "The cells are so large that each holds several categories: there is no partition of one to draw yet."
+        return element("p", text, class_="note")
     places = run.view.places(codes)
     if len(run.view.coordinates) == 1:
         (parts, _) = _sides(run, (0,), _PARTS)

@@ -238,10 +238,12 @@ def _parts(manifest: dict[str, Any]) -> Html:
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
     rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]
     rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
-    # A person is in every step, and an early record of a growing database in every run: they pay once for all.
-    once = str(manifest["unit"]["name"]).startswith("individual") or manifest["mechanism"]["name"] in GROWING
+    # A person is in every step, a user in several, and an early record of a growing database in every run: they pay
+    # once for all.
+    unit, mechanism = str(manifest["unit"]["name"]), manifest["mechanism"]["name"]
+    once = unit.startswith(("individual", "user")) or mechanism in GROWING
     per, what = ("in all", "What all steps take together") if once else ("a step", "What one step takes")
-    if manifest["mechanism"]["name"] == "pooled":
+    if mechanism == "pooled" and not once:
         per, what = "an epoch", "What one epoch takes (steps that are measured together)"
     made = table(
         ["part", "times" if once else f"times {per}", f"{amount} each", f"{amount} {per}"],

@@ -60,10 +60,7 @@ def _error_words(run: Run) -> str:
     if accuracy is None:
         return "The manifest does not say how large the noise is, so no chart has error bars."
     if accuracy.cell is None:
-        return (
-            "No marginal was measured at every step, so that no standard error can be given for any column: "
-            "the charts have no error bars."
-        )
+        return "No standard error can be given for any column: the charts have no error bars."
     return (
         "Where a column was measured at every step, a bracket marks two standard errors to either side: of the "
         "noise, and of drawing the rows. What the model adds is not in it. For the other columns no error can be "
@@ -276,7 +273,7 @@ def _pair_error(run: Run, pair: Clique) -> str:
     accuracy = run.accuracy
     names = frozenset(run.schema.names[column] for column in pair)
     if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:
-        return "No standard error can be given for this pair: it was not measured at every step."
+        return "No standard error can be given for this pair."
     rows = max(1, len(run.codes) if run.codes is not None else 1)
     return (
         f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "

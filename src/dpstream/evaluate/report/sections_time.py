@@ -167,8 +167,8 @@ def _movement(run: Run, charts: Charts) -> Html:
         [
             element(
                 "p",
-                "Share of the rows, for the commonest values of each column. Early releases are small, and most of "
-                "their movement is noise.",
+                "Share of the rows, for the commonest values of each column. Where a release is small, most of its "
+                "movement is noise.",
             ),
             element("div", figures, class_="grid") if figures else None,
             element("p", f"Not drawn, they moved least: {', '.join(left)}.", class_="note") if left else None,
