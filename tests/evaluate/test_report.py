@@ -408,7 +408,7 @@ def test_older_manifests_and_other_mechanisms_give_no_errors(
     page = Page(write_report(config, tmp_path / "new.html", private_data=True))
     error = page.chart("Error against the truth")
     assert list(error) == ["x", "mean over marginals (AvgWE)", "worst marginal (MaxWE)"]
-    assert list(page.chart("Noise of a count")) == ["x", "the number of records"]
+    assert list(page.chart("Noise of the number of records")) == ["x", "the number of records"]
 
 
 def test_test_seeds_are_told(tmp_path: Path) -> None:
