@@ -1,0 +1,56 @@
+"""A question is known by its values in all cells, whatever its words: one answer between two arrivals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan
+
+from dpstream.growing.blackbox import LinearQuery
+from dpstream.growing.universe import WEIGHT_BITS, Universe
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_questions_are_the_same_where_their_values_are(data: st.DataObject) -> None:
+    """Against all cells, written out: whatever columns a question names and however it is put."""
+    universe = Universe(DOMAIN)
+
+    def drawn() -> LinearQuery:
+        clique = tuple(sorted(data.draw(st.sets(st.integers(0, 2)))))
+        # Few values over few cells: equal ones are common, and many columns are named without need.
+        shape = [size if data.draw(st.booleans()) else 1 for size in DOMAIN.shape(clique)]
+        values = data.draw(
+            st.lists(st.sampled_from([0.0, 1.0]), min_size=math.prod(shape), max_size=math.prod(shape))
+        )
+        spread = np.broadcast_to(np.array(values).reshape(shape), DOMAIN.shape(clique))
+        return LinearQuery(clique, spread.reshape(-1))
+
+    one, other = drawn(), drawn()
+    weights = [universe.weights(each) for each in (one, other)]
+    (own, complement), (theirs, their_complement) = universe.identity(one), universe.identity(other)
+    assert (own == theirs) == np.array_equal(*weights)
+    assert (complement == theirs) == np.array_equal(2**WEIGHT_BITS - weights[0], weights[1])
+    assert (own == their_complement) == (complement == theirs)
+
+
+def test_a_question_has_one_answer_between_arrivals() -> None:
+    which = plan(start=100, hard_questions=4)
+    made = asker(which, [1000] + [0] * (CELLS - 1))
+    first = made.ask("city = 'Bern'")
+    assert first.kind == "hard"
+    for words in ("not (city = 'Basel' or city = 'Chur')", {"city": "Bern"}):
+        assert made.ask(words) == first
+    opposite = made.ask("city != 'Bern'")
+    assert (opposite.value, opposite.half_width) == (1 - first.value, first.half_width)
+    assert made.ask("city in ('Basel', 'Chur')") == opposite
+    # A column named without need is none; a value apart is another question.
+    assert made.ask("city = 'Bern' and (smoker or not smoker)") == first
+    assert made.standing.asked == 1
+    assert made.standing.spent == first.spent
+    made.arrive(Arrived([1] + [0] * (CELLS - 1)))
+    assert made.ask("city = 'Bern'").t == 1001
+    assert made.standing.asked == 2
