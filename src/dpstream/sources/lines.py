@@ -12,8 +12,6 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.compiling import njit
-
 __all__ = [
     "BROKEN",
     "MOST_BYTES",
@@ -33,7 +31,6 @@ BROKEN = ("error", "missing", "drop-and-count-nothing")
 #: A longer line is no record: one record must not fill the memory.
 MOST_BYTES = 2**26
 _BOM = b"\xef\xbb\xbf"
-_NEWLINE, _RETURN, _QUOTE, _COMMA = 10, 13, 34, 44
 #: Why a line is no record.
 OPEN_QUOTE, OTHER_COUNT, TOO_LONG = 1, 2, 3
 
@@ -112,66 +109,15 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 def scan(data: bytes, cells: int) -> Scan:
     """Which lines of csv text are no records of ``cells`` cells."""
-    text = np.frombuffer(data, np.uint8)
-    none = np.zeros((0, 6), np.int64)
-    lines, records, broken = _scan(text, cells, MOST_BYTES, none)
+    # Imported on use: the command line must start quickly.
+    from dpstream.sources._compiled import scan_lines
+
+    text, found = np.frombuffer(data, np.uint8), np.zeros((0, 6), np.int64)
+    lines, records, broken = scan_lines(text, cells, MOST_BYTES, found)
     if broken:
-        none = np.zeros((broken, 6), np.int64)
-        _scan(text, cells, MOST_BYTES, none)
-    return Scan(int(lines), int(records), none)
-
-
-@njit(cache=True)
-def _scan(
-    data: NDArray[np.uint8], cells: int, most: int, found: NDArray[np.int64]
-) -> tuple[int, int, int]:  # pragma: no cover  (compiled)
-    size = data.size
-    i = lines = records = broken = 0
-    while i < size:
-        start, count = i, 1
-        quoted, begin = False, True
-        while i < size:
-            byte = data[i]
-            if byte in (_NEWLINE, _RETURN):
-                break
-            if quoted:
-                if byte == _QUOTE:
-                    if i + 1 < size and data[i + 1] == _QUOTE:
-                        i += 1
-                    else:
-                        quoted = False
-            elif byte == _COMMA:
-                count += 1
-                begin = True
-                i += 1
-                continue
-            elif begin and byte == _QUOTE:
-                quoted = True
-            begin = False
-            i += 1
-        lines += 1
-        # An empty line is a record with an empty cell where there is one column, else nothing.
-        if i > start or cells == 1:
-            why = 0
-            if i - start > most:
-                why = TOO_LONG
-            elif quoted:
-                why = OPEN_QUOTE
-            elif count != cells:
-                why = OTHER_COUNT
-            if why:
-                if broken < found.shape[0]:
-                    found[broken, 0] = start
-                    found[broken, 1] = i
-                    found[broken, 2] = why
-                    found[broken, 3] = records
-                    found[broken, 4] = lines
-                    found[broken, 5] = count
-                broken += 1
-            records += 1
-        if i < size:
-            i += 2 if data[i] == _RETURN and i + 1 < size and data[i + 1] == _NEWLINE else 1
-    return lines, records, broken
+        found = np.zeros((broken, 6), np.int64)
+        scan_lines(text, cells, MOST_BYTES, found)
+    return Scan(int(lines), int(records), found)
 
 
 def repaired(data: bytes, seen: Scan, cells: int, *, keep: bool) -> bytes:
