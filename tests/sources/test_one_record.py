@@ -333,3 +333,16 @@ def test_people_in_wide_files(tmp_path: Path) -> None:
             assert step.users is not None
             assert step.users[0].to_pylist()[:2] == ["0", "1"]
             assert step.inserts.column("poor").to_pylist()[:2] == [step.step == 1] * 2
+
+
+def test_files_of_several_formats_are_one_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("zip,age\nnorth,7\n")
+    (tmp_path / "b.ndjson").write_text('{"zip": 7, "age": "8"}\n{"age": [1]}\n')
+    for first, second in (("a.csv", "b.ndjson"), ("b.ndjson", "c.csv")):
+        (tmp_path / "c.csv").write_text("zip,age\nnorth,7\n")
+        options = SourceOptions.parse({"path": [first, second], "rows": 3})
+        (step,) = open_source(options, base=tmp_path, columns=["zip", "age"]).steps()
+        rows = Schema(SCHEMA.columns[:2]).encode(step.inserts).tolist()
+        assert sorted(rows) == sorted(
+            [[0, 7], [1, 8], [SCHEMA["zip"].missing_code, SCHEMA["age"].other_code]]
+        )

@@ -101,8 +101,6 @@ class FileSource(Source):
         self._watched = watched
         self._position: dict[str, int] = {}
         self._key = b""
-        #: How many records could not be taken apart, of those read so far. Private: for the owner's terminal only.
-        self.broken = 0
         self._rules = self._record_rules(columns, ignored)
 
     def _record_rules(self, columns: Sequence[str], ignored: Sequence[str]) -> Rules:

@@ -77,8 +77,6 @@ class StdinSource(Source):
         words = [] if options.op_column is None else [options.op_column]
         #: Keys that a record may have; None: any.
         self._known = [*self._columns, *marks, *words] if columns else None
-        #: How many records could not be taken apart. Private: for the owner's terminal only.
-        self.broken = 0
         self._rules = Rules(
             options.broken,
             ignored=frozenset(ignored),
