@@ -69,3 +69,21 @@ def test_plan_and_statement_say_what_a_broken_record_does(tmp_path: Path) -> Non
 def test_numbers_that_are_public_do_not_change_by_a_rule(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="numbers that are public here"):
         Config.load(made(tmp_path / "a", DROP, b"1,a,no,x", 'total = "public"\n'))
+
+
+def test_check_names_a_column_that_no_record_has(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", "", b"")
+    text = (
+        Path(path)
+        .read_text(encoding="utf-8")
+        .replace("d.csv", "d.ndjson")
+        .replace("columns.paid", "columns.payed")
+    )
+    Path(path).write_text(text.replace('["note"]', '["note", "paid"]'), encoding="utf-8")
+    (tmp_path / "a" / "d.ndjson").write_text(
+        '{"step": 1, "zip": 1, "paid": true}\n{"step": 2}\n', encoding="utf-8"
+    )
+    checked = CliRunner().invoke(main, ["check", path])
+    assert checked.exit_code == 0
+    assert "column 'payed' holds nothing in any record" in checked.stdout
+    assert "'zip'" not in checked.stdout

@@ -346,3 +346,13 @@ def test_files_of_several_formats_are_one_table(tmp_path: Path) -> None:
         assert sorted(rows) == sorted(
             [[0, 7], [1, 8], [SCHEMA["zip"].missing_code, SCHEMA["age"].other_code]]
         )
+
+
+def test_standard_input_without_a_schema_takes_the_keys_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b'{"when": 1, "zip": 7}\n{"when": 1, "age": "x", "zip": [1]}\n{"when": 2, "age": null}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    options = SourceOptions.parse({"path": "-", "time_column": "when", "end": 2, "eof": "close"})
+    first, second = open_source(options).steps()
+    assert first.inserts.column("age").to_pylist() == [None, "x"]
+    assert first.inserts.column("zip").to_pylist() == [7, b"list or object"]
+    assert second.inserts.num_rows == 1

@@ -66,7 +66,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
         )
     loaded = Config.load(config)
     source = loaded.source(reveal=show_values)
-    steps, problems = find_problems(loaded, reveal=show_values, source=source)
+    filled: set[str] = set()
+    steps, problems = find_problems(loaded, reveal=show_values, source=source, filled=filled)
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
@@ -74,6 +75,9 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     else:
         for sentence in problems:
             click.echo(sentence)
+        for name in loaded.schema().names if steps else ():
+            if name not in filled:
+                click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
         if source.broken:
             number = f"{source.broken} records" if show_values else "Some records (--show-values counts them)"
             rule = loaded.source_options.broken
@@ -86,14 +90,21 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
 
 
 def find_problems(
-    config: Config, *, reveal: bool, until: int | None = None, source: Source | None = None
+    config: Config,
+    *,
+    reveal: bool,
+    until: int | None = None,
+    source: Source | None = None,
+    filled: set[str] | None = None,
 ) -> tuple[int, list[str]]:
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
 
     Args:
         source: where the records are read; the configuration's own by default.
+        filled: gets the names of the columns that hold something in some record.
     """
     from dpstream.config.panel_people import PeopleCheck
+    from dpstream.schema.cells import holds_something
 
     schema, steps = config.plan().reading_schema(config.schema()), 0
     people = PeopleCheck.of(config)
@@ -105,6 +116,9 @@ def find_problems(
         place = f"step {entry.step} ({entry.batch_id})"
         for table in (entry.inserts, entry.deletes):
             if table is not None:
+                if filled is not None:
+                    names = [name for name in table.column_names if name not in filled]
+                    filled.update(name for name in names if holds_something(table.column(name)))
                 for problem in schema.problems(table, where=place, reveal=reveal):
                     _add(findings, problem, place)
         if entry.users is not None:

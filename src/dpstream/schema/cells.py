@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["as_cells", "cells", "is_cells", "parse_record", "plain_text", "texts", "typed"]
+__all__ = ["as_cells", "cells", "holds_something", "is_cells", "parse_record", "plain_text", "texts", "typed"]
 
 #: Deeper records are no records: Python's reader would use up its stack on them.
 MOST_DEPTH = 200
@@ -181,6 +181,19 @@ def as_cells(array: Any) -> Any:
         return None
     rows = np.arange(len(plain), dtype=np.int32)
     return _union(np.full(len(plain), number, np.int8), rows, {number: child})
+
+
+def holds_something(column: Any) -> bool:
+    """Whether any cell of a chunked array, of whatever type, is not null."""
+    for chunk in column.chunks:
+        parts = (
+            [chunk.field(i) for i in range(chunk.type.num_fields)]
+            if is_cells(chunk.type) and len(chunk)
+            else [chunk]
+        )
+        if any(part.null_count < len(part) for part in parts):
+            return True
+    return False
 
 
 def typed(column: Any) -> Any:
