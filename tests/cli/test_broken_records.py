@@ -87,3 +87,13 @@ def test_check_names_a_column_that_no_record_has(tmp_path: Path) -> None:
     assert checked.exit_code == 0
     assert "column 'payed' holds nothing in any record" in checked.stdout
     assert "'zip'" not in checked.stdout
+
+
+def test_a_stream_goes_on_when_line_breaks_are_declared(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", "", b"1,a,no,x")
+    assert CliRunner().invoke(main, ["run", path, "--until", "1"]).exit_code == 0
+    Path(path).write_text(CONFIG.format(rule="line_breaks = true\n", total=""), encoding="utf-8")
+    status = json.loads(CliRunner().invoke(main, ["status", path, "--json"]).stdout)
+    assert status["same_plan"] is True
+    assert CliRunner().invoke(main, ["run", path]).exit_code == 0
+    assert CliRunner().invoke(main, ["ledger", "verify", path]).exit_code == 0

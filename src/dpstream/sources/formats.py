@@ -215,8 +215,10 @@ def _binary(path: Path) -> IO[bytes]:
 def _csv_header(path: Path, rules: Rules) -> list[str]:
     if rules.line_breaks:
         opened = gzip.open if path.name.lower().endswith(".gz") else open
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
-            return next(csv.reader(stream), [])
+        # What the records hold is of no concern here.
+        with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+            names = next(csv.reader(stream), [])
+        return [name.encode("utf-8", "surrogateescape").decode("utf-8") for name in names]
     with _binary(path) as stream:
         first = next(whole_lines(stream, _BLOCK_BYTES), b"").splitlines()[:1]
     names = next(csv.reader([first[0].decode("utf-8")]), []) if first else []
