@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -170,3 +171,48 @@ def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
     with pytest.raises(ConfigError, match="start = 'YYYY-MM-DD' is not a day"):
         SourceOptions.parse(source)
     SourceOptions.parse({**source, "start": "2026-01-05", "end": "today"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"null\n", "a line is not a JSON object"),
+        (b'{"a": 1}\nnull\n{"a": 2}\n', "a line is not a JSON object"),
+        (b'{"a":' + b"[" * 100_000 + b"\n", "a line is not a JSON object"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "a line is not a JSON object"),
+        (b"[" * 100_000 + b"]" * 100_000, "a line is not a JSON object"),
+        (b'{"a": 1}\xff\n', "the file cannot be read"),
+        (b"\n\n", "the file is empty"),
+        (b"{}\n", "the file is empty"),
+    ],
+    ids=range(8),
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_that_ended_arrows_reader_is_told(
+    tmp_path: Path, content: bytes, message: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / ("a.ndjson" if pack is bytes else "a.ndjson.gz")
+    path.write_bytes(pack(content))
+    with pytest.raises(DataError, match=message) as caught:
+        draft_config(path)
+    assert "[[" not in str(caught.value)
+    path.write_bytes(path.read_bytes()[:-9])
+    if pack is not bytes:
+        with pytest.raises(DataError, match=r"cannot be read|not a JSON object"):
+            draft_config(path)
+
+
+def test_records_of_several_kinds_make_a_draft(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [
+        '{"a": 1, "b": [1]}',
+        '{"a": "x", "c": "\\ud800"}',
+        "",
+        '{"a": 1.5, "d": true}',
+        '{"a": 1' + "0" * 5000 + "}",
+    ]
+    path.write_text("\n".join(lines))
+    text = draft_config(path)
+    assert 'values = ["1", "1.5", "Infinity", "x"]' in text
+    assert "of type list" in text
+    assert 'type = "boolean"' in text

@@ -13,6 +13,7 @@ from dpstream.cli.shared import config_argument, json_option, print_json
 if TYPE_CHECKING:
     from dpstream.config import Config
     from dpstream.schema import Problem
+    from dpstream.sources import Source
 
 __all__ = ["command", "find_problems"]
 
@@ -64,7 +65,9 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             allowed="a terminal, without --json, pipes or files",
         )
     loaded = Config.load(config)
-    steps, problems = find_problems(loaded, reveal=show_values)
+    source = loaded.source(reveal=show_values)
+    filled: set[str] = set()
+    steps, problems = find_problems(loaded, reveal=show_values, source=source, filled=filled)
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
@@ -72,25 +75,50 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     else:
         for sentence in problems:
             click.echo(sentence)
+        for name in loaded.schema().names if steps else ():
+            if name not in filled:
+                click.echo(f"column {name!r} holds nothing in any record: is this its name in the data?")
+        if source.broken:
+            number = f"{source.broken} records" if show_values else "Some records (--show-values counts them)"
+            rule = loaded.source_options.broken
+            click.echo(
+                f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'
+            )
         verdict = "all rows fit the schema" if not problems else "fix the schema or the data"
         click.echo(f"{steps} steps read: {verdict}")
     return WRONG_INPUT if problems else 0
 
 
-def find_problems(config: Config, *, reveal: bool, until: int | None = None) -> tuple[int, list[str]]:
-    """Number of steps (up to ``until``), and a sentence for each column and kind of problem."""
+def find_problems(
+    config: Config,
+    *,
+    reveal: bool,
+    until: int | None = None,
+    source: Source | None = None,
+    filled: set[str] | None = None,
+) -> tuple[int, list[str]]:
+    """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
+
+    Args:
+        source: where the records are read; the configuration's own by default.
+        filled: gets the names of the columns that hold something in some record.
+    """
     from dpstream.config.panel_people import PeopleCheck
+    from dpstream.schema.cells import holds_something
 
     schema, steps = config.plan().reading_schema(config.schema()), 0
     people = PeopleCheck.of(config)
     findings: dict[tuple[str, str], Finding] = {}
-    for entry in config.source(reveal=reveal).steps():
+    for entry in (source or config.source(reveal=reveal)).steps():
         if until is not None and entry.step > until:
             break
         steps = entry.step
         place = f"step {entry.step} ({entry.batch_id})"
         for table in (entry.inserts, entry.deletes):
             if table is not None:
+                if filled is not None:
+                    names = [name for name in table.column_names if name not in filled]
+                    filled.update(name for name in names if holds_something(table.column(name)))
                 for problem in schema.problems(table, where=place, reveal=reveal):
                     _add(findings, problem, place)
         if entry.users is not None:

@@ -120,9 +120,9 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
 
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     """Whether the file still says what the stream began with; of another mechanism also what to write."""
-    from dpstream.streams.identity import canonical_json, mechanism_remedy
+    from dpstream.streams.identity import mechanism_remedy, plan_hash
 
-    same = canonical_json(facts) == canonical_json(pinned)
+    same = plan_hash(facts) == plan_hash(pinned)
     return {
         "same_plan": same,
         "remedy": mechanism_remedy(str(pinned.get("mechanism")), str(facts["mechanism"])),

@@ -260,6 +260,7 @@ class Config:
             self.source_options,
             base=self.path.parent,
             columns=self._schema.names,
+            ignored=self._schema.ignore,
             reveal=reveal,
             watched=watched,
         )

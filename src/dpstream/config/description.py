@@ -18,6 +18,7 @@ from dpstream.panel.people import PeoplePlan
 from dpstream.points import PointsStreamPlan
 from dpstream.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.streams.base import base_words
+from dpstream.streams.declared import shown_public
 from dpstream.tabular import BaselinePlan, DPStabsPlan, PooledPlan
 from dpstream.tabular.offline import MWEMPGMPlan
 
@@ -99,7 +100,7 @@ def describe(config: Config) -> dict[str, Any]:
             "state_bytes_at_start": sum(a.nbytes for a in plan.pack_state(plan.start()).arrays.values()),
             "state_grows": _growth(plan),
         },
-        "declared_public": facts["declared_public"],
+        "declared_public": shown_public(facts),
         "base": None if base is None else {**base, "words": base_words(base)},
         "draft": not config.schema().confirmed,
         "options": plan.options(),

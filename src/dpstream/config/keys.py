@@ -249,6 +249,26 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "source",
+        "broken",
+        "error, missing, drop-and-count-nothing",
+        "error",
+        "nothing is made up or left out unless the owner says so",
+        "What becomes of a record of a csv or NDJSON source that cannot be taken apart: a line with more or fewer "
+        "cells, with an open quote, or that is no JSON object. `missing`: it has a null in every column. With "
+        "`missing` and `drop-and-count-nothing`, bytes that are no UTF-8 are read as U+FFFD, and keys that nobody "
+        "declared are left out.",
+    ),
+    Key(
+        "source",
+        "line_breaks",
+        "true, false",
+        "false",
+        "a record is a line, so none can take in those that follow it",
+        "Whether a quoted cell of a csv file may run over several lines. The files are then trusted to close every "
+        "quote.",
+    ),
+    Key(
+        "source",
         "user_column",
         "a column of the data that is not in the schema, with unit = user or a panel",
         "not set",

@@ -18,6 +18,7 @@ from dpstream.points import PointsStreamPlan
 from dpstream.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.privacy.odds import best_guess
 from dpstream.streams.base import base_words
+from dpstream.streams.declared import shown_public
 from dpstream.streams.limit import budget_from_dict
 from dpstream.tabular import DPStabsPlan, PooledPlan
 
@@ -305,7 +306,7 @@ def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
 
 
 def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
-    declared = [f"{text[:1].upper()}{text[1:]}." for text in config.facts()["declared_public"]]
+    declared = [f"{text[:1].upper()}{text[1:]}." for text in shown_public(config.facts())]
     return (
         *(
             ("A person with many records is protected less, in proportion to their number.",)

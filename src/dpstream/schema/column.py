@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.errors import DataError, SchemaError
 from dpstream.schema import arrow
+from dpstream.schema.cells import is_cells
 
 __all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
 
@@ -185,12 +186,31 @@ class Column(ABC):
             elif len(distinct):
                 table[:-1] = self.raw_codes(distinct, null_values)
             return table[positions]
+        if is_cells(kind):
+            return self._codes_of_cells(chunk, null_values)
         codes = self._codes_of_array(chunk)
         if codes is None:
             raise _WrongType(str(kind))
         empty = arrow.null_mask(chunk)
         if empty is not None:
             codes[empty] = NULL
+        return codes
+
+    def _codes_of_cells(self, cells: Any, null_values: tuple[str, ...]) -> Codes:
+        """Cells of several kinds: each is read like a column of its kind, so that none decides about another."""
+        import pyarrow as pa
+
+        codes = np.full(len(cells), UNREADABLE, dtype=np.int32)
+        kinds, offsets = cells.type_codes.to_numpy(), cells.offsets.to_numpy()
+        for i, kind in enumerate(cells.type.type_codes):
+            rows = np.flatnonzero(kinds == kind)
+            if not rows.size:
+                continue
+            child = cells.field(i).take(pa.array(offsets[rows]))
+            try:
+                codes[rows] = self.raw_codes(child, null_values)
+            except _WrongType:
+                codes[rows[child.is_null().to_numpy(zero_copy_only=False)]] = NULL
         return codes
 
     @cached_property
@@ -295,8 +315,12 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     """Up to ten distinct offending values as text: for the owner's terminal only."""
     import pyarrow as pa
 
-    distinct = values.filter(pa.array(bad)).unique()
-    shown = [repr(value) for value in distinct[:_MOST_SHOWN].to_pylist()]
+    chosen = values.filter(pa.array(bad))
+    # Arrow finds no distinct values among cells of several kinds.
+    distinct = (
+        pa.array(dict.fromkeys(map(repr, chosen.to_pylist()))) if is_cells(chosen.type) else chosen.unique()
+    )
+    shown = [x if is_cells(chosen.type) else repr(x) for x in distinct[:_MOST_SHOWN].to_pylist()]
     return (*shown, "...") if len(distinct) > _MOST_SHOWN else tuple(shown)
 
 

@@ -6,11 +6,15 @@ Text files are read as text: a reader that guesses types would turn the code 021
 from __future__ import annotations
 
 import glob
+import gzip
+import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, DataError
+from dpstream.schema.cells import cells, parse_record, plain_text, typed
 
 __all__ = ["ENDINGS", "read_sample"]
 
@@ -30,12 +34,12 @@ def read_sample(path: str | Path, rows: int) -> Any:
     files = _files(path)
     for file in files:
         try:
-            for batch in _batches(file):
+            for batch in _batches(file, left):
                 batches.append(batch.slice(0, left))
                 left -= len(batches[-1])
                 if left <= 0:
                     break
-        except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError):
+        except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError):
             # The original text quotes rows of the file.
             raise DataError("the file cannot be read", where=str(file), allowed=ENDINGS) from None
         if left <= 0:
@@ -71,7 +75,7 @@ def _ending(path: Path) -> str | None:
     return next((e for e in (".csv", ".parquet", ".ndjson", ".jsonl") if name.endswith(e)), None)
 
 
-def _batches(path: Path) -> Iterator[Any]:
+def _batches(path: Path, rows: int) -> Iterator[Any]:
     ending = _ending(path)
     if ending == ".csv":
         yield from _csv(path)
@@ -81,11 +85,41 @@ def _batches(path: Path) -> Iterator[Any]:
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches()
     else:
-        import pyarrow as pa
-        import pyarrow.json as pj
+        yield _ndjson(path, rows)
 
-        with pa.input_stream(str(path), compression="detect") as stream:
-            yield from pj.read_json(stream).to_batches()
+
+def _ndjson(path: Path, rows: int) -> Any:
+    """The first records. Arrow's own reader ends the process at some lines that are no objects."""
+    import pyarrow as pa
+
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    records: list[dict[str, Any]] = []
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
+        for line in filter(str.strip, stream):
+            record = parse_record(line)
+            if record is None:
+                raise DataError("a line is not a JSON object", where=str(path), allowed="one object a line")
+            records.append(record)
+            if len(records) >= rows:
+                break
+    names = dict.fromkeys(key for record in records for key in record)
+    if not names:
+        raise DataError("the file is empty", where=str(path), allowed="one JSON object a line")
+    return pa.record_batch(
+        {plain_text(name): _one_type([record.get(name) for record in records]) for name in names}
+    )
+
+
+def _one_type(values: list[Any]) -> Any:
+    """A column of a sample: of one type where it can be, or of texts."""
+    import pyarrow as pa
+
+    if any(isinstance(value, list | dict) for value in values):
+        return pa.array([None if value is None else [] for value in values], pa.list_(pa.null()))
+    column = typed(cells(values))
+    if column is not None:
+        return column
+    return cells([v if v is None or isinstance(v, str) else json.dumps(v) for v in values]).field(0)
 
 
 def _csv(path: Path) -> Iterator[Any]:

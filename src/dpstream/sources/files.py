@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import glob
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dpstream.errors import DataError, StepError
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
+from dpstream.sources.lines import Rules
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import Source, check_start
@@ -64,6 +65,9 @@ class FileSource(Source):
         today: the public clock, default the current day in UTC, less the grace period; a calendar period is
             handed out once it is over.
         watched: more files will come: a numbered step is handed out when a record of a later one is there.
+        columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them
+            the keys of a file's first records are its columns, and those are private facts.
+        ignored: names of columns that are known and not read.
 
     Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
     out. Pass 2 reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that the
@@ -85,6 +89,8 @@ class FileSource(Source):
         reveal: bool = False,
         today: datetime.date | None = None,
         watched: bool = False,
+        columns: Sequence[str] = (),
+        ignored: Sequence[str] = (),
     ) -> None:
         self.options = options
         self._base = Path(base)
@@ -95,6 +101,24 @@ class FileSource(Source):
         self._watched = watched
         self._position: dict[str, int] = {}
         self._key = b""
+        self._rules = self._record_rules(columns, ignored)
+
+    def _record_rules(self, columns: Sequence[str], ignored: Sequence[str]) -> Rules:
+        options = self.options
+        marks = [name for name in (options.time_column, options.user_column) if name is not None]
+        words = [name for name in (options.op_column,) if name is not None]
+        names = tuple(dict.fromkeys([*marks, *words, *columns])) if columns else None
+        return Rules(
+            options.broken,
+            options.line_breaks,
+            names,
+            frozenset(ignored) - frozenset([*marks, *words]),
+            frozenset(marks),
+            frozenset(words),
+        )
+
+    def _count_broken(self, records: int) -> None:
+        self.broken += records
 
     @property
     def position(self) -> dict[str, int]:
@@ -219,7 +243,7 @@ class FileSource(Source):
         """Pass 1: times and operations of one file."""
         name, ends, records = self._name(path), [], 0
         op_column = self.options.op_column
-        for block in self._blocks(path, self._marks()):
+        for block in self._blocks(path, self._marks(), counted=True):
             if op_column is not None:
                 self._deletes(block, op_column, name, records)
             steps = place.steps(self._times(block, place.grid, name, records), name, records)
@@ -264,7 +288,7 @@ class FileSource(Source):
             name = self._name(path)
             if step >= start_step:
                 pieces, records = Pieces(empty), 0
-                for block in self._blocks(path):
+                for block in self._blocks(path, self._names, counted=True):
                     pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
                     records += block.num_rows
             self._position[name] = 0
@@ -278,7 +302,7 @@ class FileSource(Source):
         pieces, read, step = Pieces(self._empty()), 0, start_step
         for path in files:
             name, records = self._name(path), 0
-            for block in self._blocks(path):
+            for block in self._blocks(path, self._names, counted=True):
                 steps = (read + np.arange(block.num_rows)) // rows + 1
                 keep = steps >= start_step
                 table, deletes = self._split(block, name, records)
@@ -314,7 +338,7 @@ class FileSource(Source):
     def _checked_files(self) -> list[Path]:
         """All files, after comparing their columns with the first one's."""
         files = self.files()
-        first = column_names(files[0], reveal=self._reveal)
+        first = self._columns_of(files[0])
         user = self.options.user_column
         for column in self._marks() + ([] if user is None else [user]):
             if column not in first:
@@ -322,7 +346,7 @@ class FileSource(Source):
                     f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)
                 )
         for path in files[1:]:
-            names = column_names(path, reveal=self._reveal)
+            names = self._columns_of(path)
             odd = [name for name in names if name not in first] + [
                 name for name in first if name not in names
             ]
@@ -333,8 +357,14 @@ class FileSource(Source):
                     where=self._name(path),
                     allowed=f"the columns of {self._name(files[0])}",
                 )
+        self._names = first
         self._columns = [name for name in first if self._keeps(name)]
         return files
+
+    def _columns_of(self, path: Path) -> list[str]:
+        """A file's columns without those that are not read."""
+        names = column_names(path, reveal=self._reveal, rules=self._rules)
+        return [name for name in names if name not in self._rules.ignored]
 
     def _keeps(self, name: str) -> bool:
         if name == self.options.op_column:
@@ -348,8 +378,10 @@ class FileSource(Source):
         """The records' columns and types, without rows."""
         return next(iter(self._blocks(self.files()[0], self._columns)))
 
-    def _blocks(self, path: Path, columns: list[str] | None = None) -> Iterator[Any]:
-        return blocks(path, columns=columns, column_types=self._types, reveal=self._reveal)
+    def _blocks(self, path: Path, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
+        """``counted``: broken records are counted at this reading, which is one of two where steps are cut by time."""
+        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
+        return blocks(path, columns=columns, column_types=self._types, reveal=self._reveal, rules=rules)
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
@@ -426,7 +458,7 @@ class _Reader:
             return
         self._waiting = [entry for entry in self._waiting if entry[0] > needed]
         if self._blocks is None:
-            self._blocks = self._source._blocks(self._file.path)
+            self._blocks = self._source._blocks(self._file.path, self._source._names)
         while self._read < needed:
             block = next(self._blocks, None)
             if block is None:

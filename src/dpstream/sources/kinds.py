@@ -23,7 +23,18 @@ _OPERATIONS = ("op_column", "op_values", "user_column")
 _SERVER = ("url", "url_env", "table")
 #: Keys besides ``kind``; those in ``_NEEDED`` have to be there.
 KEYS: dict[str, tuple[str, ...]] = {
-    "files": ("path", "time_column", "rows", "period_columns", "complete", "eof", *_OPERATIONS, *_CUT),
+    "files": (
+        "path",
+        "time_column",
+        "rows",
+        "period_columns",
+        "complete",
+        "eof",
+        "broken",
+        "line_breaks",
+        *_OPERATIONS,
+        *_CUT,
+    ),
     "duckdb": ("database", "query", *_OPERATIONS, *_CUT),
     "postgres": (*_SERVER, "wait", "time_column", "xid_column", *_OPERATIONS, *_CUT),
     "postgres-changes": (*_SERVER, "slot", "publication", "user_column", *_CUT),

@@ -16,6 +16,7 @@ def open_source(
     *,
     base: str | Path = ".",
     columns: Sequence[str] = (),
+    ignored: Sequence[str] = (),
     reveal: bool = False,
     watched: bool = False,
 ) -> Source:
@@ -25,6 +26,7 @@ def open_source(
         base: folder that paths are relative to.
         columns: names that the records have at least (standard input: a key that no record has is a null; a
             PostgreSQL table: only these leave the server; a column a period: the variables).
+        ignored: names that records may have besides, and that are not read (files and standard input).
         reveal: say in errors which record it is; for the owner's eyes only.
         watched: more records will come (``run --watch``).
     """
@@ -44,11 +46,11 @@ def open_source(
     if options.stdin:
         from dpstream.sources.stdin import StdinSource
 
-        return StdinSource(options, columns=columns, reveal=reveal)
+        return StdinSource(options, columns=columns, ignored=ignored, reveal=reveal)
     if options.period_columns is not None:
         from dpstream.sources.wide import WideSource
 
-        return WideSource(options, base=base, columns=columns, reveal=reveal)
+        return WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
     from dpstream.sources.files import FileSource
 
-    return FileSource(options, base=base, reveal=reveal, watched=watched)
+    return FileSource(options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from dpstream.errors import ConfigError
 from dpstream.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
 from dpstream.sources.kinds import KEYS, Kind, check_kind, duration
+from dpstream.sources.lines import BROKEN, Broken
 from dpstream.sources.operations import Operations
 
 __all__ = ["Late", "SourceOptions"]
@@ -102,6 +103,10 @@ class SourceOptions:
         wait: how long open transactions are waited for (a table that grows).
         period_columns: of files with one row a person: the columns of the periods, in order, or one text with
             ``{period}`` (and ``{column}``).
+        broken: of text files and standard input: a record that cannot be taken apart is an error (``error``), is read
+            as one with a null in every column (``missing``), or is left out (``drop-and-count-nothing``).
+        line_breaks: of csv files: a quoted cell may run over several lines. The files are then trusted to close every
+            quote.
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -131,6 +136,8 @@ class SourceOptions:
     publication: str | None = None
     wait: str | None = None
     period_columns: tuple[str, ...] | str | None = None
+    broken: Broken = "error"
+    line_breaks: bool = False
 
     def __post_init__(self) -> None:
         check_kind(self, self._given())
@@ -152,12 +159,39 @@ class SourceOptions:
             )
         if self.late not in _LATE:
             raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
+        self._check_records()
         if self.period_columns is not None:
             self._check_wide()
         elif self.rows is not None or self.every == "files":
             self._check_without_time()
         else:
             self._check_times()
+
+    def _check_records(self) -> None:
+        """What a record is, and what becomes of one that is none."""
+        if self.broken not in BROKEN:
+            raise ConfigError(f"unknown broken = {self.broken!r}", where=_WHERE, allowed=", ".join(BROKEN))
+        if not isinstance(self.line_breaks, bool):
+            raise ConfigError(
+                f"line_breaks = {self.line_breaks!r} is neither", where=_WHERE, allowed="true or false"
+            )
+        if self.line_breaks and self.stdin:
+            raise ConfigError(
+                "line_breaks has no meaning for standard input", where=_WHERE, allowed="leave it out"
+            )
+        if self.line_breaks and self.broken != "error":
+            raise ConfigError(
+                "line_breaks and broken contradict each other: where a record may run over several lines, a broken one "
+                "cannot be told from those that follow it",
+                where=_WHERE,
+                allowed='one of the two: line_breaks = true with broken = "error", or broken without line_breaks',
+            )
+        if self.broken == BROKEN[2] and self.rows is not None:
+            raise ConfigError(
+                f'broken = "{self.broken}" does not fit rows: a record that is left out would move all others',
+                where=_WHERE,
+                allowed="error, missing",
+            )
 
     def _check_wide(self) -> None:
         """One column a period: nothing else cuts the files."""
@@ -408,6 +442,11 @@ class SourceOptions:
             # A manifest says which question it was, and does not quote it.
             text = " ".join(self.query.split())
             words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        # How a record is read; see ``streams.declared`` for the sentences.
+        if self.broken != "error":
+            words["broken"] = self.broken
+        if self.line_breaks:
+            words["line_breaks"] = True
         user = {} if self.user_column is None else {"user_column": self.user_column}
         if self.period_columns is not None:
             # A list may grow; a report that changes its period is noticed when released periods are compared.

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError
+from dpstream.schema.cells import as_cells, is_cells
 
 __all__ = ["Pieces"]
 
@@ -41,7 +42,7 @@ class Pieces:
 
         # Files may be read ahead of each other; their order is restored here (the sort is stable).
         waiting = sorted(self._waiting.pop((step, deletes), []), key=lambda piece: piece[0])
-        tables = [self._empty, *(table for _, table in waiting)]
+        tables = _alike([self._empty, *(table for _, table in waiting)])
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException:
@@ -52,6 +53,20 @@ class Pieces:
                 where="[source]",
                 allowed="one type for a column",
             ) from None
+
+
+def _alike(tables: list[Any]) -> list[Any]:
+    """Where one file's cells keep their own kinds (NDJSON), those of the others do too."""
+    for number, name in enumerate(tables[0].column_names):
+        kinds = [is_cells(table.schema.field(number).type) for table in tables]
+        if any(kinds) and not all(kinds):
+            found = [table.column(number).combine_chunks() for table in tables]
+            made = [as_cells(array) for array in found]
+            tables = [
+                table if cells is None else table.set_column(number, name, cells)
+                for table, cells in zip(tables, made, strict=True)
+            ]
+    return tables
 
 
 def _fits(tables: list[Any], name: str) -> bool:

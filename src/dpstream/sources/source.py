@@ -24,9 +24,12 @@ class Source(ABC):
 
     Attributes:
         options: the ``[source]`` table.
+        broken: how many of the records read so far could not be taken apart (``options.broken`` says what became of
+            them). Private: for the owner's terminal only.
     """
 
     options: SourceOptions
+    broken: int = 0
 
     @property
     @abstractmethod

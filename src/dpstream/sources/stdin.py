@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 from dpstream.errors import DataError, StepError
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.files import MAX_STEPS
-from dpstream.sources.formats import json_column, json_records
+from dpstream.sources.formats import json_records, json_table
+from dpstream.sources.lines import MOST_BYTES, Rules
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import Source, check_start
@@ -27,10 +27,8 @@ __all__ = ["MARK", "StdinSource"]
 MARK = "end_of_step"
 _READ = 2**18
 _NAME = "standard input"
-_PATH = Path(_NAME)
 
-#: Line number and content of each record.
-Records = list[tuple[int, dict[str, Any]]]
+Records = list[dict[str, Any]]
 Steps = NDArray[np.int64]
 
 
@@ -51,7 +49,8 @@ class StdinSource(Source):
     ``"next-step"`` they are refused, for they could be counted twice.
 
     Args:
-        columns: names that every record has (a missing key is a null).
+        columns: names that every record has (a missing key is a null). Without them a record may have any key.
+        ignored: keys that a record may have besides, and that are not read.
         stream: bytes; standard input by default.
 
     Errors:
@@ -66,6 +65,7 @@ class StdinSource(Source):
         options: SourceOptions,
         *,
         columns: Sequence[str] = (),
+        ignored: Sequence[str] = (),
         reveal: bool = False,
         today: datetime.date | None = None,
         stream: IO[bytes] | None = None,
@@ -73,11 +73,25 @@ class StdinSource(Source):
         self.options = options
         user = () if options.user_column is None else (options.user_column,)
         self._columns = (*columns, *user)
+        marks = [*user, str(options.time_column), MARK]
+        words = [] if options.op_column is None else [options.op_column]
+        #: Keys that a record may have; None: any.
+        self._known = [*self._columns, *marks, *words] if columns else None
+        self._rules = Rules(
+            options.broken,
+            ignored=frozenset(ignored),
+            marks=frozenset(marks),
+            words=frozenset(words),
+            tally=self._count_broken,
+        )
         self._reveal = reveal
         self._today = today
         self._stream = stream
         #: Records so far, for messages to the owner.
         self._taken = 0
+
+    def _count_broken(self, records: int) -> None:
+        self.broken += records
 
     @property
     def position(self) -> dict[str, int]:
@@ -173,7 +187,9 @@ class StdinSource(Source):
             shown = self._taken if self._reveal else None
             flags = delete_flags(cells, name=column, where=_NAME, before=shown, words=self.options.op_values)
         marks = (self.options.time_column, column)
-        keys = dict.fromkeys([*self._columns, *(key for _, row in rows for key in row)])
+        keys = self._columns
+        if self._known is None:
+            keys = tuple(dict.fromkeys([*keys, *(key for row in rows for key in row)]))
         table = self._table(rows, [key for key in keys if key not in marks])
         keep = places >= 1
         pieces.add(table.filter(keep), flags[keep], steps=places[keep])
@@ -186,9 +202,7 @@ class StdinSource(Source):
         return grid.steps(times_of(cells, numbers=numbers, name=column, where=_NAME, before=shown))
 
     def _table(self, rows: Records, names: Sequence[str]) -> Any:
-        import pyarrow as pa
-
-        return pa.table({name: json_column(_PATH, rows, name, None, self._reveal) for name in names})
+        return json_table(rows, names, self._rules)
 
     def _blocks(self) -> Iterator[Records]:
         """Whole lines, as they come."""
@@ -196,17 +210,25 @@ class StdinSource(Source):
         rest, lines = b"", 0
         while data := stream.read1(_READ):
             *whole, rest = (rest + data).split(b"\n")
+            # Of a line that is too long its beginning is enough: it shows that it is.
+            rest = rest[: MOST_BYTES + 1]
             if whole:
                 yield self._parsed(whole, lines)
                 lines += len(whole)
         yield self._parsed([rest], lines)
 
     def _parsed(self, lines: list[bytes], before: int) -> Records:
-        try:
-            texts = [line.decode("utf-8-sig" if not before else "utf-8") for line in lines]
-        except UnicodeDecodeError:
-            raise DataError("a line is not UTF-8 text", where=_NAME, allowed="JSON in UTF-8") from None
-        return json_records(_PATH, texts, before if self._reveal else None)
+        lines = lines if before else [line.removeprefix(b"\xef\xbb\xbf") for line in lines]
+        shown = before if self._reveal else None
+        records = json_records(_NAME, lines, shown, self._rules, self._known)
+        strict = self._known is not None and self._rules.broken == "error"
+        if strict and any(MARK in record and len(record) > 1 for record in records):
+            raise DataError(
+                f"a line has the key {MARK!r} and others",
+                where=_NAME,
+                allowed=f"a record, or a line with the key {MARK!r} alone",
+            )
+        return records
 
     def _clock(self) -> datetime.date:
         return self._today or self.options.clock()
@@ -216,7 +238,7 @@ def _parts(records: Records) -> Iterator[tuple[Records, Records]]:
     """Runs of records, each with the mark that ends it (if one does)."""
     part: Records = []
     for record in records:
-        if set(record[1]) == {MARK}:
+        if set(record) == {MARK}:
             yield part, [record]
             part = []
         else:

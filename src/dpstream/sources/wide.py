@@ -10,7 +10,6 @@ import numpy as np
 
 from dpstream.errors import ConfigError, DataError
 from dpstream.sources.files import FileSource, Position
-from dpstream.sources.formats import column_names
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import check_start
@@ -46,9 +45,10 @@ class WideSource(FileSource):
         *,
         base: str | Path = ".",
         columns: Sequence[str] = (),
+        ignored: Sequence[str] = (),
         reveal: bool = False,
     ) -> None:
-        super().__init__(options, base=base, reveal=reveal)
+        super().__init__(options, base=base, ignored=ignored, reveal=reveal)
         self._variables = tuple(columns)
 
     def steps(
@@ -57,7 +57,7 @@ class WideSource(FileSource):
         """The periods from ``start_step`` on. Nothing of earlier ones is read."""
         check_start(start_step)
         files = self._checked_files()
-        periods = self._periods(column_names(files[0], reveal=self._reveal), self._name(files[0]))
+        periods = self._periods(self._columns_of(files[0]), self._name(files[0]))
         for step in range(start_step, len(periods) + 1):
             yield self._step(step, files, periods[step - 1])
 
@@ -67,7 +67,7 @@ class WideSource(FileSource):
         names = [user, *self._variables]
         pieces = None
         for path in files:
-            for block in self._blocks(path, wanted):
+            for block in self._blocks(path, wanted, counted=step == 1):
                 table = block.select(wanted).rename_columns(names)
                 pieces = pieces or Pieces(table.slice(0, 0))
                 rows = table.num_rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +49,7 @@ PINNED, PINNED_LATER = "account", "account later"
 _SEAL_BYTES = 32
 #: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
 _LATER_FACTS = ("declared_public", "source")
+_LATER_SOURCE = ("line_breaks",)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,13 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
         facts: dict[str, Any] = json.loads(meta["plan"])
     except (KeyError, ValueError):
         raise StoreDamagedError("its plan cannot be read", where=where) from None
-    return {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
+    facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
+    source, own = facts.get("source"), given.get("source")
+    if isinstance(source, dict) and isinstance(own, Mapping):
+        # The first versions read so without being told.
+        later = {name: own[name] for name in _LATER_SOURCE if name in own and name not in source}
+        facts["source"] = {**source, **later}
+    return facts
 
 
 def sealed_pin(meta: dict[str, bytes], pin: bytes) -> bytes:

@@ -16,6 +16,7 @@ from dpstream.mechanism import SaysAccuracy, StreamPlan, Synthesis
 from dpstream.privacy.budget import PureDP
 from dpstream.privacy.unit import Event, User
 from dpstream.streams.base import base_words
+from dpstream.streams.declared import shown_public
 from dpstream.tabular import BaselinePlan, PooledPlan
 
 __all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
@@ -57,7 +58,7 @@ def build_manifest(
         "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts, pinned)},
         "unit": _unit(plan),
         "relation": plan.unit.relation,
-        "declared_public": pinned["declared_public"],
+        "declared_public": shown_public(pinned),
         "source": pinned["source"],
         "spent": _spent(plan),
         "mechanism": {"name": plan.name, "options": pinned["options"], "parts": pinned["parts"]},

@@ -1,0 +1,358 @@
+"""One record of a text file changes at most one record of what a step encodes, whatever its bytes are.
+
+Everything has bins (``other``, ``missing``), so nothing may stop the stream either. The cuts are those by files (a
+record keeps its place) and by step numbers (a record that is none is left out).
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpstream.errors import ConfigError, DataError
+from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.schema.cells import cells, parse_record
+from dpstream.sources import SourceOptions, formats, lines, open_source, read_table
+
+BINS = {"other": "none of them", "missing": "nothing there"}
+SCHEMA = Schema(
+    [
+        Categorical("zip", ["north", "7", "0.5"], **BINS),
+        Integer("age", min=0, max=120, **BINS),
+        Boolean("paid", **BINS),
+        Real("rent", [0, 500, 1000], **BINS),
+        Date("filed", edges=["2026-01-01", "2026-02-01", "2026-03-01"], **BINS),
+        DateTime("seen", edges=["2026-01-01T00:00", "2026-02-01T00:00"], **BINS),
+    ],
+    ignore=("note",),
+)
+MISSING = tuple(column.missing_code for column in SCHEMA.columns)
+RECORDS: list[dict[str, Any]] = [
+    {
+        "zip": "north",
+        "age": 7,
+        "paid": True,
+        "rent": 12.5,
+        "filed": "2026-01-05",
+        "seen": "2026-01-02",
+        "note": "a, b",
+    },
+    {
+        "zip": "7",
+        "age": 0,
+        "paid": False,
+        "rent": 700,
+        "filed": "2026-02-05",
+        "seen": "2026-01-31T12:00",
+        "note": "",
+    },
+    {"zip": "0.5", "age": 120, "paid": None, "rent": 3.5, "filed": None, "seen": "x", "note": 'he said "no"'},
+    {"zip": "q", "age": 2**40, "paid": True, "rent": 10**9, "filed": "2026-01-05", "seen": None, "note": "é"},
+]
+NAMES = list(RECORDS[0])
+
+
+def csv_line(record: dict[str, Any]) -> bytes:
+    cells_of = ["" if value is None else str(value) for value in record.values()]
+    return ",".join('"' + c.replace('"', '""') + '"' if set(c) & set(',"') else c for c in cells_of).encode()
+
+
+def json_line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode()
+
+
+def counted(name: str, content: bytes, source: dict[str, Any], block: int = 2**22) -> Counter[Any]:
+    """The encoded records of all steps, as a multiset: (step, insert or delete, codes)."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "_BLOCK_BYTES", block)
+        found: Counter[Any] = Counter()
+        if name == "stdin":
+            patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        else:
+            data = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
+            (Path(folder) / name).write_bytes(data)
+        options = SourceOptions.parse({"path": "-" if name == "stdin" else name, **source})
+        opened = open_source(options, base=folder, columns=SCHEMA.names, ignored=SCHEMA.ignore)
+        for step in opened.steps():
+            for part in (step.inserts, step.deletes):
+                if part is not None:
+                    found.update((step.step, *codes) for codes in SCHEMA.encode(part).tolist())
+        return found
+
+
+FILES = {"every": "files", "broken": "missing"}
+NOISE = st.binary(max_size=40).map(lambda data: data.translate(None, b"\n\r"))
+PIECES = st.sampled_from(
+    [
+        b'"',
+        b'""',
+        b",",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"\x00",
+        b"\xe2\x82",
+        b"a",
+        b"7",
+        b'\\"',
+        b"{",
+        b"}",
+        b"[",
+        b":",
+        b" ",
+    ]
+)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, line: bytes) -> bytes:
+    """A good line with some pieces put into it or cut out, or any bytes."""
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(line)))
+        line = line[:at] + draw(PIECES) + line[at + draw(st.integers(0, 3)) :]
+    return draw(st.one_of(st.just(line), NOISE))
+
+
+def changed(before: Counter[Any], after: Counter[Any]) -> tuple[int, int]:
+    return (before - after).total(), (after - before).total()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.data(), st.integers(0, 3), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.sampled_from([24, 100, 2**22])
+)
+def test_one_csv_record_changes_one_record(data: st.DataObject, place: int, end: bytes, block: int) -> None:
+    good = [csv_line(record) for record in RECORDS]
+    other = good.copy()
+    other[place] = data.draw(spoiled(good[place]))
+    name = data.draw(st.sampled_from(["a.csv", "a.csv.gz"]))
+    head = ",".join(NAMES).encode()
+    before, after = (counted(name, end.join([head, *part, b""]), FILES, block) for part in (good, other))
+    gone, come = changed(before, after)
+    assert gone <= 1
+    assert come <= 1
+    assert after.total() == (3 if not other[place] else 4)
+
+
+#: Stands for a whole number of 5,000 digits, which Python does not write.
+HUGE = "@huge@"
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.integers(2**52, 2**70),
+        st.just(HUGE),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(st.characters()),
+        st.sampled_from(
+            ["north", "7", "7.0", "true", "2026-01-05", "1e400", "\ud800", "none of them", "\udfffnorth"]
+        ),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def json_spoiled(draw: st.DrawFn, record: dict[str, Any]) -> bytes:
+    if draw(st.booleans()):
+        return draw(spoiled(json_line(record)))
+    more = draw(st.dictionaries(st.sampled_from([*NAMES, "extra", "\ud800", ""]), VALUES, max_size=4))
+    return written({**record, **more})
+
+
+def written(record: dict[str, Any]) -> bytes:
+    return json_line(record).replace(json.dumps(HUGE).encode(), b"1" * 5000)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(0, 3), st.sampled_from([64, 2**22]))
+def test_one_json_record_changes_one_record(data: st.DataObject, place: int, block: int) -> None:
+    good = [json_line(record) for record in RECORDS]
+    other = good.copy()
+    other[place] = data.draw(json_spoiled(RECORDS[place]))
+    name = data.draw(st.sampled_from(["a.ndjson", "a.jsonl.gz"]))
+    before, after = (counted(name, b"\n".join(part), FILES, block) for part in (good, other))
+    gone, come = changed(before, after)
+    assert gone <= 1
+    assert come <= 1
+    assert after.total() == (4 if other[place].decode("utf-8", "replace").strip() else 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 3), st.sampled_from(["a.ndjson", "stdin"]))
+def test_a_record_with_a_time_changes_one_record_of_its_step(
+    data: st.DataObject, place: int, name: str
+) -> None:
+    rule = {"time_column": "when", "op_column": "op", "end": 2, "broken": "drop-and-count-nothing"}
+    rule |= {"eof": "close"} if name == "stdin" else {}
+    marked = [{"when": 1 + i // 2, "op": "insert", **record} for i, record in enumerate(RECORDS)]
+    good = [json_line(record) for record in marked]
+    more = data.draw(st.dictionaries(st.sampled_from([*NAMES, "extra"]), VALUES, max_size=3))
+    other = good.copy()
+    other[place] = written({**marked[place], **more})
+    if data.draw(st.booleans()):
+        other[place] = data.draw(
+            st.sampled_from([b"null", b"[1]", b'{"when": 1', b"\xff", b'"', b"{" * 100_000])
+        )
+    before, after = (counted(name, b"\n".join(part), rule) for part in (good, other))
+    gone, come = changed(before, after)
+    assert gone <= 1
+    assert come <= 1
+
+
+def test_a_broken_record_holds_nothing(tmp_path: Path) -> None:
+    head = ",".join(NAMES)
+    for line in ("a,b", "a" + "," * 7, '"' + "," * 6, ',"' + "," * 5):
+        content = "\n".join([head, line, csv_line(RECORDS[0]).decode()])
+        found = counted("a.csv", content.encode(), FILES)
+        assert found[(1, *MISSING)] == 1
+        assert found.total() == 2
+        dropped = counted("a.csv", content.encode(), {**FILES, "broken": "drop-and-count-nothing"})
+        assert dropped == found - Counter({(1, *MISSING): 1})
+    one = counted("a.ndjson", b"null\n" + json_line(RECORDS[0]), FILES)
+    assert one[(1, *MISSING)] == 1
+    assert one.total() == 2
+    # One column: an empty line is a record there.
+    (tmp_path / "b.csv").write_bytes(b'zip\n"north\n\n7,7')
+    options = SourceOptions.parse({"path": "b.csv", **FILES})
+    (step,) = open_source(options, base=tmp_path, columns=["zip"]).steps()
+    assert step.inserts.to_pydict() == {"zip": [None, "", None]}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([b"a", b'"', b'""', b",", b"\n", b"\r\n", b"\r", b" ", "é".encode()]), max_size=40
+    )
+)
+def test_files_that_are_taken_read_as_before(parts: list[bytes]) -> None:
+    """What is not refused line by line is what a reader of whole texts makes of the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.csv"
+        path.write_bytes(b"x,y\n" + b"".join(parts))
+        try:
+            whole = read_table(path)
+        except DataError:
+            whole = None
+        try:
+            tables = list(formats.blocks(path, rules=lines.Rules()))
+        except DataError:
+            return
+        assert whole is not None
+        assert pa.concat_tables(tables).equals(whole)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.one_of(
+        st.lists(st.one_of(st.none(), kind), max_size=8)
+        for kind in (
+            st.one_of(st.integers(-10, 130), st.integers(-(2**63), 2**63 - 1)),
+            st.one_of(st.floats(), st.integers(-9, 9).map(float)),
+            st.booleans(),
+            st.one_of(
+                st.text(),
+                st.sampled_from(["north", "7", "7.0", "-9", "", "none of them", "true", "2026-01-05"]),
+            ),
+        )
+    )
+)
+def test_cells_of_one_kind_mean_what_a_typed_column_means(values: list[Any]) -> None:
+    for column in SCHEMA.columns:
+        mine = column.encode(cells(values), null_values=("", "-9"))
+        try:
+            theirs = column.encode(pa.array(values), null_values=("", "-9"))
+        except DataError:  # the whole column has a type that cannot be read
+            assert set(mine.tolist()) <= {column.other_code, column.missing_code}
+            continue
+        assert mine.tolist() == theirs.tolist()
+
+
+def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_BYTES", 200)
+    monkeypatch.setattr(formats, "MOST_BYTES", 200)
+    head, good = ",".join(NAMES).encode(), csv_line(RECORDS[0])
+    long = b"x" * 1000 + b"," * 6
+    for block in (32, 2**22):
+        found = counted("a.csv", b"\n".join([head, good, long, good]), FILES, block)
+        assert found[(1, *MISSING)] == 1
+        assert found.total() == 3
+        wide = json_line({**RECORDS[0], "note": "x" * 1000})
+        found = counted("a.ndjson", b"\n".join([json_line(RECORDS[0])[:100], wide]), FILES, block)
+        assert found == Counter({(1, *MISSING): 2})
+    for text in ("[" * 100_000, '{"a":' * 100_000, '{"a":' + "[" * 1000 + "]" * 1000 + "}"):
+        assert parse_record(text) is None
+    assert parse_record('{"a": "' + "[{" * 1000 + '"}') is not None
+
+
+def test_a_quote_left_open_is_told_and_a_cell_of_two_lines_has_to_be_declared(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('zip,note\nnorth,"two\nlines"\n7,b\n')
+    cut: dict[str, Any] = {"path": "a.csv", "every": "files"}
+    with pytest.raises(DataError, match=r"a quote is not closed .*line_breaks = true"):
+        list(open_source(SourceOptions.parse(cut), base=tmp_path, columns=["zip"]).steps())
+    options = SourceOptions.parse({**cut, "line_breaks": True})
+    (step,) = open_source(options, base=tmp_path, columns=["zip"], ignored=["note"]).steps()
+    assert step.inserts.to_pydict() == {"zip": ["north", "7"]}
+    for wrong in (
+        {**cut, "line_breaks": True, "broken": "missing"},
+        {**cut, "broken": "ignore"},
+        {**cut, "line_breaks": 1},
+        {"path": "a.csv", "rows": 2, "broken": "drop-and-count-nothing"},
+        {"path": "-", "time_column": "t", "end": 3, "line_breaks": True},
+    ):
+        with pytest.raises(ConfigError, match=r"broken|line_breaks"):
+            SourceOptions.parse(wrong)
+
+
+def test_people_in_wide_files(tmp_path: Path) -> None:
+    options = SourceOptions.parse(
+        {
+            "path": "a.ndjson",
+            "period_columns": "poor_{period}",
+            "user_column": "id",
+            "broken": "drop-and-count-nothing",
+        }
+    )
+    rows = [{"id": i, "poor_1": True, "poor_2": False} for i in range(3)]
+    for third in (b"null", b'{"id": 2', json_line({"id": 2, "poor_1": [1], "poor_2": "\ud800", "x": 1})):
+        (tmp_path / "a.ndjson").write_bytes(b"\n".join([*map(json_line, rows[:2]), third]))
+        for step in open_source(options, base=tmp_path, columns=["poor"]).steps():
+            assert step.users is not None
+            assert step.users[0].to_pylist()[:2] == ["0", "1"]
+            assert step.inserts.column("poor").to_pylist()[:2] == [step.step == 1] * 2
+
+
+def test_files_of_several_formats_are_one_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("zip,age\nnorth,7\n")
+    (tmp_path / "b.ndjson").write_text('{"zip": 7, "age": "8"}\n{"age": [1]}\n')
+    for first, second in (("a.csv", "b.ndjson"), ("b.ndjson", "c.csv")):
+        (tmp_path / "c.csv").write_text("zip,age\nnorth,7\n")
+        options = SourceOptions.parse({"path": [first, second], "rows": 3})
+        (step,) = open_source(options, base=tmp_path, columns=["zip", "age"]).steps()
+        rows = Schema(SCHEMA.columns[:2]).encode(step.inserts).tolist()
+        assert sorted(rows) == sorted(
+            [[0, 7], [1, 8], [SCHEMA["zip"].missing_code, SCHEMA["age"].other_code]]
+        )
+
+
+def test_standard_input_without_a_schema_takes_the_keys_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b'{"when": 1, "zip": 7}\n{"when": 1, "age": "x", "zip": [1]}\n{"when": 2, "age": null}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    options = SourceOptions.parse({"path": "-", "time_column": "when", "end": 2, "eof": "close"})
+    first, second = open_source(options).steps()
+    assert first.inserts.column("age").to_pylist() == [None, "x"]
+    assert first.inserts.column("zip").to_pylist() == [7, b"list or object"]
+    assert second.inserts.num_rows == 1
