@@ -108,6 +108,18 @@ class Column(ABC):
     def bin_labels(self) -> tuple[str, ...]:
         """Labels of the ordinary bins."""
 
+    def inexact(self) -> int | None:
+        """A declared whole number that a double cannot tell from its neighbours; None where there is none.
+
+        Readers type a column of whole numbers as double as soon as one value is null. With such a number declared,
+        one record would change how all others are read; ``Schema.require_exact`` refuses the declaration.
+        """
+        return None
+
+    def reads(self) -> str:
+        """What the column reads, for messages."""
+        return self.expects
+
     @abstractmethod
     def describe(self) -> str:
         """The allowed values in a few words, for messages."""
@@ -228,7 +240,7 @@ class Column(ABC):
                 out[start : start + len(chunk)] = self.raw_codes(chunk, null_values)
                 start += len(chunk)
         except _WrongType as error:
-            return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.expects}")]
+            return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
         if not len(out) or out.min() >= 0:
             return []
         if self.missing_code is not None:

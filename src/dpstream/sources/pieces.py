@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import DataError
+from dpstream.sources.joining import join
 
 __all__ = ["Pieces"]
 
@@ -37,30 +37,6 @@ class Pieces:
         return self._take(step, False), self._take(step, True)
 
     def _take(self, step: int, deletes: bool) -> Any:
-        import pyarrow as pa
-
         # Files may be read ahead of each other; their order is restored here (the sort is stable).
         waiting = sorted(self._waiting.pop((step, deletes), []), key=lambda piece: piece[0])
-        tables = [self._empty, *(table for _, table in waiting)]
-        try:
-            return pa.concat_tables(tables, promote_options="permissive")
-        except pa.ArrowException:
-            # The message of pyarrow names types only, but not the column that has them.
-            column = next(name for name in self._empty.column_names if not _fits(tables, name))
-            raise DataError(
-                f"the column {column!r} has different types in different files",
-                where="[source]",
-                allowed="one type for a column",
-            ) from None
-
-
-def _fits(tables: list[Any], name: str) -> bool:
-    import pyarrow as pa
-
-    try:
-        pa.unify_schemas(
-            [pa.schema([table.schema.field(name)]) for table in tables], promote_options="permissive"
-        )
-    except pa.ArrowException:
-        return False
-    return True
+        return join([self._empty, *(table for _, table in waiting)], "[source]")
