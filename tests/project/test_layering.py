@@ -12,7 +12,7 @@ The order (higher may import lower; parts of one level do not import each other)
     graphical, counters, tables
     mechanism
     privacy, schema, libpq (connections to PostgreSQL)
-    errors, durable (file and commit calls), compiling
+    errors, durable (file and commit calls), compiling, foreign (other libraries' exceptions)
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with
 its reason.
@@ -29,6 +29,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "durable", "compiling"),
+    ("foreign",),
     ("privacy", "schema", "libpq"),
     ("mechanism",),
     ("graphical", "counters", "tables"),

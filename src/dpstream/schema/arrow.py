@@ -25,6 +25,7 @@ __all__ = [
     "plain",
     "text_numbers",
     "to_table",
+    "type_name",
 ]
 
 Int64 = NDArray[np.int64]
@@ -116,6 +117,18 @@ def plain(chunk: Any) -> Any:
     if pa.types.is_string_view(kind):
         return chunk.cast(pa.large_string())
     return chunk
+
+
+def type_name(kind: Any) -> str:
+    """A type in words for messages: without zones and names of fields, which whoever wrote the data chose."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return f"timestamp[{kind.unit}{'' if kind.tz is None else ', with a time zone'}]"
+    if isinstance(kind, pa.BaseExtensionType):
+        return "extension"
+    found = str(kind)
+    return found if kind.num_fields == 0 else found.partition("<")[0]
 
 
 def dictionary_parts(chunk: Any) -> tuple[Any, NDArray[np.int32]]:

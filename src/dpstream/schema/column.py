@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError, SchemaError
+from dpstream.foreign import failures
 from dpstream.schema import arrow
 
 __all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
@@ -40,7 +41,8 @@ class Problem:
     """Why some cells of a column have no code.
 
     ``kind``: ``null`` (no ``missing`` bin is declared), ``outside`` (outside the domain, no ``other``
-    bin), ``unreadable`` (not a number, date, ... at all), ``type`` (the whole column has another type).
+    bin), ``unreadable`` (not a number, date, ... at all), ``type`` (the whole column has another type),
+    ``damaged`` (cells that a library fails on, such as broken text).
     ``values`` are up to ten of the offending values as text, and stay empty unless the owner asked to
     see them.
     """
@@ -199,7 +201,7 @@ class Column(ABC):
             return table[positions]
         codes = self._codes_of_array(chunk)
         if codes is None:
-            raise _WrongType(str(kind))
+            raise _WrongType(arrow.type_name(kind))
         empty = arrow.null_mask(chunk)
         if empty is not None:
             codes[empty] = NULL
@@ -241,6 +243,13 @@ class Column(ABC):
                 start += len(chunk)
         except _WrongType as error:
             return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
+        except failures():
+            # Text that is no UTF-8, times that Arrow cannot convert, ...: its message would quote the cell.
+            return [
+                Problem(
+                    self.name, "damaged", "holds cells that cannot be read", f"{self.name}: {self.reads()}"
+                )
+            ]
         if not len(out) or out.min() >= 0:
             return []
         if self.missing_code is not None:

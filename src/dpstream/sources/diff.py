@@ -15,6 +15,7 @@ import numpy as np
 
 from dpstream import durable
 from dpstream.errors import ConfigError, DataError
+from dpstream.foreign import shielded
 from dpstream.sources.formats import blocks, column_names, file_format, readable
 from dpstream.sources.rowhash import row_hashes
 
@@ -73,7 +74,10 @@ def write_diff(old: Path, new: Path, out: Path, options: Diff | None = None) -> 
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".parts", dir=out.parent))
     try:
         with os.fdopen(descriptor, "wb") as file:
-            with _writer(out, file, _result_schema(schema, chosen)) as writer:
+            with (
+                _writer(out, file, _result_schema(schema, chosen)) as writer,
+                shielded("the snapshots cannot be compared", where=f"{old}, {new}", allowed="sound files"),
+            ):
                 for table in _spread((old, new), schema, chosen, parts, work):
                     writer.write_table(_changes(table, chosen, new))
             file.flush()

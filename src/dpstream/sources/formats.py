@@ -11,12 +11,12 @@ import csv
 import gzip
 import hashlib
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
 from dpstream.errors import DataError
+from dpstream.foreign import failures
 
 __all__ = [
     "FORMATS",
@@ -143,8 +143,6 @@ def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tu
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turn what readers raise on a bad file into one sentence about the file."""
-    import pyarrow as pa
-
     try:
         yield
     except (FileNotFoundError, IsADirectoryError):
@@ -153,7 +151,7 @@ def readable(path: Path) -> Iterator[None]:
         raise UnreadableError(
             "the file may not be read", where=str(path), allowed="a readable file"
         ) from None
-    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error):
+    except (OSError, *failures()):  # type: ignore[misc]
         # Readers' messages quote private values: nothing of them is kept.
         raise UnreadableError(
             f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",

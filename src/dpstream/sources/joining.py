@@ -23,29 +23,29 @@ _ALLOWED = "one type for a column: numbers, times with a zone, times without one
 
 
 def join(tables: Sequence[Any], where: str) -> Any:
-    """All records as one ``pyarrow.Table``; the columns are those of the first table.
+    """All records as one ``pyarrow.Table`` with the columns of all tables; what a table lacks is null in it.
 
     Whole numbers and floats become doubles (whole numbers from 2^53 on are rounded: no declared value lies there),
     times of different units microseconds (rounded down; far ones stay far), whole numbers with
     decimals of scale 0, or with unsigned 64-bit ones, decimals.
 
     Errors:
-        DataError: a column whose types have nothing in common, or that some tables lack. No value decides.
+        DataError: a column whose types have nothing in common, or that occurs twice. No value decides.
     """
     import pyarrow as pa
 
     first = tables[0].schema
     if all(table.schema.equals(first) for table in tables):
         return pa.concat_tables(tables)
-    if any(len(set(names := t.column_names)) != len(names) or {*names} != {*first.names} for t in tables):
-        raise DataError(
-            "the tables of one step have different columns",
-            where=where,
-            allowed="the same columns everywhere",
-        )
+    if any(len(set(table.column_names)) != table.num_columns for table in tables):
+        raise DataError("a column occurs twice", where=where, allowed="each name once")
     columns = {}
-    for name in first.names:
-        cells = [table.column(name) for table in tables]
+    # Records on standard input need not have every key: what a block lacks is null in it.
+    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+        cells = [
+            table.column(name) if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows)])
+            for table in tables
+        ]
         kind = _common([column.type for column in cells])
         if kind is None:
             raise DataError(

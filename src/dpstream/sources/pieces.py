@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.foreign import shielded
 from dpstream.sources.joining import join
 
 __all__ = ["Pieces"]
@@ -39,4 +40,5 @@ class Pieces:
     def _take(self, step: int, deletes: bool) -> Any:
         # Files may be read ahead of each other; their order is restored here (the sort is stable).
         waiting = sorted(self._waiting.pop((step, deletes), []), key=lambda piece: piece[0])
-        return join([self._empty, *(table for _, table in waiting)], "[source]")
+        with shielded("the records of a step cannot be joined", where="[source]", allowed="sound files"):
+            return join([self._empty, *(table for _, table in waiting)], "[source]")

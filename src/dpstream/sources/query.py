@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.errors import ConfigError, DataError
+from dpstream.foreign import failures
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
@@ -104,7 +105,6 @@ class QuerySource(Source):
                 where='[source] kind = "duckdb"',
                 allowed="pip install 'dpstream[duckdb]'",
             ) from None
-        import pyarrow as pa
 
         if not self._path.is_file():
             raise UnreadableError("there is no such file", where=str(self._path))
@@ -133,11 +133,13 @@ class QuerySource(Source):
             yield connection
         except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
             # These are about the text of the query and the names of columns; no row was read yet.
-            first = str(error).splitlines()[0]
+            # Their texts are not passed on all the same: they quote files that the query reads, and name columns.
             raise ConfigError(
-                f"the query cannot be used: {first}", where="[source] query", allowed=_ALLOWED
+                f"the query cannot be used ({type(error).__name__}); DuckDB itself says why",
+                where="[source] query",
+                allowed=_ALLOWED,
             ) from None
-        except (duckdb.Error, pa.ArrowException) as error:
+        except (duckdb.Error, *failures()) as error:
             # Their messages quote values.
             raise DataError(
                 f"the query fails on the data ({type(error).__name__})",
