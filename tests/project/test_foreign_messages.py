@@ -6,6 +6,7 @@ middle of marked values, and exceptions of any kind are thrown where a bug might
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -20,7 +21,11 @@ from leak_search import DAY, NUMBER, PERSON, SPELLINGS, TEXT, Spill, spill
 from test_marked_values import LENIENT, configure
 
 from dpstream.cli.failures import ASKED
+from dpstream.errors import DataError, SchemaError
 from dpstream.foreign import failures, shielded
+from dpstream.schema import Categorical, Schema
+from dpstream.sources import SourceOptions
+from dpstream.sources.stdin import StdinSource
 
 __all__ = ["spill"]
 
@@ -142,6 +147,63 @@ def test_queries_that_bring_duckdb_to_fail(tmp_path: Path, spill: Spill, kind: s
         told = spill.run(*verb, config, code=2).stderr
         assert "error" in told
     assert spill.found() == []
+
+
+RECORD = f"2,insert,{PERSON},{TEXT},{NUMBER},20.5,{DAY}\n"
+GOOD = "step,op,who,zip,age,rent,born\n2,insert,p,a,7,20.5,1990-05-06\n"
+#: Files whose columns nobody declared, because their first line is a record.
+HEADS: dict[str, dict[str, str]] = {
+    "no header": {"1.csv": RECORD},
+    "a second file without header": {"1.csv": GOOD, "2.csv": RECORD},
+    "a record in the header": {
+        "1.csv": f"step,op,who,zip,age,rent,born,{TEXT},{PERSON}\n2,insert,p,a,7,2,,1,1\n"
+    },
+    "a value twice": {"1.csv": RECORD.replace(str(NUMBER), TEXT)},
+    "an undeclared key": {"1.ndjson": f'{{"step": 2, "op": "insert", "{TEXT}": 1, "zip": "a"}}\n'},
+    "a late undeclared key": {
+        "1.ndjson": f'{{"step": 2, "op": "insert"}}\n{{"step": 2, "{TEXT}": [1]}}\n' * 99
+    },
+    "an undeclared key with a list": {"1.ndjson": f'{{"step": 2, "op": "insert", "{TEXT}": [1]}}\n'},
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_columns_that_nobody_declared_are_counted(tmp_path: Path, spill: Spill, kind: str) -> None:
+    config = configure(tmp_path, LENIENT)
+    for name, text in HEADS[kind].items():
+        (tmp_path / "data" / name).write_text(text, encoding="utf-8")
+    files = sorted((tmp_path / "data").iterdir())
+    for verb in (["check"], ["check", "--json"], ["run", "--dry-run"], ["run"]):
+        spill.run(*verb, config, code=None)
+    (tmp_path / "data" / "good").mkdir()
+    (tmp_path / "data" / "good" / "x.csv").write_text(GOOD, encoding="utf-8")
+    changes = tmp_path / "data" / "changes.csv"
+    spill.run("diff", tmp_path / "data" / "good" / "x.csv", files[-1], "--out", changes, code=None)
+    spill.run("diff", files[-1], files[-1], "--key", "nothing", "--out", changes, code=None)
+    spill.run("count", files[-1], "--column", "nothing", code=None)
+    draft = tmp_path / "data" / "draft.toml"
+    spill.run("init", files[0], "--time-column", "nothing", "--out", draft, code=None)
+    spill.run("init", files[0], "--person-column", "nothing", "--out", draft, code=None)
+    assert any("error" in text.decode() for _, text in spill.seen)
+    assert spill.found() == []
+    source = StdinSource(
+        SourceOptions.parse({"path": "-", "time_column": "step", "op_column": "op", "end": 3}),
+        columns=["zip"],
+        stream=io.BytesIO(HEADS["an undeclared key with a list"]["1.ndjson"].replace(": 2", ": 1").encode()),
+    )
+    with pytest.raises(DataError) as caught:
+        list(source.steps())
+    assert TEXT not in str(caught.value)
+
+
+def test_undeclared_columns_of_frames_are_counted() -> None:
+    schema = Schema([Categorical("zip", ["a"])])
+    for frame in ({"zip": ["a"], TEXT: [1]}, {TEXT: [1]}, pa.table([[1], [2]], names=[TEXT, TEXT])):
+        with pytest.raises((DataError, SchemaError)) as caught:
+            schema.encode(frame)
+        assert TEXT not in str(caught.value)
+    with pytest.raises(DataError, match=TEXT):
+        schema.encode({"zip": ["a"], TEXT: [1]}, reveal=True)
 
 
 def test_the_door_knows_what_libraries_raise() -> None:

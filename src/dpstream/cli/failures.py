@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from dpstream.errors import DpstreamError
+from dpstream.showing import shown
 
 __all__ = ["ASKED", "guarded", "report"]
 
@@ -47,7 +48,7 @@ def _show(
     _kind: type[BaseException], error: BaseException | None, _frames: TracebackType | None = None
 ) -> None:
     if error is not None:
-        print(report(error), file=sys.stderr)
+        print(shown(report(error)), file=sys.stderr)
 
 
 def report(error: BaseException) -> str:

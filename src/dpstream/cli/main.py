@@ -16,6 +16,7 @@ import click
 
 import dpstream
 from dpstream.cli import failures
+from dpstream.cli.shared import seen
 from dpstream.errors import DpstreamError
 
 __all__ = ["INTERRUPTED", "main"]
@@ -109,7 +110,7 @@ class Verbs(click.Group):
         """Run and exit; an exception that is not ours is a bug and keeps its traceback (exit code 1)."""
         if not extra.pop("standalone_mode", True):
             return super().main(args, prog_name, standalone_mode=False, **extra)
-        with warnings.catch_warnings(), failures.guarded():
+        with warnings.catch_warnings(), failures.guarded(), seen():
             warnings.showwarning = _warn
             sys.exit(self._exit_code(args, prog_name, extra))
 

@@ -70,8 +70,7 @@ def to_table(data: Any, where: str) -> Any:
         raise DataError(f"a {type(data).__name__} is not a table", where=where, allowed=FRAMES)
     names = table.column_names
     if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise DataError(f"column {twice[0]!r} occurs twice", where=where, allowed="each name once")
+        raise DataError("a column name occurs twice", where=where, allowed="each name once")
     keep = [name for name in names if not _PANDAS_INDEX.fullmatch(name)]
     return table if len(keep) == len(names) else table.select(keep)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpstream.errors import ConfigError, DataError, SchemaError
+from dpstream.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.schema import arrow
 from dpstream.schema.column import Codes, Column, Problem, Style, problems_error
 from dpstream.schema.domain import Domain
@@ -117,7 +117,7 @@ class Schema:
     def _encode(self, data: Any, *, where: str, reveal: bool, extra: Extra) -> tuple[Codes, list[Problem]]:
         self.require_exact(where)
         table = arrow.to_table(data, where)
-        self._check_names(table.column_names, where, extra)
+        self._check_names(table.column_names, where, extra, reveal)
         codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
         problems: list[Problem] = []
         for i, column in enumerate(self.columns):
@@ -125,7 +125,7 @@ class Schema:
             problems += column.fill(cells, codes[:, i], null_values=self.null_values, reveal=reveal)
         return codes, problems
 
-    def _check_names(self, names: list[str], where: str, extra: Extra) -> None:
+    def _check_names(self, names: list[str], where: str, extra: Extra, reveal: bool) -> None:
         present = set(names)
         absent = [name for name in self.names if name not in present]
         if absent:
@@ -140,9 +140,11 @@ class Schema:
         unknown = [name for name in names if name not in declared]
         if unknown:
             raise DataError(
-                f"the data hold {_columns(unknown)} that the schema does not declare",
+                f"the data hold {_columns(unknown) if reveal else counted(len(unknown), 'column')} that the schema "
+                "does not declare",
                 where=where,
-                allowed="columns of the schema, and those named in its ignore list",
+                allowed="columns of the schema, and those named in its ignore list; "
+                "dpstream check --show-values names the others",
             )
 
     # Codes to raw.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import glob
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import DataError, StepError
+from dpstream.errors import DataError, StepError, counted
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
 from dpstream.sources.options import SourceOptions
@@ -64,6 +64,7 @@ class FileSource(Source):
         today: the public clock, default the current day in UTC, less the grace period; a calendar period is
             handed out once it is over.
         watched: more files will come: a numbered step is handed out when a record of a later one is there.
+        declared: columns that messages may name; others are counted.
 
     Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
     out. Pass 2 reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that the
@@ -85,6 +86,7 @@ class FileSource(Source):
         reveal: bool = False,
         today: datetime.date | None = None,
         watched: bool = False,
+        declared: Sequence[str] = (),
     ) -> None:
         self.options = options
         self._base = Path(base)
@@ -93,6 +95,7 @@ class FileSource(Source):
         self._reveal = reveal
         self._today = today or options.clock()
         self._watched = watched
+        self._declared = frozenset(declared)
         self._position: dict[str, int] = {}
         self._key = b""
 
@@ -318,18 +321,20 @@ class FileSource(Source):
         user = self.options.user_column
         for column in self._marks() + ([] if user is None else [user]):
             if column not in first:
-                raise DataError(
-                    f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)
-                )
+                there = ", ".join(first) if self._reveal else f"one of its {counted(len(first), 'column')}"
+                raise DataError(f"there is no column {column!r}", where=self._name(files[0]), allowed=there)
         for path in files[1:]:
             names = column_names(path, reveal=self._reveal)
-            odd = [name for name in names if name not in first] + [
-                name for name in first if name not in names
-            ]
+            extra = [name for name in names if name not in first]
+            odd = extra + [name for name in first if name not in names]
             if odd:
-                what = "has the extra column" if odd[0] in names else "lacks the column"
+                absent = next((name for name in odd if name in self._declared and name not in names), None)
+                what = f"lacks {counted(len(odd) - len(extra), 'column')} and has {len(extra)} others"
+                if self._reveal or absent is not None:
+                    named = odd[0] if absent is None else absent
+                    what = f"{'lacks the' if named in first else 'has the extra'} column {named!r}"
                 raise DataError(
-                    f"the file {what} {odd[0]!r}",
+                    f"the file {what}",
                     where=self._name(path),
                     allowed=f"the columns of {self._name(files[0])}",
                 )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
-from dpstream.errors import DataError
+from dpstream.errors import DataError, counted
 from dpstream.foreign import failures
 
 __all__ = [
@@ -96,7 +96,8 @@ def column_names(path: Path, *, reveal: bool = False) -> list[str]:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"the column {twice!r} occurs twice", where=str(path), allowed="each name once")
+        shown = f"the column {twice!r}" if reveal else "a column"
+        raise DataError(f"{shown} occurs twice", where=str(path), allowed="each name once")
     return names
 
 
@@ -258,7 +259,7 @@ def _json_blocks(
                     raise DataError(
                         "a record has a key that the file's first records do not have",
                         where=f"{path}, line {number}" if reveal else str(path),
-                        allowed=", ".join(names),
+                        allowed=", ".join(names) if reveal else f"those {counted(len(names), 'key')}",
                     )
             yield pa.table(
                 {name: json_column(path, records, name, types.get(name), reveal) for name in wanted}
@@ -304,7 +305,7 @@ def json_column(
     if column is None or pa.types.is_nested(column.type):
         lines = f", lines {records[0][0]} to {records[-1][0]}" if reveal else ""
         raise DataError(
-            f"the column {name!r} mixes types or holds lists or objects",
+            f"{f'the column {name!r}' if reveal else 'a column'} mixes types or holds lists or objects",
             where=f"{path}{lines}",
             allowed="texts, numbers or booleans, one kind in a column, and null",
         )

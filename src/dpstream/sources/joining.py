@@ -41,7 +41,8 @@ def join(tables: Sequence[Any], where: str) -> Any:
         raise DataError("a column occurs twice", where=where, allowed="each name once")
     columns = {}
     # Records on standard input need not have every key: what a block lacks is null in it.
-    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
+    for number, name in enumerate(names, start=1):
         cells = [
             table.column(name) if name in table.column_names else pa.chunked_array([pa.nulls(table.num_rows)])
             for table in tables
@@ -49,7 +50,9 @@ def join(tables: Sequence[Any], where: str) -> Any:
         kind = _common([column.type for column in cells])
         if kind is None:
             raise DataError(
-                f"the column {name!r} has different types in different files", where=where, allowed=_ALLOWED
+                f"column {number} of the records has different types in different files",
+                where=where,
+                allowed=_ALLOWED,
             )
         columns[name] = pa.chunked_array(
             [chunk for column in cells for chunk in _converted(column, kind).chunks], kind

@@ -51,4 +51,4 @@ def open_source(
         return WideSource(options, base=base, columns=columns, reveal=reveal)
     from dpstream.sources.files import FileSource
 
-    return FileSource(options, base=base, reveal=reveal, watched=watched)
+    return FileSource(options, base=base, reveal=reveal, watched=watched, declared=columns)

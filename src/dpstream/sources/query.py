@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.errors import ConfigError, DataError
+from dpstream.errors import ConfigError, DataError, counted
 from dpstream.foreign import failures
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import UnreadableError
@@ -169,9 +169,8 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
     column = options.op_column
     for needed in (column, options.user_column):
         if needed is not None and needed not in empty.column_names:
-            raise DataError(
-                f"there is no column {needed!r}", where=where, allowed=", ".join(empty.column_names)
-            )
+            there = f"one of the {counted(empty.num_columns, 'column')} of the answer"
+            raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
     names = [name for name in empty.column_names if name != column]
     pieces = Pieces(empty.select(names))
     for table in tables:
