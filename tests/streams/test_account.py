@@ -74,6 +74,19 @@ def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
 AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
 
 
+def test_an_account_that_others_may_read_is_repaired_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    real = tmp_path / "disk" / "account.sqlite"
+    Account.create(real, PureDP.of(3), "event")
+    (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
+    for path in (real, tmp_path / "link" / "account.sqlite"):
+        real.chmod(0o666)
+        with pytest.warns(StatePermissionWarning, match="0666"):
+            assert Account(path).read().charges == ()
+        assert {stat.S_IMODE(entry.stat().st_mode) for entry in real.parent.iterdir()} == {0o600}
+
+
+
 @given(st.lists(st.tuples(st.booleans(), AMOUNT), max_size=6), AMOUNT)
 def test_limits_against_sums_by_hand(charges: list[tuple[bool, Fraction]], amount: Fraction) -> None:
     total = compose([PureDP(value) if pure else ZCDP(value) for pure, value in charges])
