@@ -20,10 +20,13 @@
 
 Each carries ``what`` was wrong, ``where``, and what is ``allowed``; the message is one sentence.
 A private value or a private count never enters a message: running streams log messages, and
-readers of logs are not the owner of the data.
+readers of logs are not the owner of the data. A column that nobody declared is counted and not
+named: the header of a file that has none is a record.
 """
 
 from __future__ import annotations
+
+from dpstream.showing import shown
 
 __all__ = [
     "BudgetError",
@@ -41,6 +44,7 @@ __all__ = [
     "StoreFormatError",
     "StoreLockedError",
     "UnitError",
+    "counted",
 ]
 
 
@@ -50,6 +54,7 @@ class DpstreamError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, allowed: str | None = None) -> None:
+        what, where, allowed = shown(what), where and shown(where), allowed and shown(allowed)
         self.what = what
         self.where = where
         self.allowed = allowed
@@ -65,6 +70,15 @@ class DpstreamError(Exception):
 
 def _rebuild(kind: type[DpstreamError], what: str, where: str | None, allowed: str | None) -> DpstreamError:
     return kind(what, where=where, allowed=allowed)
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things for a message; what nobody declared is counted, and never named.
+
+    >>> counted(1, "column"), counted(3, "column")
+    ('1 column', '3 columns')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 class InputError(DpstreamError):

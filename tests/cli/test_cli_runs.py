@@ -169,7 +169,7 @@ def test_a_changed_schema_or_budget_is_refused(tmp_path: Path) -> None:
         (b"step,zip,paid,kind\n3,SECRET,true,x\n", "column 'zip'"),
         (b"step,zip,paid,kind\nthree,a,true,x\n", "003.csv"),
         (b"step,zip,paid\n3,a,true\n", "lacks the column 'kind'"),
-        (b"step,zip,paid,kind,name\n3,a,true,x,SECRET\n", "extra column 'name'"),
+        (b"step,zip,paid,kind,name\n3,a,true,x,SECRET\n", "lacks 0 columns and has 1 others"),
         (b"\xff\xfe\x00SECRET", "003.csv"),
     ],
 )

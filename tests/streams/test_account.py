@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import stat
 import time
 import traceback
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.errors import BudgetError, ConfigError, DpstreamError, StoreDamagedError, StoreError, UnitError
 from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
-from dpstream.streams import Stream, open_stream, verify_ledger
+from dpstream.streams import StatePermissionWarning, Stream, open_stream, verify_ledger
 from dpstream.streams.account import Account
 from dpstream.streams.archive import export_store, import_store
 from dpstream.streams.limit import Limit, compose, in_unit
@@ -72,6 +73,18 @@ def test_streams_add_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
 
 
 AMOUNT = st.fractions(Fraction(1, 50), Fraction(2), max_denominator=60)
+
+
+def test_an_account_that_others_may_read_is_repaired_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    real = tmp_path / "disk" / "account.sqlite"
+    Account.create(real, Limit.parse("epsilon=3"))
+    (tmp_path / "link").symlink_to(tmp_path / "disk", target_is_directory=True)
+    for path in (real, tmp_path / "link" / "account.sqlite"):
+        real.chmod(0o666)
+        with pytest.warns(StatePermissionWarning, match="0666"):
+            assert Account(path).read().charges == ()
+        assert {stat.S_IMODE(entry.stat().st_mode) for entry in real.parent.iterdir()} == {0o600}
 
 
 @given(st.lists(st.tuples(st.booleans(), AMOUNT), max_size=6), AMOUNT)

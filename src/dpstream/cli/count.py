@@ -166,8 +166,8 @@ def _source(source: str) -> Iterator[IO[str]]:
                 yield lines
     except UnicodeDecodeError:
         raise DataError("the text is not UTF-8", where=source) from None
-    except csv.Error as error:
-        raise DataError(f"the CSV cannot be read: {error}", where=source) from None
+    except csv.Error:
+        raise DataError("the CSV cannot be read", where=source, allowed="cells of ordinary length") from None
     except (FileNotFoundError, IsADirectoryError):
         raise DataError("there is no such file", where=source) from None
 

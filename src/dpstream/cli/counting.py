@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError, DataError
+from dpstream.errors import ConfigError, DataError, counted
 from dpstream.sources.calendar import Grid, day_number, period_grid
 
 __all__ = ["Cells", "Tick", "by_calendar", "by_line", "calendar_of", "read_column"]
@@ -93,7 +93,7 @@ def read_column(lines: Iterable[str], names: Sequence[str]) -> Iterator[tuple[in
             raise DataError(
                 f"the column {name!r} is {'not there' if name not in header else 'there twice'}",
                 where="header",
-                allowed=", ".join(header) or "a header",
+                allowed=f"once, among the {counted(len(header), 'column')} of the first line",
             )
     places = [header.index(name) for name in names]
     for row in rows:

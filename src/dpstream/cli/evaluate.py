@@ -263,10 +263,9 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     elif not sys.stderr.isatty():
         yield _lines
     else:
-        from rich.console import Console
         from rich.progress import Progress
 
-        with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+        with Progress(console=console(err=True, bar=True), transient=True) as bar:
             task = bar.add_task("evaluated steps", total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -67,7 +67,6 @@ class _Bar:
     """Runs done, running and left."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
@@ -76,7 +75,7 @@ class _Bar:
             BarColumn(),
             TextColumn("{task.fields[running]} running, {task.fields[left]}"),
             TextColumn("{task.fields[last]}"),
-            console=Console(file=sys.stderr),
+            console=console(err=True, bar=True),
             transient=True,
         )
         self._task: Any = self._bar.add_task("runs", total=0, running=0, left="", last="")

@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import click
 
+from dpstream.showing import shown
+
 __all__ = ["EVENTS", "JsonLog", "logged"]
 
 _LOGGER = "dpstream.streams"
@@ -85,7 +87,7 @@ class JsonLog(logging.Handler):
             "state": state,
             **more,
         }
-        text = json.dumps(line, ensure_ascii=False) + "\n"
+        text = shown(json.dumps(line, ensure_ascii=False)) + "\n"
         if self._place == "-":
             sys.stderr.write(text)
             sys.stderr.flush()

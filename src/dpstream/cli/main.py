@@ -9,11 +9,14 @@ import errno
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 import dpstream
+from dpstream.cli import failures
+from dpstream.cli.shared import seen
 from dpstream.errors import DpstreamError
 
 __all__ = ["INTERRUPTED", "main"]
@@ -107,7 +110,7 @@ class Verbs(click.Group):
         """Run and exit; an exception that is not ours is a bug and keeps its traceback (exit code 1)."""
         if not extra.pop("standalone_mode", True):
             return super().main(args, prog_name, standalone_mode=False, **extra)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), failures.guarded(), seen():
             warnings.showwarning = _warn
             sys.exit(self._exit_code(args, prog_name, extra))
 
@@ -144,8 +147,10 @@ def say_error(text: str) -> None:
     click.echo(f"error: {' '.join(text.split())}", err=True)
 
 
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"warning: {message}", err=True)
+def _warn(message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object) -> None:
+    # Other libraries' warnings may quote data, as their exceptions do.
+    ours = Path(filename).is_relative_to(Path(dpstream.__file__).parent)
+    click.echo(f"warning: {message if ours else category.__name__}", err=True)
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -40,6 +40,7 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     from dpstream.config.description import describe
 
     loaded = Config.load(config)
+    loaded.schema().require_exact(f"{loaded.path} [schema]")
     facts = describe(loaded)
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)

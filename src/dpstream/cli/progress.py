@@ -10,6 +10,9 @@ from typing import Any, Protocol
 
 import click
 
+from dpstream.cli.shared import console
+from dpstream.showing import shown
+
 __all__ = ["Progress", "progress"]
 
 
@@ -58,7 +61,6 @@ class _Bar:
     """Step, steps per second, and the time left where the number of steps is known."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -67,7 +69,7 @@ class _Bar:
             BarColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
+            console=console(err=True, bar=True),
             transient=True,
         )
         self._task: Any = self._bar.add_task("steps", total=None, label="...", rate="")
@@ -80,7 +82,7 @@ class _Bar:
     def step(self, step: int, batch_id: str, *, released: bool) -> None:
         self._done += 1
         rate = self._done / max(1e-9, time.monotonic() - self._began)
-        label = f"{step} ({batch_id})"
+        label = shown(f"{step} ({batch_id})")
         self._bar.update(self._task, completed=step, label=label, rate=f"{rate:.1f} steps/s")
 
     def close(self) -> None:

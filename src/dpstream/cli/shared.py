@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dpstream.showing import Shown, shown
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
-__all__ = ["config_argument", "console", "json_option", "print_json", "print_table"]
+__all__ = ["config_argument", "console", "json_option", "print_json", "print_table", "seen"]
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 110
@@ -33,13 +37,33 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def console(*, err: bool = False) -> Console:
-    """A console that never cuts or colours what is piped."""
+@contextlib.contextmanager
+def seen() -> Iterator[None]:
+    """Around a verb: whatever it prints passes ``showing.shown``, on both streams."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def console(*, err: bool = False, bar: bool = False) -> Console:
+    """A console that never cuts or colours what is piped; ``bar``: for a progress bar, with colours."""
     from rich.console import Console
 
-    stream = sys.stderr if err else sys.stdout
+    class Careful(Console):
+        """Texts pass ``shown`` before they are styled and wrapped: the styles' own codes have to stay."""
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(shown(text), **options)
+
+    stream: Any = sys.stderr if err else sys.stdout
+    stream = stream.stream if isinstance(stream, Shown) else stream
+    if bar:
+        return Careful(file=stream)
     width = None if stream.isatty() else _PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return Careful(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:

@@ -256,6 +256,7 @@ class Config:
         """Where the private rows are, cut into steps; ``reveal`` and ``watched`` as in ``open_source``."""
         from dpstream.sources import open_source
 
+        self._schema.require_exact(f"{self.path} [schema]")
         return open_source(
             self.source_options,
             base=self.path.parent,

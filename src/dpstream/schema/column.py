@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError, SchemaError
+from dpstream.foreign import failures
 from dpstream.schema import arrow
 from dpstream.schema.cells import is_cells
 
@@ -41,7 +42,8 @@ class Problem:
     """Why some cells of a column have no code.
 
     ``kind``: ``null`` (no ``missing`` bin is declared), ``outside`` (outside the domain, no ``other``
-    bin), ``unreadable`` (not a number, date, ... at all), ``type`` (the whole column has another type).
+    bin), ``unreadable`` (not a number, date, ... at all), ``type`` (the whole column has another type),
+    ``damaged`` (cells that a library fails on, such as broken text).
     ``values`` are up to ten of the offending values as text, and stay empty unless the owner asked to
     see them.
     """
@@ -108,6 +110,18 @@ class Column(ABC):
     @abstractmethod
     def bin_labels(self) -> tuple[str, ...]:
         """Labels of the ordinary bins."""
+
+    def inexact(self) -> int | None:
+        """A declared whole number that a double cannot tell from its neighbours; None where there is none.
+
+        Readers type a column of whole numbers as double as soon as one value is null. With such a number declared,
+        one record would change how all others are read; ``Schema.require_exact`` refuses the declaration.
+        """
+        return None
+
+    def reads(self) -> str:
+        """What the column reads, for messages."""
+        return self.expects
 
     @abstractmethod
     def describe(self) -> str:
@@ -190,7 +204,7 @@ class Column(ABC):
             return self._codes_of_cells(chunk, null_values)
         codes = self._codes_of_array(chunk)
         if codes is None:
-            raise _WrongType(str(kind))
+            raise _WrongType(arrow.type_name(kind))
         empty = arrow.null_mask(chunk)
         if empty is not None:
             codes[empty] = NULL
@@ -248,7 +262,14 @@ class Column(ABC):
                 out[start : start + len(chunk)] = self.raw_codes(chunk, null_values)
                 start += len(chunk)
         except _WrongType as error:
-            return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.expects}")]
+            return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
+        except failures():
+            # Text that is no UTF-8, times that Arrow cannot convert, ...: its message would quote the cell.
+            return [
+                Problem(
+                    self.name, "damaged", "holds cells that cannot be read", f"{self.name}: {self.reads()}"
+                )
+            ]
         if not len(out) or out.min() >= 0:
             return []
         if self.missing_code is not None:

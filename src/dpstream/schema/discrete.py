@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +17,9 @@ __all__ = ["Boolean", "Categorical"]
 
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
+_WHOLE = r"-?(?:0|[1-9][0-9]*)"
+#: How a whole number in a column of doubles is written; longer ones have an exponent, or are no label.
+_WRITTEN_FLOAT = r"^-?(?:0|[1-9][0-9]{0,15})\.0+$"
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,9 @@ class Categorical(Column):
 
     Values are compared as text, exactly (case and blanks count): the number 7 and the text "7" are the
     same value, so it does not matter how a file reader typed the column. "07" is another value.
-    The labels of ``other`` and ``missing`` in the data mean those bins.
+    The labels of ``other`` and ``missing`` in the data mean those bins. Texts such as "7.0", which is how floats are
+    written down, mean the whole number unless they are declared themselves. Declared texts that are whole
+    numbers from 2^53 on are read from text only.
     Decodes to text, and to int64 when the values are numbers and no ``other`` bin needs a label.
 
     >>> zips = Categorical("zip", ["94102", "94103"], other="other")
@@ -113,6 +120,22 @@ class Categorical(Column):
                 raise self._wrong("a value is too large", allowed="between -2**62 and 2**62")
         object.__setattr__(self, "values", values)
 
+    def inexact(self) -> int | None:
+        """The first declared whole number that is too large."""
+        return next((v for v in self.values if isinstance(v, int) and abs(v) >= arrow.INEXACT), None)
+
+    @cached_property
+    def _text_only(self) -> bool:
+        """Whether a label is a whole number that a column of doubles could not hold."""
+        texts = [text for text in (*self.values, self.other, self.missing) if isinstance(text, str)]
+        return any(re.fullmatch(_WHOLE, text) and arrow.is_inexact(text) for text in texts)
+
+    def reads(self) -> str:
+        """Text only, where a label is too long a number."""
+        return (
+            "text, since a declared value is a whole number from 2^53 on" if self._text_only else self.expects
+        )
+
     def bin_labels(self) -> tuple[str, ...]:
         return tuple(str(value) for value in self.values)
 
@@ -126,37 +149,46 @@ class Categorical(Column):
         import pyarrow as pa
 
         kind = chunk.type
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-            distinct, positions = arrow.dictionary_parts(chunk)
-            table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
-            table[:-1] = self._codes_of_distinct(distinct.cast(pa.string()), ())
-            return table[positions]
-        if pa.types.is_floating(kind):
+        if pa.types.is_boolean(kind):
+            return self._codes_of_whole(chunk)
+        if self._text_only:
+            # Whole numbers become doubles as soon as one of them is null: what is read may not depend on that.
+            return None
+        if pa.types.is_integer(kind):
+            return self._codes_of_whole(chunk)
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return self._codes_of_floats(arrow.floats_of(chunk))
-        if pa.types.is_decimal(kind):
-            distinct, positions = arrow.dictionary_parts(chunk)
-            texts = [None if v is None else str(v) for v in arrow.whole_decimals(distinct)]
-            table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
-            table[:-1] = self._codes_of_distinct(pa.array(texts, pa.string()), ())
-            # A null here is a decimal that is not whole; null rows are marked by the caller.
-            table[table == NULL] = OUTSIDE
-            return table[positions]
         return None
 
+    def _codes_of_whole(self, chunk: Any) -> Codes:
+        """Whole numbers and booleans, by their text."""
+        import pyarrow as pa
+
+        distinct, positions = arrow.dictionary_parts(chunk)
+        table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
+        table[:-1] = self._codes_of_distinct(distinct.cast(pa.string()), ())
+        return table[positions]
+
     def _codes_of_floats(self, values: NDArray[np.float64]) -> Codes:
-        """Whole numbers that a reader turned into floats because some rows are null."""
+        """Whole numbers that a reader turned into floats because some rows are null; decimals likewise."""
         import pyarrow as pa
 
         codes = np.full(len(values), OUTSIDE, dtype=np.int32)
         codes[np.isnan(values)] = NULL
-        whole = (np.abs(values) < 2**53) & (np.trunc(values) == values)
-        found = self._codes_of_array(pa.array(values[whole].astype(np.int64)))
-        if found is not None:
-            codes[whole] = found
+        whole = (np.abs(values) < arrow.INEXACT) & (np.trunc(values) == values)
+        codes[whole] = self._codes_of_whole(pa.array(values[whole].astype(np.int64)))
         return codes
 
     def _codes_of_text(self, texts: Any) -> Codes:
-        return np.full(len(texts), OUTSIDE, dtype=np.int32)
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        codes = np.full(len(texts), OUTSIDE, dtype=np.int32)
+        found = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
+        if pc.any(found).as_py():
+            floats = texts.filter(found).cast(pa.float64()).to_numpy(zero_copy_only=False)
+            codes[found.to_numpy(zero_copy_only=False)] = self._codes_of_floats(floats)
+        return codes
 
     @property
     def is_numeric(self) -> bool:

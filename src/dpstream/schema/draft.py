@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dpstream.errors import ConfigError
+from dpstream.errors import ConfigError, counted
 from dpstream.schema import arrow
 from dpstream.schema.column import Column
 from dpstream.schema.guess import Guess, guess_column
@@ -117,7 +117,11 @@ def draft_config(
     columns = table.column_names
     for what, column in (("time column", time_column), ("person column", person_column)):
         if column is not None and column not in columns:
-            raise ConfigError(f"there is no column {column!r}", where=what, allowed=", ".join(columns))
+            raise ConfigError(
+                f"there is no column {column!r}",
+                where=what,
+                allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
+            )
     unit = _RECORDS if person_column is None else _PEOPLE
     head = _HEAD.format(name=toml_value(name or _stream_name(path)), path=toml_value(path), unit=unit)
     if person_column is not None:

@@ -15,7 +15,7 @@ from dpstream.schema import arrow
 from dpstream.schema.column import Column
 from dpstream.schema.dates import Date, DateTime, read_date, read_time
 from dpstream.schema.discrete import Boolean, Categorical
-from dpstream.schema.numeric import LARGEST, Integer, Real
+from dpstream.schema.numeric import Integer, Real
 
 __all__ = ["Guess", "guess_column", "nice_edges"]
 
@@ -73,7 +73,7 @@ def _by_type(name: str, full: Any, missing: str | None) -> Guess:
         return _integer(name, arrow.integers_of(full), missing)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = arrow.floats_of(full)
-        if (np.trunc(values) == values).all() and np.abs(values).max() < 2**53:
+        if (np.trunc(values) == values).all() and np.abs(values).max() < arrow.INEXACT:
             return _integer(name, values.astype(np.int64), missing)
         return _real(name, values, missing)
     if pa.types.is_date(kind):
@@ -119,11 +119,12 @@ def _order(word: str) -> tuple[int, int, str]:
 
 def _integer(name: str, values: NDArray[np.int64], missing: str | None) -> Guess:
     low, high = int(values.min()), int(values.max())
-    if high - low < MOST_NUMBERS and abs(low) < LARGEST:
+    furthest = max(abs(low), abs(high))
+    if high - low < MOST_NUMBERS and furthest < arrow.INEXACT:
         return Guess(Integer(name, min=low, max=high, missing=missing))
     if len(values) > _FEW_ROWS and len(np.unique(values)) == len(values):
         return Guess(None, "no whole number occurs twice: it looks like an identifier")
-    if max(abs(low), abs(high)) >= LARGEST // 2:
+    if furthest >= arrow.INEXACT // 2:
         return Guess(None, "its numbers are too large for bins")
     edges = tuple(int(edge) for edge in nice_edges(values.astype(np.float64), finest=0))
     return Guess(Integer(name, edges=edges, missing=missing))

@@ -145,6 +145,11 @@ class Integer(Ordered):
         """Largest whole number of each bin."""
         return np.append(self.lower[1:] - 1, np.int64(self.last))
 
+    def inexact(self) -> int | None:
+        """The end of the domain that is too far out."""
+        ends = (int(self.lower[0]), int(self.last))
+        return next((end for end in ends if abs(end) >= arrow.INEXACT), None)
+
     def bin_labels(self) -> tuple[str, ...]:
         ends = zip(self.lower.tolist(), self._upper.tolist(), strict=True)
         return tuple(str(a) if a == b else f"{a}..{b}" for a, b in ends)
@@ -158,17 +163,9 @@ class Integer(Ordered):
         kind = chunk.type
         if pa.types.is_integer(kind):
             return self._codes_of_integers(arrow.integers_of(chunk))
-        if pa.types.is_floating(kind):
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return self._codes_of_floats(arrow.floats_of(chunk))
-        return self._codes_of_decimals(chunk) if pa.types.is_decimal(kind) else None
-
-    def _codes_of_decimals(self, chunk: Any) -> Codes:
-        distinct, positions = arrow.dictionary_parts(chunk)
-        whole = arrow.whole_decimals(distinct)
-        table = np.full(len(whole) + 1, UNREADABLE, dtype=np.int32)
-        numbers = np.array([arrow.near(value or 0) for value in whole], dtype=np.int64)
-        table[:-1] = np.where([v is None for v in whole], UNREADABLE, self._codes_of_integers(numbers))
-        return table[positions]
+        return None
 
     def _codes_of_integers(self, values: NDArray[np.int64]) -> Codes:
         if self.edges is not None:

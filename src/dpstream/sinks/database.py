@@ -15,6 +15,7 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.libpq import failure
 from dpstream.sinks.feed import Piece
 from dpstream.tables.changes import DELETE, ID, INSERT, OP
 
@@ -49,6 +50,10 @@ class DatabaseFeed(ABC):
     def _failures(self) -> type[Exception]:
         """The driver's base exception."""
 
+    def _why(self, error: Exception) -> str:
+        """What went wrong, without the driver's own text: it may quote a password or a cell."""
+        return type(error).__name__
+
     @abstractmethod
     def _insert(self, db: Any, rows: Any) -> None:
         """Add the rows of a pyarrow Table to the table."""
@@ -82,8 +87,8 @@ class DatabaseFeed(ABC):
             ) from None
         except self._failures() as error:
             raise StoreError(
-                f"the database could not be used: {_first_line(error)}", where=self._where
-            ) from error
+                f"the database could not be used: {self._why(error)}", where=self._where
+            ) from None
 
     def published(self, stream_id: str) -> dict[int, str]:
         """Every step it was given."""
@@ -211,6 +216,10 @@ class PostgresFeed(DatabaseFeed):
 
         return psycopg.Error
 
+    def _why(self, error: Exception) -> str:
+        state = getattr(error, "sqlstate", None)
+        return failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
+
     def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
         return db.execute(text.replace("?", "%s"), list(values)) if values else db.execute(text)
 
@@ -241,7 +250,3 @@ def _sql_type(field: Any) -> str:
     if pa.types.is_timestamp(kind):
         return "TIMESTAMP WITH TIME ZONE" if kind.tz else "TIMESTAMP"
     return "TEXT"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

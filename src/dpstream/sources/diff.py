@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from dpstream import durable
-from dpstream.errors import ConfigError, DataError
+from dpstream.errors import ConfigError, DataError, counted
+from dpstream.foreign import shielded
 from dpstream.sources.formats import blocks, column_names, file_format, readable
 from dpstream.sources.rowhash import row_hashes
 
@@ -73,7 +74,10 @@ def write_diff(old: Path, new: Path, out: Path, options: Diff | None = None) -> 
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".parts", dir=out.parent))
     try:
         with os.fdopen(descriptor, "wb") as file:
-            with _writer(out, file, _result_schema(schema, chosen)) as writer:
+            with (
+                _writer(out, file, _result_schema(schema, chosen)) as writer,
+                shielded("the snapshots cannot be compared", where=f"{old}, {new}", allowed="sound files"),
+            ):
                 for table in _spread((old, new), schema, chosen, parts, work):
                     writer.write_table(_changes(table, chosen, new))
             file.flush()
@@ -95,13 +99,17 @@ def _schema(old: Path, new: Path, out: Path, options: Diff) -> Any:
     odd = sorted(set(names) ^ set(others))
     if odd:
         raise DataError(
-            f"only one of the snapshots has the column {odd[0]!r}",
+            f"only one of the snapshots has {counted(len(odd), 'column')}",
             where=f"{old}, {new}",
             allowed="the same columns in both",
         )
     for column in options.key:
         if column not in names:
-            raise ConfigError(f"there is no column {column!r}", where="--key", allowed=", ".join(names))
+            raise ConfigError(
+                f"there is no column {column!r}",
+                where="--key",
+                allowed=f"columns of the snapshots, which have {counted(len(names), 'column')}",
+            )
     added = options.added()
     for column in added:
         if column in names or column == _SIGN or added.count(column) > 1:
@@ -116,20 +124,20 @@ def _schema(old: Path, new: Path, out: Path, options: Diff) -> Any:
             allowed="two files of one format",
         )
     plain = [_without_metadata(schema) for schema in tables]
-    for column in names:
+    for number, column in enumerate(names, start=1):
         try:
             pa.unify_schemas([pa.schema([s.field(column)]) for s in plain], promote_options="permissive")
         except pa.ArrowException:
             raise DataError(
-                f"the column {column!r} has different types in the two snapshots",
+                f"column {number} has different types in the two snapshots",
                 where=f"{old}, {new}",
                 allowed="one type for a column",
             ) from None
     schema = pa.unify_schemas(plain, promote_options="permissive")
-    for field in schema:
+    for number, field in enumerate(schema, start=1):
         if pa.types.is_nested(field.type):
             raise DataError(
-                f"the column {field.name!r} holds lists or objects",
+                f"column {number} holds lists or objects",
                 where=str(old),
                 allowed="texts, numbers, booleans, days and times",
             )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import DataError, StepError
+from dpstream.errors import DataError, StepError, counted
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
 from dpstream.sources.lines import Rules
@@ -66,7 +66,8 @@ class FileSource(Source):
             handed out once it is over.
         watched: more files will come: a numbered step is handed out when a record of a later one is there.
         columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them
-            the keys of a file's first records are its columns, and those are private facts.
+            the keys of a file's first records are its columns, and those are private facts. Messages name these
+            columns, and count others.
         ignored: names of columns that are known and not read.
 
     Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
@@ -99,6 +100,7 @@ class FileSource(Source):
         self._reveal = reveal
         self._today = today or options.clock()
         self._watched = watched
+        self._declared = frozenset(columns)
         self._position: dict[str, int] = {}
         self._key = b""
         self._rules = self._record_rules(columns, ignored)
@@ -342,18 +344,24 @@ class FileSource(Source):
         user = self.options.user_column
         for column in self._marks() + ([] if user is None else [user]):
             if column not in first:
-                raise DataError(
-                    f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)
+                there = (
+                    ", ".join(first)
+                    if self._reveal
+                    else f"a column of the file, which has {counted(len(first), 'column')}"
                 )
+                raise DataError(f"there is no column {column!r}", where=self._name(files[0]), allowed=there)
         for path in files[1:]:
             names = self._columns_of(path)
-            odd = [name for name in names if name not in first] + [
-                name for name in first if name not in names
-            ]
+            extra = [name for name in names if name not in first]
+            odd = extra + [name for name in first if name not in names]
             if odd:
-                what = "has the extra column" if odd[0] in names else "lacks the column"
+                absent = next((name for name in odd if name in self._declared and name not in names), None)
+                what = f"lacks {counted(len(odd) - len(extra), 'column')} and has {len(extra)} others"
+                if self._reveal or absent is not None:
+                    named = odd[0] if absent is None else absent
+                    what = f"{'lacks the' if named in first else 'has the extra'} column {named!r}"
                 raise DataError(
-                    f"the file {what} {odd[0]!r}",
+                    f"the file {what}",
                     where=self._name(path),
                     allowed=f"the columns of {self._name(files[0])}",
                 )

@@ -11,13 +11,13 @@ import csv
 import gzip
 import hashlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from dpstream.errors import DataError
+from dpstream.errors import DataError, counted
+from dpstream.foreign import failures
 from dpstream.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.sources.lines import (
     MOST_BYTES,
@@ -99,7 +99,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
             column = typed(table.column(i))
             if column is None:
                 raise DataError(
-                    f"the column {name!r} mixes types or holds lists or objects",
+                    "a column mixes types or holds lists or objects",
                     where=str(file),
                     allowed="texts, numbers or booleans, one kind in a column, and null",
                 )
@@ -130,7 +130,8 @@ def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) 
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"the column {twice!r} occurs twice", where=str(path), allowed="each name once")
+        shown = f"the column {twice!r}" if reveal else "a column"
+        raise DataError(f"{shown} occurs twice", where=str(path), allowed="each name once")
     return names
 
 
@@ -180,8 +181,6 @@ def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tu
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turn what readers raise on a bad file into one sentence about the file."""
-    import pyarrow as pa
-
     try:
         yield
     except (FileNotFoundError, IsADirectoryError):
@@ -190,7 +189,7 @@ def readable(path: Path) -> Iterator[None]:
         raise UnreadableError(
             "the file may not be read", where=str(path), allowed="a readable file"
         ) from None
-    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error):
+    except (OSError, *failures()):  # type: ignore[misc]
         # Readers' messages quote private values: nothing of them is kept.
         raise UnreadableError(
             f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",
@@ -395,6 +394,10 @@ def json_records(
         DataError: a line that is no JSON object, or an undeclared key, unless the rules take such records.
     """
     known = None if names is None else rules.ignored.union(names)
+    # The keys of a file's first records are nobody's declaration: they are counted.
+    allowed = (
+        ", ".join(names or ()) if rules.names is not None else f"those {counted(len(names or ()), 'key')}"
+    )
     strict = rules.broken == "error"
     records: list[dict[str, Any]] = []
     broken = 0
@@ -422,7 +425,7 @@ def json_records(
                 if rules.names is None
                 else "a record has a key that nobody declared",
                 where=place,
-                allowed=f"{', '.join(names or ())}, and those in the schema's ignore list",
+                allowed=f"{allowed}, and those in the schema's ignore list",
             )
         records.append(record)
     rules.count(broken)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.errors import ConfigError, DataError
+from dpstream.errors import ConfigError, DataError, counted
+from dpstream.foreign import failures
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
@@ -104,7 +105,6 @@ class QuerySource(Source):
                 where='[source] kind = "duckdb"',
                 allowed="pip install 'dpstream[duckdb]'",
             ) from None
-        import pyarrow as pa
 
         if not self._path.is_file():
             raise UnreadableError("there is no such file", where=str(self._path))
@@ -133,11 +133,13 @@ class QuerySource(Source):
             yield connection
         except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
             # These are about the text of the query and the names of columns; no row was read yet.
-            first = str(error).splitlines()[0]
+            # Their texts are not passed on all the same: they quote files that the query reads, and name columns.
             raise ConfigError(
-                f"the query cannot be used: {first}", where="[source] query", allowed=_ALLOWED
+                f"the query cannot be used ({type(error).__name__}); DuckDB itself says why",
+                where="[source] query",
+                allowed=_ALLOWED,
             ) from None
-        except (duckdb.Error, pa.ArrowException) as error:
+        except (duckdb.Error, *failures()) as error:
             # Their messages quote values.
             raise DataError(
                 f"the query fails on the data ({type(error).__name__})",
@@ -167,9 +169,8 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
     column = options.op_column
     for needed in (column, options.user_column):
         if needed is not None and needed not in empty.column_names:
-            raise DataError(
-                f"there is no column {needed!r}", where=where, allowed=", ".join(empty.column_names)
-            )
+            there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"
+            raise DataError(f"there is no column {needed!r}", where=where, allowed=there)
     names = [name for name in empty.column_names if name != column]
     pieces = Pieces(empty.select(names))
     for table in tables:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpstream.errors import ConfigError, DataError, StepError
+from dpstream.errors import ConfigError, DataError, StepError, counted
 from dpstream.sources.calendar import Grid
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.query import split_records
@@ -235,6 +235,6 @@ def wanted_columns(relation: Relation, options: SourceOptions, columns: Sequence
             raise DataError(
                 f"there is no column {name!r}",
                 where=f"PostgreSQL, table {options.table}",
-                allowed=", ".join(relation.types),
+                allowed=f"a column of the table, which has {counted(len(relation.types), 'column')}",
             )
     return wanted

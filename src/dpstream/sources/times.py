@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import DataError
+from dpstream.foreign import shielded
+from dpstream.schema.arrow import type_name
 from dpstream.sources.operations import UPDATE_ADVICE, Operations
 
 __all__ = ["delete_flags", "times_of"]
@@ -33,9 +35,16 @@ def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int |
     Errors:
         DataError: a null or unreadable time, naming file and column.
     """
+    allowed = _NUMBERS if numbers else _DAYS
+    with shielded("the times cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
+        return _times(column, numbers, name, where, before, allowed)
+
+
+def _times(
+    column: Any, numbers: bool, name: str, where: str, before: int | None, allowed: str
+) -> NDArray[np.int64]:
     import pyarrow as pa
 
-    allowed = _NUMBERS if numbers else _DAYS
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -49,7 +58,7 @@ def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int |
     elif not (
         pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     ):
-        raise DataError(f"the time column has type {kind}", where=where, allowed=allowed)
+        raise DataError(f"the time column has type {type_name(kind)}", where=where, allowed=allowed)
     return _plain(values, numbers, where, allowed)
 
 
@@ -103,11 +112,18 @@ def delete_flags(
     Errors:
         DataError: a word that is not declared; ``update`` with the way to write it.
     """
+    words = words or Operations()
+    allowed = ", ".join((*words.insert, *words.delete))
+    with shielded("the operations cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
+        return _flags(column, name, where, before, words, allowed)
+
+
+def _flags(
+    column: Any, name: str, where: str, before: int | None, words: Operations, allowed: str
+) -> NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    words = words or Operations()
-    allowed = ", ".join((*words.insert, *words.delete))
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()

@@ -17,7 +17,6 @@ import hmac
 import json
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from dpstream.streams.database import file_errors
 from dpstream.streams.history import utc_now
 from dpstream.streams.identity import canonical_json
 from dpstream.streams.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
+from dpstream.streams.lock import repair_mode
 from dpstream.streams.sqlite import SQLiteDatabase
 
 __all__ = ["Account", "AccountState", "Charge", "Entry", "Pin"]
@@ -276,8 +276,8 @@ class Account:
                 allowed="a file that dpstream ledger account create made",
             )
         with file_errors("the account could not be opened", self.path):
-            if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
-                self.path.chmod(0o600)
+            for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", self._head.name):
+                repair_mode(self.path.with_name(name), 0o600)
             db = SQLiteDatabase(self.path, read_only=read_only)
         try:
             with db.errors():

@@ -235,7 +235,7 @@ def id_bytes(column: Any, where: str) -> Any:
             raise _nobody(where)
         whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
         if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind) or _binary(kind)):
-            raise DataError(f"user ids are of the type {kind}", where=where, allowed=_IDS)
+            raise DataError(f"user ids are of the type {arrow.type_name(kind)}", where=where, allowed=_IDS)
     texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]
     values = [chunk.cast(pa.large_binary()) for chunk in texts]
     joined = pa.concat_arrays(values) if values else pa.array([], pa.large_binary())

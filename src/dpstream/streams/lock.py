@@ -11,11 +11,37 @@ from pathlib import Path
 from dpstream.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.streams.filesystem import warn_of_network
 
-__all__ = ["StateDirectory", "StatePermissionWarning"]
+__all__ = ["StateDirectory", "StatePermissionWarning", "repair_mode"]
 
 
 class StatePermissionWarning(UserWarning):
     """The secret state was readable by others; its permissions were repaired."""
+
+
+def repair_mode(path: Path, mode: int) -> None:
+    """Take away the rights of others, through a link too, and warn that they had them.
+
+    Errors:
+        StoreError: the file belongs to another user.
+    """
+    try:
+        found = stat.S_IMODE(path.stat().st_mode)
+        if found & ~mode == 0:
+            return
+        path.chmod(mode)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise StoreError(
+            "its permissions let others in, and it belongs to another user",
+            where=str(path),
+            allowed=f"{mode:04o}, owned by the user who runs the stream",
+        ) from None
+    warnings.warn(
+        f"{path}: permissions were {found:04o} and are now {mode:04o}; others may have read private counts",
+        StatePermissionWarning,
+        stacklevel=6,
+    )
 
 
 class StateDirectory:
@@ -27,7 +53,7 @@ class StateDirectory:
     Errors:
         StoreLockedError: another stream object (any process) holds the directory.
         ConfigError: the path is a file, or a directory with something else in it.
-        StoreError: the permissions belong to somebody else.
+        StoreError: the permissions belong to somebody else, or a file of the state is a link.
     """
 
     def __init__(self, path: Path, *, database: str) -> None:
@@ -51,26 +77,22 @@ class StateDirectory:
             self._descriptor = -1
 
     def repair_permissions(self) -> None:
-        """Directory 0700, files 0600: private counts are in them. Repairs warn once per path."""
+        """Directory 0700, files 0600: private counts are in them. Repairs warn once per path.
+
+        A directory may be a link (to another disk): the one that it leads to is repaired.
+        """
         for path, mode in [(self.path, 0o700), *((entry, 0o600) for entry in sorted(self.path.iterdir()))]:
-            try:
-                found = stat.S_IMODE(path.lstat().st_mode)
-                if found & ~mode == 0 or path.is_symlink():
-                    continue
-                path.chmod(mode)
-            except FileNotFoundError:
-                continue
-            except PermissionError:
-                raise StoreError(
-                    f"its permissions are {found:04o} and belong to another user",
-                    where=str(path),
-                    allowed=f"{mode:04o}, owned by the user who runs the stream",
-                ) from None
-            warnings.warn(
-                f"{path}: permissions were {found:04o} and are now {mode:04o}; "
-                "others may have read private counts",
-                StatePermissionWarning,
-                stacklevel=5,
+            if path != self.path:
+                self._require_plain(path)
+            repair_mode(path, mode)
+
+    def _require_plain(self, path: Path) -> None:
+        """Refuse a file that is elsewhere: what is written through a link lies where nobody repairs rights."""
+        if path.is_symlink() or not (path.is_file() or not path.exists()):
+            raise StoreError(
+                "a file of the state is a link, or no file at all",
+                where=str(path),
+                allowed="files in the state directory itself (which may be a link as a whole)",
             )
 
     def _create(self) -> None:

@@ -16,6 +16,7 @@ from dpstream.streams.base import Base
 from dpstream.streams.encryption import StateKey
 from dpstream.streams.identity import plan_facts, plan_hash
 from dpstream.streams.membership import Membership
+from dpstream.streams.place import has_store
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.publishing import Publishing
 from dpstream.streams.sink import Sink
@@ -79,6 +80,9 @@ def open_stream(
     """
     check_options(keep, max_rows, name)
     schema.require_confirmed(name)
+    if any(c.inexact() is not None for c in schema.columns) and not has_store(Path(path), server=server):
+        # A stream that has begun takes no further step either, but is still read, published and withdrawn.
+        schema.require_exact(name)
     policy = replace(publishing or Publishing(), keep=None if keep == "all" else keep, max_rows=max_rows)
     policy.check_columns(schema.names)
     facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)

@@ -122,12 +122,12 @@ class SQLiteDatabase:
             )
             if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
                 # For example a stream that is used from another thread than the one that opened it.
-                raise StoreError(f"the store was used wrongly: {error}", where=self.where) from error
+                raise StoreError("the store was used wrongly", where=self.where) from error
             if name.startswith((*surroundings, "SQLITE_LOCKED", "SQLITE_PERM", "SQLITE_NOMEM")):
-                raise StoreError(
-                    f"the store could not be used: {error} ({name})", where=self.where
-                ) from error
-            raise StoreDamagedError(f"the store cannot be read: {error}", where=self.where) from error
+                raise StoreError(f"the store could not be used ({name})", where=self.where) from error
+            raise StoreDamagedError(
+                f"the store cannot be read ({name or type(error).__name__})", where=self.where
+            ) from error
 
     def verify_structure(self) -> int:
         """Kind of file, format, and broken pages."""

@@ -1,0 +1,58 @@
+"""What every text passes before a person sees it: nothing steers the terminal, and no password is read out.
+
+File names, headers and strings of a configuration are chosen by others. A terminal obeys control characters in them,
+and a URL under a misspelt key stands in the message about that key.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import IO, Any
+
+__all__ = ["Shown", "shown"]
+
+#: Control characters but tab and newline, marks of direction, separators of lines, halves of characters.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_WORDS = r"(?:ssl)?password|passwd|pwd|passphrase|secret|api[_-]?key"
+#: scheme://user:password@, up to the last @: a password may hold one, and blanks. A port is no password.
+_URL = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*:)"
+    r"(?!\d{1,5}(?:[/?#][^\s@'\"]*)?(?:[\s'\")]|$))(?:[^\n'\"]*@|\S*@)"
+)
+_PAIR = re.compile(
+    rf"((?:{_WORDS})(?:\s*=|['\"]\s*[=:(])\s*)(?:\\?(['\"]).*?\\?\2|[^\s&'\",;)]+)", re.IGNORECASE
+)
+
+
+def shown(text: str) -> str:
+    r"""The text as it may be printed; what is escaped stays valid in JSON.
+
+    >>> shown("a\x1b[2Jb"), shown("postgresql://me:hidden@host/db")
+    ('a\\u001b[2Jb', 'postgresql://me:***@host/db')
+    """
+    if "://" in text:
+        text = _URL.sub(r"\1***@", text)
+    text = _PAIR.sub(r"\1***", text)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Shown:
+    """A text stream whose lines pass ``shown``; bytes and everything else go to the stream itself."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what may be seen."""
+        self.stream.write(shown(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Each line."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
