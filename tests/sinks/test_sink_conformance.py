@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,30 +31,20 @@ SCHEMA = Schema(
     ]
 )
 FIELDS = codebook(SCHEMA)["resources"][0]["schema"]["fields"]
-SERVER = "/usr/local/bin/postgres"
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """A server of its own for this module, without TCP, run by somebody who is not root."""
-    if shutil.which("initdb", path="/usr/local/bin:/usr/lib/postgresql/15/bin") is None:
-        pytest.skip("no PostgreSQL server is installed")
-    user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.getuid() == 0 else []
-    home = Path(tempfile.mkdtemp(prefix="dpstream-pg-", dir="/tmp"))
-    home.chmod(0o777)
+    """A server of these tests' own; without PostgreSQL on the machine the test skips."""
+    pytest.importorskip("psycopg")
+    from postgres_server import Cluster, programs
 
-    def run(*command: str) -> None:
-        subprocess.run([*user, *command], check=True, capture_output=True, cwd=home)
-
-    data, log = home / "data", home / "log"
-    try:
-        run("/usr/local/bin/initdb", "-D", str(data), "-U", "tester", "-A", "trust", "--no-sync")
-        options = f"-k {home} -c listen_addresses= -c fsync=off"
-        run("/usr/local/bin/pg_ctl", "-D", str(data), "-l", str(log), "-w", "-o", options, "start")
-        yield f"host={home} user=tester dbname=postgres"
-        run("/usr/local/bin/pg_ctl", "-D", str(data), "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    tools = programs()
+    if tools is None:
+        pytest.skip("there is no PostgreSQL server on this machine (make postgres installs one)")
+    cluster = Cluster(tools)
+    yield f"host={cluster.home} user=dpstream dbname=postgres"
+    cluster.remove()
 
 
 Look = Callable[[], list[tuple[Any, ...]] | None]
@@ -234,9 +222,9 @@ def test_tables_expire_and_are_withdrawn(case: Case, tmp_path: Path) -> None:
     assert set(case.make().published("aa")) >= {1, 2}
 
 
-def test_standard_output_is_whole_steps_in_order() -> None:
+def test_standard_output_is_whole_steps_in_order(tmp_path: Path) -> None:
     out = io.BytesIO()
-    folder = Publisher(Path(tempfile.mkdtemp()) / "releases")
+    folder = Publisher(tmp_path / "releases")
     sink = Tee(folder, StandardOutput(out), FIELDS)
     sink.publish(1, files(sink, 1, full=FIRST))
     sink.publish(2, files(sink, 2, full=SECOND, change=CHANGE))
