@@ -102,7 +102,7 @@ def table(ids: list[int]) -> Any:
 
 
 def changes(gone: list[int], come: list[int], before: Any) -> Any:
-    left = before.filter(pa.array([one in gone for one in before["record_id"].to_pylist()]))
+    left = before.filter(pa.array([one in gone for one in before["record_id"].to_pylist()], pa.bool_()))
     ops = pa.array(["delete"] * len(gone) + ["insert"] * len(come), pa.string())
     return pa.concat_tables([left, table(come)]).combine_chunks().add_column(0, "op", ops)
 
@@ -145,6 +145,19 @@ def test_publishing_twice_is_publishing_once(case: Case) -> None:
     if case.look() is not None:
         assert case.look() == rows_of(table([1, 9]))
     assert sorted(case.make().published("aa")) == [1, 2, 3]
+
+
+def test_a_step_without_a_change_and_one_that_empties_the_table(case: Case) -> None:
+    sink, nothing = case.make(), table([])
+    steps = [files(sink, 1, full=FIRST), files(sink, 2, change=changes([], [], FIRST))]
+    steps += [files(sink, 3, change=changes([1, 2, 3, 4], [], FIRST))]
+    steps += [files(sink, 4, change=changes([], [], nothing))]
+    for step, (release, rows) in enumerate(
+        zip(steps, [FIRST, FIRST, nothing, nothing], strict=True), start=1
+    ):
+        sink.publish(step, release)
+        if case.look() is not None:
+            assert case.look() == rows_of(rows)
 
 
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
