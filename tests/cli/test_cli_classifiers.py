@@ -48,7 +48,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
         one["key"]: one["value"] for one in json.loads(dpstream("plan", made, "--json").stdout)["values"]
     }
     assert (values["positive"], values["predictors"], values["radius"]) == ("true", "all others", "1.414")
-    dpstream("run", made)
+    dpstream("run", made, "--test-seed", 1)
     table = read(tmp_path / "releases").to_pydict()
     assert table["feature"] == ["kind=x", "kind=y", "kind=z", "age"]
     assert table["coefficient"][0] > max(table["coefficient"][1:3])

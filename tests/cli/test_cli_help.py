@@ -60,19 +60,18 @@ def test_version_and_usage_errors() -> None:
         assert CliRunner().invoke(main, args).exit_code == 2
 
 
-def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+def test_help_imports_nothing_heavy() -> None:
+    """What would make it slow; its time is no matter of a test."""
     code = (
-        "import sys, time\n"
+        "import sys\n"
         "from dpstream.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'numba', 'pyarrow', 'scipy', 'rich', 'pandas'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "print(time.process_time())"
+        "print(sorted(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    # CPU time of the whole process; 0.1 s is usual.
-    assert float(done.stdout.splitlines()[-1]) < 0.5
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("verb", ["plan", "run", "check", "status"])
@@ -192,8 +191,7 @@ def test_a_killed_and_an_interrupted_process_leave_a_clean_state(tmp_path: Path)
         before = steps_there(tmp_path)
         master, slave = os.openpty()
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=slave) as process:
-            limit = time.monotonic() + 120
-            while steps_there(tmp_path) < before + 2 and process.poll() is None and time.monotonic() < limit:
+            while steps_there(tmp_path) < before + 2 and process.poll() is None:
                 time.sleep(0.01)
             process.send_signal(number)
             os.close(slave)

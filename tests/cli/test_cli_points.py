@@ -57,7 +57,7 @@ def test_points_come_out_where_they_went_in(tmp_path: Path) -> None:
     """Oracle: shares of the private rows, far beyond the noise at this epsilon."""
     made = config(tmp_path)
     save(tmp_path, ROWS)
-    shown = " ".join(dpstream(verb, made).output for verb in ("check", "run", "status"))
+    shown = " ".join(dpstream(*verb).output for verb in (("check", made), ("run", made, "--test-seed", 1)))
     assert "4 new steps" in shown
     table = read(tmp_path / "releases").to_pydict()
     assert len(table["price"]) == 2000

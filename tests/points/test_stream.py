@@ -52,14 +52,14 @@ def plan(schema: Schema = CITY, epsilon: str = "4", **options: Any) -> PointsStr
     )
 
 
-def start(folder: Path, made: PointsStreamPlan, *, seed: int | None = None, **publishing: Any) -> Stream:
+def start(folder: Path, made: PointsStreamPlan, *, seed: int = 1, **publishing: Any) -> Stream:
     return open_stream(
         made,
         made.recipe.schema,
         folder / "state",
         publish_to=Publisher(folder / "releases"),
         publishing=Publishing(**publishing),
-        randomness=None if seed is None else Randomness.seeded(seed),
+        randomness=Randomness.seeded(seed),
     )
 
 

@@ -1,7 +1,8 @@
 """Statistical comparison shared by the sampler tests.
 
-Every statistical test of this folder draws from the operating system and fails below P_LOW. There are
-fewer than 200 such comparisons, so a correct program fails one run in more than 10^6.
+Every statistical test of this folder fails below P_LOW by the chi-square law (20 expected samples or more in a
+cell); there are fewer than 200 such comparisons. The noise repeats itself, like that of all tests, so that none of
+them fails by chance; ``pytest --fresh-noise tests/privacy`` draws it anew.
 """
 
 from __future__ import annotations

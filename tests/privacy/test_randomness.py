@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from dpstream.errors import ConfigError
 from dpstream.privacy import DiscreteLaplace, Noise, Randomness, permute_and_flip
 
+pytestmark = pytest.mark.entropy(
+    "false alarms below 1e-7: the fairness of 64 bits and of 6 bounds, repeated words"
+)
+
 
 def _in_child(source: Randomness, n: int) -> NDArray[np.uint64]:
     """What a forked child gets from the parent's object."""

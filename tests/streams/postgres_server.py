@@ -54,7 +54,8 @@ class Cluster:
         with (data / "postgresql.conf").open("a") as file:
             file.write(
                 f"listen_addresses = ''\nunix_socket_directories = '{self.home}'\nshared_buffers = '16MB'\n"
-                "max_connections = 40\n"
+                # A vacuum that happens to run is an open transaction, which some tests are told of and others refuse.
+                "max_connections = 40\nautovacuum = off\n"
             )
         self.start()
         self.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{self.password}'")
@@ -75,17 +76,17 @@ class Cluster:
             return cursor.fetchall() if cursor.description else []
 
     def cut(self) -> None:
-        """End every other session, in the middle of whatever it does."""
+        """End every other session, in the middle of whatever it does; none is left on return."""
         self.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 600000) FROM pg_stat_activity "
             "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
 
     def start(self) -> None:
-        self._run("pg_ctl", "-D", self.home / "data", "-w", "-l", self.home / "log", "start")
+        self._run("pg_ctl", "-D", self.home / "data", "-w", "-t", 600, "-l", self.home / "log", "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        self._run("pg_ctl", "-D", self.home / "data", "-w", "-m", mode, "stop")
+        self._run("pg_ctl", "-D", self.home / "data", "-w", "-t", 600, "-m", mode, "stop")
 
     def remove(self) -> None:
         self.stop()

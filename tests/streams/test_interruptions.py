@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from interrupted_life import interrupted_life
+from interrupted_life import URL, interrupted_life
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -22,7 +22,10 @@ def test_the_same_ledger_and_releases_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_ledger_and_releases_on_a_server(tmp_path: Path, postgres: Cluster) -> None:
+def test_the_same_ledger_and_releases_on_a_server(
+    tmp_path: Path, postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL, postgres.url)  # taken back afterwards
     life = interrupted_life(tmp_path, TIMES, url=postgres.url)
     assert life.violations == []
     assert life.interruptions.total() == TIMES

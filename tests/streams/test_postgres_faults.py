@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -192,22 +193,22 @@ def test_edited_databases_are_refused(tmp_path: Path, on_postgres: Cluster, stat
         start(tmp_path, publish=False).step(batch(3), "c")
 
 
-def open_often(server: PostgresServer) -> None:
-    """The server takes a moment to read its configuration again."""
-    for _ in range(50):
-        PostgresDatabase(server, "here").close()
+def reload(postgres: Cluster, full_page_writes: str) -> None:
+    """Set it for every session that begins from now on: the server takes a moment to read its configuration."""
+    postgres.execute(f"ALTER SYSTEM SET full_page_writes = {full_page_writes}")
+    postgres.execute("SELECT pg_reload_conf()")
+    while postgres.execute("SHOW full_page_writes") != [(full_page_writes,)]:
+        time.sleep(0.01)
 
 
 def test_settings_are_asserted(postgres: Cluster) -> None:
     server = PostgresServer(postgres.url, "t_settings")
-    postgres.execute("ALTER SYSTEM SET full_page_writes = off")
-    postgres.execute("SELECT pg_reload_conf()")
+    reload(postgres, "off")
     try:
         with pytest.raises(StoreError, match="full_page_writes = off: a commit could be lost"):
-            open_often(server)
+            PostgresDatabase(server, "here").close()
     finally:
-        postgres.execute("ALTER SYSTEM RESET full_page_writes")
-        postgres.execute("SELECT pg_reload_conf()")
+        reload(postgres, "on")
     postgres.execute("ALTER ROLE dpstream SET log_min_duration_statement = 100")
     try:
         with pytest.warns(StatePermissionWarning, match="private counts into its log"):

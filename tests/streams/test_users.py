@@ -36,7 +36,11 @@ EVENTS = st.lists(st.integers(0, 11), max_size=16)
 STREAM = st.lists(st.tuples(EVENTS, st.booleans()), min_size=1, max_size=5)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(STREAM, st.integers(1, 5), st.booleans())
 def test_every_life_agrees_with_a_brute_force_count(
     stream: list[tuple[list[int], bool]], bound: int, encrypted: bool

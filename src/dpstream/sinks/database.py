@@ -138,10 +138,12 @@ class DatabaseFeed(ABC):
         # The table of a panel is wide: a new period is a new column, and the table is written anew.
         changes = piece.part("changes") if follows and not piece.is_panel else None
         if changes is not None:
+            import pyarrow as pa
+
             rows = changes.to_pydict()
             gone = [one for one, op in zip(rows[ID], rows[OP], strict=True) if op == DELETE]
             self._delete(db, gone)
-            come = [op == INSERT for op in rows[OP]]
+            come = pa.array([op == INSERT for op in rows[OP]], pa.bool_())  # a step may change nothing
             self._insert(db, changes.filter(come).drop_columns([OP]))
             return "current"
         table = piece.part("table")

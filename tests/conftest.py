@@ -1,0 +1,98 @@
+"""What holds in every test: noise that repeats itself, and Hypothesis judged by what it finds, not by its speed.
+
+A test draws its noise from a source that depends on its name only, so that none fails by chance. A statistical test
+of the operating system's own randomness says so, and how often it fails although all is right::
+
+    @pytest.mark.entropy("false alarms below 1e-6: 1500 squares, seven standard deviations")
+
+``pytest --fresh-noise`` draws from the operating system in all tests. Programs that a test starts always do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from dpstream.privacy import Randomness
+
+# A busy machine is no failure. Single tests set other numbers of examples and keep these two.
+settings.register_profile("dpstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dpstream")
+
+
+class Repeated:
+    """Bytes that depend on the name of a test or fixture, on what was drawn before, and on the process.
+
+    A forked child and its parent never share noise, as with the operating system's: tests of crashes find out by
+    it that something was drawn again.
+    """
+
+    name = "no test"
+    sources = 0
+    process = ""
+
+    def __init__(self) -> None:
+        Repeated.sources += 1
+        self._key = f"{self.name}/{self.sources}"
+        self._calls = 0
+
+    def __call__(self, n: int) -> bytes:
+        self._calls += 1
+        return hashlib.shake_256(f"{self._key}/{self.process}/{self._calls}".encode()).digest(n)
+
+
+def _forked(side: str) -> None:
+    Repeated.process += side
+
+
+os.register_at_fork(after_in_parent=lambda: _forked("p"), after_in_child=lambda: _forked("c"))
+_FRESH = Randomness.__dict__["system"]
+
+
+def _repeated(cls: type[Randomness]) -> Randomness:
+    return cls(Repeated(), secure=True)
+
+
+def _name(name: str) -> tuple[str, int, str]:
+    """Begin the noise of ``name``; gives what was in force."""
+    before = Repeated.name, Repeated.sources, Repeated.process
+    Repeated.name, Repeated.sources, Repeated.process = name, 0, ""
+    return before
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fresh-noise", action="store_true", help="noise of the operating system in all tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(not mark.args for mark in item.iter_markers("entropy")):
+            raise pytest.UsageError(f"{item.nodeid}: the mark 'entropy' needs the rate of false alarms")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    fresh = item.get_closest_marker("entropy") or item.config.getoption("--fresh-noise")
+    _name(item.nodeid)
+    Randomness.system = _FRESH if fresh else classmethod(_repeated)  # type: ignore[method-assign, assignment]
+    try:
+        return (yield)
+    finally:
+        Randomness.system = _FRESH  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
+    """A fixture that several tests share has the same noise whichever of them comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = _name(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param', '')}]")
+    try:
+        return (yield)
+    finally:
+        Repeated.name, Repeated.sources, Repeated.process = before
