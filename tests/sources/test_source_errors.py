@@ -113,7 +113,7 @@ def test_damage_that_only_the_second_pass_meets(tmp_path: Path) -> None:
 def test_missing_things(tmp_path: Path) -> None:
     assert "no file matches" in failure(tmp_path)
     (tmp_path / "a.csv").write_text(GOOD)
-    assert "there is no column 'file_date' (allowed: one of its 3 columns)" in failure(
+    assert "there is no column 'file_date' (allowed: a column of the file, which has 3 columns)" in failure(
         tmp_path, time_column="file_date"
     )
     with pytest.raises(StepError, match="there is no step 0"):
