@@ -26,6 +26,7 @@ EVENTS = {
     "step %d: reserved": "reserved",
     "step %d: committed": "committed",
     "step %d: published": "published",
+    "step %d: published again": "restored",
     "step %d: repeated, the stored release is given": "repeated",
 }
 

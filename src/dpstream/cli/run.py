@@ -83,7 +83,8 @@ def command(
     """Take every step of the source that is not released yet, and publish each.
 
     Released steps are compared with the data, never drawn again. An interrupted run goes on where it
-    stopped. With --json one line per step.
+    stopped. A release that is missing is published again from the store; one that was changed stops the run. With
+    --json one line per step.
 
     \b
     Example:
@@ -111,6 +112,10 @@ def command(
         if discard_reserved:
             stream.discard_reservation()
         before = stream.last_step
+        restored = stream.publish_again()
+        if restored:
+            steps = ", ".join(map(str, restored))
+            click.echo(f"published again from the store, because it was missing: step {steps}", err=True)
 
         def take(source: Source, recheck: bool) -> bool:
             return _take(loaded, stream, source, guard, until, recheck=recheck, as_json=as_json)

@@ -32,6 +32,11 @@ __all__ = ["command", "status_facts"]
     callback=length,
     help="With --health: how old the newest release may be (36h, 8d, 2w).",
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="With --health: read all releases, and not only the last three, and compare them with the store.",
+)
 @json_option
 def command(
     config: str,
@@ -39,6 +44,7 @@ def command(
     out: str | None,
     only_health: bool,
     max_age: float | None,
+    deep: bool,
     as_json: bool,
 ) -> int:
     """Say how many steps are released, what they cost together, and what is left.
@@ -55,10 +61,13 @@ def command(
 
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
+    if deep and not only_health:
+        raise ConfigError("releases are compared for the health line", where="--deep", allowed="with --health")
     loaded = Config.load(config)
     facts = status_facts(loaded, state, out)
     if only_health:
-        word, why = health(loaded, facts, loaded.state_dir if state is None else Path(state), max_age)
+        folder = loaded.state_dir if state is None else Path(state)
+        word, why = health(loaded, facts, folder, max_age, out=out, deep=deep)
         if as_json:
             print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
         else:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from dpstream.streams.manifest import catalogue_bytes, pretty_json
 from dpstream.streams.sink import Sink
 from dpstream.streams.step_rows import Step
 from dpstream.streams.store import Store
+from dpstream.streams.stored import MANIFEST
 
 __all__ = ["MANIFEST", "NOTICE", "Outlet"]
 
 _log = logging.getLogger("dpstream.streams")
-MANIFEST = "manifest.json"
 NOTICE = "withdrawn.json"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
@@ -95,13 +96,48 @@ class Outlet:
                 )
             if hashlib.sha256(found.manifest).hexdigest() != digest:
                 raise StoreDamagedError(
-                    f"the published manifest of step {step} is not the committed one", where=str(self._where)
+                    f"the published manifest of step {step} is not the committed one",
+                    where=str(self._where),
+                    allowed="moving the step away (from the folder and the database), and running again, which "
+                    "publishes it from the store",
                 )
         if published:
             # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
             # notice a damage there. Both are mended here.
             with file_errors("the catalogue could not be written", self._where):
                 self._write_catalogue(there={step for step, _ in published})
+
+    def restore(self, make: Callable[[int, str], bytes]) -> list[int]:
+        """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
+
+        Args:
+            make: a file of a step again, with the bytes that were committed.
+
+        Errors:
+            StoreDamagedError: something was changed: nothing is put in its place.
+        """
+        committed = self._store.published_files()
+        restored: set[int] = set()
+        for _ in range(2):  # what stands beside the folder is compared with it once it is whole
+            with file_errors("the releases could not be compared with the store", self._where):
+                found = self._sink.compare(committed, deep=False)
+                changed = sorted(place for place, how in found.items() if how == "changed")
+                if changed:
+                    step, name = changed[0]
+                    raise StoreDamagedError(
+                        f"{name} of step {step} is not what was published",
+                        where=str(self._where),
+                        allowed="moving it away and running again, which publishes the step from the store",
+                    )
+                missing = sorted({step for step, _ in found})
+                for step in missing:
+                    self._sink.restore(step, sorted(committed[step]), partial(make, step))
+                    _log.info("step %d: published again", step)
+            restored.update(missing)
+            if not missing:
+                break
+            self._write_catalogue()
+        return sorted(restored)
 
     def approve(self, step: int | None) -> list[int]:
         """Publish one held step, or all of them in order. A step that was approved before is fine.

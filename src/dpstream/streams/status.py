@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.streams.database import Database
+from dpstream.streams.database import Database, file_errors
 from dpstream.streams.place import backend_for
 from dpstream.streams.postgres import PostgresServer
+from dpstream.streams.sink import Differences, Sink
 from dpstream.streams.step_rows import RESTORED
+from dpstream.streams.stored import published_files
 
-__all__ = ["StreamStatus", "read_status"]
+__all__ = ["StreamStatus", "compare_releases", "read_status"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,42 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
     )
+
+
+def compare_releases(
+    path: str | Path, sink: Sink, *, server: PostgresServer | None = None, deep: bool = False
+) -> tuple[dict[int, dict[str, str]], Differences]:
+    """Every published step with the SHA-256 of its files as the store knows them, and what of them is missing or
+    changed. Changes nothing and needs no lock.
+
+    Args:
+        deep: read everything, and not only the last few steps.
+
+    Errors:
+        Those of ``read_status``. StoreError: a place of releases cannot be read.
+    """
+    before: Differences = {}
+    for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
+        committed = _published(Path(path), server)
+        with file_errors("the releases could not be read", sink.directory):
+            found = sink.compare(committed, deep=deep)
+        if not found or found == before:
+            break
+        before = found
+    return committed, found
+
+
+def _published(path: Path, server: PostgresServer | None) -> dict[int, dict[str, str]]:
+    db = backend_for(path, server).look()
+    if db is None:
+        return {}
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            db.verify_structure()
+            return published_files(db)
+    finally:
+        db.close()
 
 
 def _in_publication(db: Database, state: str) -> tuple[int, ...]:

@@ -17,7 +17,9 @@ from dpstream.streams.database import Database
 from dpstream.streams.step_rows import Reservation, Step
 from dpstream.streams.users import dropped, read_events
 
-__all__ = ["Stored"]
+__all__ = ["MANIFEST", "Stored", "published_files"]
+
+MANIFEST = "manifest.json"
 
 
 class Stored:
@@ -114,6 +116,25 @@ class Stored:
                 found.setdefault(number, set()).add(name)
         return found
 
+    def published_files(self) -> dict[int, dict[str, str]]:
+        """SHA-256 of every file of every published step, by its name; the manifest included."""
+        with self._reading() as db:
+            return published_files(db)
+
+    def remembered_file(self, step: int, name: str) -> tuple[str, bytes | None]:
+        """SHA-256 of a released file, and its bytes, where they are still here.
+
+        Errors:
+            StoreDamagedError: the store knows no such file, or its bytes were changed.
+        """
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
+            ).fetchone()
+            if row is None:
+                raise self._damaged(f"{name} of step {step} is no file of the store")
+            return row[0], None if row[1] is None else self._file(db, step, name, *row)
+
     def state(self) -> bytes:
         """The packed state after the last step."""
         with self._reading() as db:
@@ -187,6 +208,17 @@ class Stored:
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return StoreDamagedError(what, where=self._where)
+
+
+def published_files(db: Database) -> dict[int, dict[str, str]]:
+    """SHA-256 of every file of every published step, by its name; the manifest included."""
+    rows = db.execute("SELECT step, manifest_sha256 FROM steps WHERE publication = 'published' ORDER BY step")
+    found = {step: {MANIFEST: digest} for step, digest in rows}
+    for step, name, digest in db.execute(
+        "SELECT step, name, f.sha256 FROM files f JOIN steps s USING (step) WHERE s.publication = 'published'"
+    ):
+        found.setdefault(step, {})[name] = digest
+    return found
 
 
 def _as_position(text: str) -> dict[str, int]:

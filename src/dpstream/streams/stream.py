@@ -16,6 +16,7 @@ from dpstream.errors import HorizonError, StepError, StoreDamagedError, StoreErr
 from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
 from dpstream.streams import container
+from dpstream.streams.again import Again
 from dpstream.streams.arguments import check_places, check_text, position_text
 from dpstream.streams.base import Base
 from dpstream.streams.batch import Batch
@@ -186,6 +187,22 @@ class Stream:
     def held(self) -> list[int]:
         """Committed steps that wait for approval, in order."""
         return self._store.in_publication("held")
+
+    def publish_again(self) -> list[int]:
+        """Put back from the store what is missing of published releases; gives those steps. Costs no budget.
+
+        Only what is in the state *published*: never what was withdrawn, rejected, held, or dropped by the keep policy.
+        The bytes are those that were published. Nothing that is there is replaced.
+
+        Errors:
+            StoreDamagedError: a release was changed. StoreError: a file cannot be made again with the bytes that were
+            published, or the disk failed.
+        """
+        self._check_process()
+        outlet = self._require_outlet("publish again")
+        assert self._sink is not None
+        made = Again(self._store, self._sink, self._released, self._synthesis, self._carried.records)
+        return outlet.restore(made.file)
 
     def approve(self, step: int | None = None) -> list[int]:
         """Publish one held step, or all; gives those that were held until now. Costs no budget.
