@@ -141,7 +141,9 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
     except (InputError, StoreError, KeyError, TypeError, ValueError):
         return "the catalogue is missing or cannot be read: move it away, if it is there, and run again"
     if any(told.get(step) != files[MANIFEST] for step, files in committed.items()):
-        return "the catalogue does not tell what was published: move it away and run again, which writes it anew"
+        return (
+            "the catalogue does not tell what was published: move it away and run again, which writes it anew"
+        )
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
     columns = plan.released_schema(config.schema())

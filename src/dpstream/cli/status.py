@@ -62,7 +62,9 @@ def command(
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
     if deep and not only_health:
-        raise ConfigError("releases are compared for the health line", where="--deep", allowed="with --health")
+        raise ConfigError(
+            "releases are compared for the health line", where="--deep", allowed="with --health"
+        )
     loaded = Config.load(config)
     facts = status_facts(loaded, state, out)
     if only_health:
@@ -139,12 +141,17 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_period(releases: Path) -> str | None:
+    """Of the newest release; None where it cannot be read (the health line says why)."""
+    from dpstream.errors import StoreError
     from dpstream.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():
         return None
-    steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
-    period = read_manifest(releases, max(steps))["period"] if steps else None
+    try:
+        steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
+        period = read_manifest(releases, max(steps))["period"] if steps else None
+    except StoreError:
+        return None
     return None if period is None else str(period)
 
 

@@ -1,7 +1,8 @@
 """The newest release as a table of a database: DuckDB and PostgreSQL.
 
-Guarantee: what was written is read back by another connection before a release counts as published. A release and the note that it is there (its step is the primary key of ``<table>_steps``) become
-visible in one transaction; the same release again changes nothing. Public data only.
+Guarantee: a release and the note that it is there (its step is the primary key of ``<table>_steps``) become
+visible in one transaction; the same release again changes nothing. What was written is read back over another
+connection before a release counts as published. Public data only.
 """
 
 from __future__ import annotations
@@ -144,7 +145,11 @@ class DatabaseFeed(ABC):
         if max(known, default=0) >= step:
             return
         chain = [one] if (one := piece(step)) is not None else []
-        while chain and chain[0].part("table") is None and known.get(chain[0].step - 1, ("", ""))[1] != "current":
+        while (
+            chain
+            and chain[0].part("table") is None
+            and known.get(chain[0].step - 1, ("", ""))[1] != "current"
+        ):
             before = piece(chain[0].step - 1)
             if before is None:
                 break

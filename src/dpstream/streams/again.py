@@ -104,10 +104,13 @@ class Again:
         facts = json.loads(self._manifest(step))
         synthesis, records = self._synthesis_of(step), self._records
         self._files, self._records = {}, None
-        if synthesis is None or (facts.get("records") or {}).get("kind") != "persistent":
+        told = facts.get("records") or {}
+        if synthesis is None or told.get("kind") != "persistent":
             return
         earlier = None if records is None else self._synthesis_of(step - 1)
         before = None if records is None or earlier is None else (records, earlier)
+        if before is None and told["change_from_step"] is not None:
+            return  # what it follows from was dropped
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
         made = carry(before, synthesis, self._schema, rows, seed, first_id=self._next_id)
         self._records, self._next_id = made.records, made.records.next_id
