@@ -207,6 +207,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
 def _ask_state(config: Config, folder: Path) -> None:
     """The refusals that a run would give: of another plan's state, and of the account."""
+    from dpstream.streams import read_status
     from dpstream.streams.history import stored_plan
     from dpstream.streams.identity import plan_hash, require_same_plan
     from dpstream.streams.ledger import read_identity
@@ -214,7 +215,9 @@ def _ask_state(config: Config, folder: Path) -> None:
 
     facts = config.facts(folder)
     found = read_identity(folder, server=config.server, key=config.state_key())
-    if found is not None:
+    if found is not None and not (
+        config.account is None and read_status(folder, server=config.server).unspent
+    ):
         require_same_plan(stored_plan(found[0], facts, str(folder)), facts, str(folder))
     if config.account is None:
         return

@@ -126,6 +126,8 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
             "made_with_test_seed": stored.made_with_test_seed,
             **_compared(config.facts(folder), stored.plan),
         }
+        if stored.unspent and config.account is None:
+            facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
     return facts
 
 

@@ -102,6 +102,8 @@ class SourceOptions:
         wait: how long open transactions are waited for (a table that grows).
         period_columns: of files with one row a person: the columns of the periods, in order, or one text with
             ``{period}`` (and ``{column}``).
+        continues: the stream begins where another one ends, whose records are before ``start``: with
+            ``late = "error"`` they are left alone, and are no error.
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -131,6 +133,7 @@ class SourceOptions:
     publication: str | None = None
     wait: str | None = None
     period_columns: tuple[str, ...] | str | None = None
+    continues: bool = False
 
     def __post_init__(self) -> None:
         check_kind(self, self._given())
@@ -350,7 +353,7 @@ class SourceOptions:
         return [
             item.name
             for item in fields(self)
-            if item.name != "kind"
+            if item.name not in ("kind", "continues")
             and getattr(self, item.name)
             != (item.default_factory() if item.default_factory is not MISSING else item.default)
         ]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.streams.database import Database, file_errors
+from dpstream.streams.database import FORMAT, Database, file_errors
+from dpstream.streams.history import is_unspent
 from dpstream.streams.place import backend_for
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sink import Differences, Sink
@@ -34,6 +35,7 @@ class StreamStatus:
             owner's decision (``Stream.discard_reservation``).
         restored: the store was lost and a copy of it taken in; the next step waits for the same decision.
         made_with_test_seed: some step used predictable noise.
+        unspent: no step was ever begun, and no account charged: another plan may take this one's place.
     """
 
     plan: dict[str, Any]
@@ -45,6 +47,7 @@ class StreamStatus:
     failed: str | None
     restored: bool
     made_with_test_seed: bool
+    unspent: bool
 
 
 def read_status(path: str | Path, *, server: PostgresServer | None = None) -> StreamStatus:
@@ -69,6 +72,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             reserved = db.execute("SELECT step FROM reservation").fetchone()
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
+            unspent = version == FORMAT and is_unspent(db)
             facts = json.loads(plan[0])
     except (ValueError, TypeError):
         raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
@@ -84,6 +88,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         failed=None if failed == RESTORED else failed,
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
+        unspent=unspent,
     )
 
 

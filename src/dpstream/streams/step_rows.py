@@ -8,10 +8,12 @@ from typing import Any
 
 from dpstream.streams.users import UserEvents
 
-__all__ = ["RESTORED", "LedgerEntry", "Prepared", "Reservation", "Step"]
+__all__ = ["FIRST", "RESTORED", "LedgerEntry", "Prepared", "Reservation", "Step"]
 
 #: Stands where the kind of a failure stands, in a store that a copy replaced.
 RESTORED = "a restored copy"
+#: The same, for the note that a first reservation was made: no failure, and never waits for a decision.
+FIRST = "no failure: the first reservation"
 
 
 @dataclass(frozen=True)

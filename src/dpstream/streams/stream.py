@@ -89,7 +89,10 @@ class Stream:
         if sink is not None:
             check_places(path, sink.directory)
         self._membership = membership
-        self._store = Store(path, self._facts, self._genesis, server=server, key=key)
+        # A charge in an account stays: what was charged for one plan is no other plan's.
+        self._store = Store(
+            path, self._facts, self._genesis, server=server, key=key, renew=membership is None
+        )
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
