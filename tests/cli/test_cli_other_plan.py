@@ -1,4 +1,4 @@
-"""A configuration that changes: before anything was spent it may; later a successor takes over, and the error says so."""
+"""A configuration that changes: before anything was spent it may; later errors name the way to a successor."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_whatever_was_begun_or_charged_stays(tmp_path: Path, begin: object) -> N
     begin(home)  # type: ignore[operator]
     assert not read_status(home / "state").unspent
     for account in (None, home / "account") if begin is charged else (None,):
-        with pytest.raises(ConfigError, match="belongs to another plan|charged in an account"):
+        with pytest.raises(ConfigError, match=r"belongs to another plan|charged in an account"):
             run(home, 1, plan=OTHER, **({} if account is None else {"account": account}))
     assert plan_of(home) == "plain"
 

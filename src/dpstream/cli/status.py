@@ -106,6 +106,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "restored": False,
         "unpublished": [],
         "held": [],
+        "decisions": [],
         "made_with_test_seed": False,
         "same_plan": True,
         "remedy": None,
@@ -123,6 +124,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
             "restored": stored.restored,
             "unpublished": list(stored.unpublished),
             "held": list(stored.held),
+            "decisions": [vars(one) for one in stored.decisions],
             "made_with_test_seed": stored.made_with_test_seed,
             **_compared(config.facts(folder), stored.plan),
         }
@@ -159,7 +161,8 @@ def _last_period(releases: Path) -> str | None:
 
 def _print(facts: dict[str, Any]) -> None:
     started = "" if facts["started"] else " (not started)"
-    click.echo(f"stream {facts['stream']}: {facts['steps']} steps released{started}")
+    held = f", {len(facts['held'])} of them held" if facts["held"] else " released"
+    click.echo(f"stream {facts['stream']}: {facts['steps']} steps{held}{started}")
     if facts["last_period"] is not None:
         click.echo(f"last period: {facts['last_period']}")
     click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")

@@ -28,6 +28,7 @@ __all__ = [
     "Head",
     "History",
     "account_pin",
+    "decision_seal",
     "derive",
     "first_seal",
     "is_unspent",
@@ -149,6 +150,16 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
 def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
     """The seal of a step's time: of the step's own seal and the text."""
     return hmac.new(key, b"time" + seal + committed.encode(), hashlib.sha256).digest()
+
+
+def decision_seal(key: bytes, *columns: int | str) -> bytes:
+    """The seal of one decision: of its number, its step, what was decided, by whom and when."""
+    mac = hmac.new(key, b"decision", hashlib.sha256)
+    for column in columns:
+        data = repr(column).encode()
+        mac.update(len(data).to_bytes(8, "little"))
+        mac.update(data)
+    return mac.digest()
 
 
 def utc_now() -> str:

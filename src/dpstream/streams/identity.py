@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "canonical_json",
+    "is_same_plan",
     "mechanism_remedy",
     "plan_facts",
     "plan_hash",
-    "is_same_plan",
     "require_same_plan",
     "spent_per_step",
 ]

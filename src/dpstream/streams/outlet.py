@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -139,34 +139,32 @@ class Outlet:
             self._write_catalogue()
         return sorted(restored)
 
-    def approve(self, step: int | None) -> list[int]:
-        """Publish one held step, or all of them in order. A step that was approved before is fine.
+    def approve(self, steps: Collection[int] | None, by: str) -> list[int]:
+        """Publish some held steps, or all of them, in order. A step that was approved before is fine.
 
         Errors:
-            StepError: no such step, or one that is not held and not published.
+            StepError: no such step, or one that is not held and not published; then none is approved.
         """
+        check_text(by, "by")
         held = self._store.in_publication("held")
-        if step is None:
-            chosen = held
-        elif step in held:
-            chosen = [step]
-        else:
+        for step in sorted(set(steps or ()) - set(held)):
             state = self._committed(step).publication
             if state in _WITHDRAWN or state in _INSIDE:
                 raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
-            chosen = []
+        chosen = held if steps is None else [step for step in held if step in steps]
         if chosen:
-            self._store.move(chosen, "pending")
+            self._store.move(chosen, "pending", ("approved", by))
         self.publish()
         return chosen
 
-    def withdraw(self, step: int, reason: str) -> bool:
+    def withdraw(self, step: int, reason: str, by: str) -> bool:
         """Take a step's table back, or reject a step that is held; gives whether that was not done before.
 
         Errors:
             StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
         """
         check_text(reason, "reason")
+        check_text(by, "by")
         found = self._committed(step)
         if found.publication in ("unpublished", "dropped"):
             raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
@@ -187,7 +185,7 @@ class Outlet:
             if held
             else "The table was taken back. What it cost stays spent: whoever has read it has read it."
         )
-        notice = {
+        notice: dict[str, Any] = {
             "format": 1,
             "step": step,
             "state": "rejected" if held else "withdrawn",
@@ -195,7 +193,10 @@ class Outlet:
             "manifest_sha256": hashlib.sha256(found.manifest).hexdigest(),
             "words": words,
         }
-        self._store.withdraw(step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing")
+        decision = (notice["state"], by)
+        self._store.withdraw(
+            step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing", decision
+        )
         self.publish()
         return True
 

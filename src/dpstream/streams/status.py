@@ -14,15 +14,18 @@ from dpstream.streams.history import is_unspent
 from dpstream.streams.place import backend_for
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sink import Differences, Sink
-from dpstream.streams.step_rows import RESTORED
+from dpstream.streams.step_rows import RESTORED, Decision
 from dpstream.streams.stored import published_files
 
 __all__ = ["StreamStatus", "compare_releases", "read_status"]
 
 
+_DECISIONS = 8  # the format that knows of them
+
+
 @dataclass(frozen=True)
 class StreamStatus:
-    """Where a stream stands. Everything but ``reserved`` and ``failed`` is public.
+    """Where a stream stands. Everything but ``reserved``, ``failed`` and ``decisions`` is public.
 
     Attributes:
         plan: the facts that the stream is pinned to (mechanism, options, budget, unit, schema).
@@ -35,6 +38,7 @@ class StreamStatus:
             owner's decision (``Stream.discard_reservation``).
         restored: the store was lost and a copy of it taken in; the next step waits for the same decision.
         made_with_test_seed: some step used predictable noise.
+        decisions: who approved or withdrew which step. Not public.
         unspent: no step was ever begun, and no account charged: another plan may take this one's place.
     """
 
@@ -48,6 +52,7 @@ class StreamStatus:
     restored: bool
     made_with_test_seed: bool
     unspent: bool
+    decisions: tuple[Decision, ...]
 
 
 def read_status(path: str | Path, *, server: PostgresServer | None = None) -> StreamStatus:
@@ -73,6 +78,8 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
             unspent = version == FORMAT and is_unspent(db)
+            words = "SELECT step, kind, person, decided FROM decisions ORDER BY id"
+            decided = db.execute(words).fetchall() if version >= _DECISIONS else []
             facts = json.loads(plan[0])
     except (ValueError, TypeError):
         raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
@@ -89,6 +96,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
         unspent=unspent,
+        decisions=tuple(Decision(*row) for row in decided),
     )
 
 

@@ -23,6 +23,7 @@ from dpstream.streams.history import (
     NOTED,
     PINNED_LATER,
     Head,
+    decision_seal,
     is_unspent,
     read_history,
     read_meta,
@@ -305,18 +306,23 @@ class Store(Stored):
             for step in expired:
                 db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
 
-    def move(self, steps: Sequence[int], publication: str) -> None:
-        """Put steps into another publication state."""
+    def move(self, steps: Sequence[int], publication: str, decision: tuple[str, str] | None = None) -> None:
+        """Put steps into another publication state; ``decision``: what was decided, and by whom."""
         with self._transaction() as db:
             for step in steps:
                 db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+                if decision is not None:
+                    self._note_decision(db, step, *decision)
 
-    def withdraw(self, step: int, name: str, notice: bytes, publication: str) -> None:
-        """Take a step's table back for good: its bytes go, and ``notice`` joins its files."""
+    def withdraw(
+        self, step: int, name: str, notice: bytes, publication: str, decision: tuple[str, str]
+    ) -> None:
+        """Take a step's table back for good: its bytes go, and ``notice`` joins its files. As in ``move``."""
         with self._transaction() as db:
             db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+            self._note_decision(db, step, *decision)
 
     def remember_account(self, pin: bytes) -> None:
         """From now on the stream is opened with this account only (it was started without one)."""
@@ -362,6 +368,12 @@ class Store(Stored):
                 if self._broken is None:
                     db.rollback()
                 raise
+
+    def _note_decision(self, db: Database, step: int, kind: str, by: str) -> None:
+        [(last,)] = db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchall()
+        columns = (last + 1, step, kind, by, utc_now())
+        seal = decision_seal(self.meta["key"], *columns)
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
 
     def _insert_file(self, db: Database, step: int, name: str, data: bytes) -> None:
         row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))

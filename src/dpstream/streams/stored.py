@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams.database import Database
-from dpstream.streams.step_rows import Reservation, Step
+from dpstream.streams.history import decision_seal
+from dpstream.streams.step_rows import Decision, Reservation, Step
 from dpstream.streams.users import dropped, read_events
 
-__all__ = ["MANIFEST", "Stored", "published_files"]
+__all__ = ["MANIFEST", "Stored", "published_files", "read_decisions"]
 
 MANIFEST = "manifest.json"
 
@@ -175,6 +176,15 @@ class Stored:
         with self._reading() as db:
             return db.execute("SELECT step, definition, spent, parts FROM ledger ORDER BY step").fetchall()
 
+    def decisions(self) -> list[Decision]:
+        """Who approved or withdrew which step, in order.
+
+        Errors:
+            StoreDamagedError: a row was changed.
+        """
+        with self._reading() as db:
+            return read_decisions(db, self.meta["key"])
+
     def stored_file(self, step: int, name: str) -> bytes | None:
         """One file of a step, checked against its hash; None where there is none."""
         with self._reading() as db:
@@ -219,6 +229,20 @@ def published_files(db: Database) -> dict[int, dict[str, str]]:
     ):
         found.setdefault(step, {})[name] = digest
     return found
+
+
+def read_decisions(db: Database, key: bytes) -> list[Decision]:
+    """Who approved or withdrew which step, in order.
+
+    Errors:
+        StoreDamagedError: a row was changed.
+    """
+    words = "SELECT id, step, kind, person, decided, seal FROM decisions ORDER BY id"
+    rows = db.execute(words).fetchall()
+    for *columns, seal in rows:
+        if not hmac.compare_digest(decision_seal(key, *columns), seal):
+            raise StoreDamagedError(f"who decided about step {columns[1]} was changed", where=db.where)
+    return [Decision(*columns) for _, *columns, _ in rows]
 
 
 def _as_position(text: str) -> dict[str, int]:
