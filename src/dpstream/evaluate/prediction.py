@@ -91,7 +91,9 @@ class Prediction:
                 f"{best.accuracy:.1%} of cases. High scores then show that this rule is in the synthetic table, and "
                 "nothing else: name another target."
             )
-        chance = majority.accuracy + 1 / self.test_rows**0.5  # two standard errors of an accuracy, at most
+        chance = (
+            majority.accuracy + 1.5 / self.test_rows**0.5
+        )  # three standard errors of an accuracy, at most
         if all(score.roc_auc <= _CHANCE and score.accuracy <= chance for score in trained):
             return (
                 f"The other columns say next to nothing about {self.target}: trained on real records, no classifier "

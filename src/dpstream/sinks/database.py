@@ -24,8 +24,6 @@ __all__ = ["DatabaseFeed", "DuckDBFeed", "PostgresFeed"]
 
 #: Where a DuckDB file says that it is one.
 _MAGIC, _MAGIC_AT = b"DUCK", 8
-#: What pyarrow raises where values are of another type than they should be.
-_OTHER_TYPES = (ValueError, TypeError, NotImplementedError)
 
 
 class DatabaseFeed(ABC):
@@ -65,7 +63,7 @@ class DatabaseFeed(ABC):
     def _rows(self, db: Any, schema: Any) -> Any:
         """The table's columns of a pyarrow Schema, as a pyarrow Table of that schema; rows in any order.
 
-        Raises one of ``_OTHER_TYPES`` where the values are of other types.
+        Raises what pyarrow does where the values are of other types.
         """
 
     def _exists(self) -> bool:
@@ -249,9 +247,12 @@ class DatabaseFeed(ABC):
         return found is not None and digest in (None, content_sha256(found.sort_by(ID)))
 
     def _typed(self, db: Any, schema: Any) -> Any:
+        """The table's rows; None where they are of other types."""
+        import pyarrow as pa
+
         try:
             return self._rows(db, schema)
-        except _OTHER_TYPES:
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
             return None
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
