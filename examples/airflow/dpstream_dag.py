@@ -2,6 +2,8 @@
 
 Retries are safe: a step is drawn once, and a run that was stopped goes on where it stopped. Exit code 2 (input) and 3
 (refused by the guarantee) do not get better by themselves, so they fail the task at once.
+There is no execution_timeout: a kill that depends on how long a step takes selects what is released. To limit a run,
+add "--steps", "1".
 """
 
 from __future__ import annotations

@@ -98,6 +98,9 @@ class SchemaError(InputError):
 class DataError(InputError):
     """A batch or a file does not fit the schema."""
 
+    #: Whether values are the reason that the declared public domain does not have.
+    outside_domain = False
+
 
 class RefusedError(DpstreamError):
     """The guarantee does not allow the request."""

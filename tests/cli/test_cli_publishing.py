@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
-from cli_stream import dpstream, make, status
+from cli_stream import dpstream, make, released, status
 
 from dpstream.config import Config
-from dpstream.errors import ConfigError
+from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.sinks import read, read_catalogue
 from dpstream.tables.changes import apply_changes
 
@@ -47,6 +48,41 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
     assert [e["state"] for e in read_catalogue(tmp_path / "releases")["steps"]] == [
         "full", "withdrawn", "full", "full",
     ]  # fmt: skip
+
+
+def test_who_decided_is_kept_and_published_nowhere(tmp_path: Path) -> None:
+    config = configured(tmp_path, "approve = true", steps=7)
+    done = dpstream("run", config, "--steps", 6)
+    assert [line.split(") ")[1] for line in done.stdout.splitlines()[:6]] == ["held"] * 6
+    assert "6 steps, 6 of them held" in dpstream("status", config).stdout
+    for wrong in ("0", "5-3", "a", "1-", "", "9" * 30):
+        dpstream("approve", config, "--step", wrong, code=2)
+    dpstream("approve", config, "--step", "1,9", code=2)
+    assert status(config)["held"] == [1, 2, 3, 4, 5, 6], "all or none"
+    dpstream("withdraw", config, "--step", 2, "--reason", "wrong", "--by", "Ben Okafor")
+    told = dpstream("approve", config, "--step", "1-3,5", "--by", "Anna Meier").stdout
+    assert told == "published: step 1, 3, 5\n"
+    dpstream("withdraw", config, "--step", 3, "--reason", "wrong", "--by", "Ben Okafor")
+    dpstream("approve", config, "--step", "1-3", "--by", "Nobody")  # nothing is left to decide
+    dpstream("approve", config, "--all")
+    found = [(one["step"], one["kind"], one["by"]) for one in status(config)["decisions"]]
+    login = found[-1][2]
+    assert found == [
+        (2, "rejected", "Ben Okafor"),
+        *((step, "approved", "Anna Meier") for step in (1, 3, 5)),
+        (3, "withdrawn", "Ben Okafor"),
+        *((step, "approved", login) for step in (4, 6)),
+    ]
+    assert login
+    for data in released(tmp_path).values():
+        assert b"Anna" not in data
+        assert b"Okafor" not in data
+    dpstream("approve", config, "--all", "--by", "two\nlines", code=2)
+    with sqlite3.connect(tmp_path / "state" / "stream.sqlite") as db:
+        db.execute("UPDATE decisions SET person = 'Somebody' WHERE id = 1")
+    with Config.load(config).open_stream() as stream, pytest.raises(StoreDamagedError, match="who decided"):
+        stream.decisions()
+    assert "who decided about step 2" in dpstream("store", "check", config, code=4).stderr
 
 
 def test_standard_output_carries_releases_only(tmp_path: Path) -> None:

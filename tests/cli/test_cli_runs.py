@@ -353,3 +353,16 @@ def test_a_test_seed_marks_everything(tmp_path: Path) -> None:
     dpstream("run", again, "--test-seed", 5)
     tables = [released(folder)["step-000002/table.csv"] for folder in (tmp_path, tmp_path / "again")]
     assert tables[0] == tables[1]
+
+
+def test_a_run_may_be_limited_by_steps(tmp_path: Path) -> None:
+    """A public number, beside --until: a limit of time would end a run by what it computes."""
+    config = make(tmp_path, 6)
+    assert "2 new steps, 2 in all" in dpstream("run", config, "--steps", 2).stdout
+    assert "2 new steps, 4 in all" in dpstream("run", config, "--steps", 2, "--no-recheck").stdout
+    assert "1 new steps, 5 in all" in dpstream("run", config, "--steps", 3, "--until", 5).stdout
+    assert "0 new steps, 5 in all" in dpstream("run", config, "--steps", 3, "--until", 5).stdout
+    dpstream("run", config, "--steps", 1, "--dry-run", code=2)
+    dpstream("run", config, "--steps", 0, code=2)
+    other = make(tmp_path / "watched", 6, end='"data"')
+    assert "2 new steps, 2 in all" in dpstream("run", other, "--watch", "--steps", 2).stdout

@@ -167,6 +167,17 @@ def test_training_tables_that_are_equal_give_equal_scores_and_useless_ones_none(
     assert useless.classes == ("false", "true")
 
 
+def test_a_target_that_shows_nothing_is_said():
+    """Determined by the other columns, or by none of them: equal scores are no praise then."""
+    real = people(1500)
+    determined = real.copy()
+    determined[:, 2] = determined[:, 1] >= 2
+    assert "determine paid" in predict(determined, people(800, seed=1), SCHEMA, "paid").remark
+    alone = predict(people(1500, link=0.0), people(800, seed=1), SCHEMA, "paid")
+    assert "next to nothing about paid" in alone.remark
+    assert predict(real, people(800, seed=1), SCHEMA, "paid").remark == ""
+
+
 def test_many_classes_and_a_synthetic_table_that_lacks_some():
     real, made = people(600), people(600, seed=1)
     made = made[made[:, 1] != 3]

@@ -227,3 +227,18 @@ def test_the_guides_example() -> None:
     )
     assert tried > 10
     assert failed == 0
+
+
+def test_a_question_alone_is_asked_of_the_usual_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits(config, 1, 5000)
+    monkeypatch.chdir(config.parent)
+    code, alone, _ = ask("age >= 65 and smoker")
+    assert code == 0
+    assert ask(str(config), "age >= 65 and smoker")[1] == alone
+    assert ask("age >= 65 and smoker", str(config))[1] == alone, "in the other order"
+    monkeypatch.chdir("/")
+    code, _, error = ask("age >= 65 and smoker")
+    assert code == 2
+    assert "there is none here" in error
+    assert "dpstream ask CONFIG QUESTION" in error
+    assert "none.toml" in ask("none.toml", "smoker")[2], "a file that is not there is told as one"

@@ -21,7 +21,7 @@ from dpstream.schema import Categorical, Date, Real, Schema
 from dpstream.schema.codebook import codebook
 from dpstream.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
 from dpstream.streams import Sink
-from dpstream.tables.changes import apply_changes
+from dpstream.tables.changes import apply_changes, content_sha256
 
 SCHEMA = Schema(
     [
@@ -31,6 +31,7 @@ SCHEMA = Schema(
     ]
 )
 FIELDS = codebook(SCHEMA)["resources"][0]["schema"]["fields"]
+RECORD_ID = {"name": "record_id", "type": "integer"}
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +109,28 @@ def changes(gone: list[int], come: list[int], before: Any) -> Any:
 
 
 def files(
-    sink: Sink, step: int, *, full: Any = None, change: Any = None, stream: str = "aa"
+    sink: Sink,
+    step: int,
+    *,
+    full: Any = None,
+    change: Any = None,
+    stream: str = "aa",
+    leads_to: Any = None,
 ) -> dict[str, bytes]:
     parts = ({} if full is None else sink.render(full)) | (
         {} if change is None else sink.render_changes(change)
     )
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
-    manifest = {"format": 1, "step": step, "stream": "test", "stream_id": stream, "files": hashes}
+    hashes = {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in parts.items()}
+    manifest: dict[str, Any] = {
+        "format": 1,
+        "step": step,
+        "stream": "test",
+        "stream_id": stream,
+        "files": hashes,
+    }
+    if leads_to is not None or full is not None:
+        manifest["rows_in_table"] = (leads_to or full).num_rows
+        manifest["records"] = {"kind": "persistent", "content_sha256": content_sha256(leads_to or full)}
     return {**parts, "manifest.json": json.dumps(manifest).encode()}
 
 
@@ -158,6 +174,92 @@ def test_a_step_without_a_change_and_one_that_empties_the_table(case: Case) -> N
         sink.publish(step, release)
         if case.look() is not None:
             assert case.look() == rows_of(rows)
+
+
+def drop_writes(kind: str, patch: pytest.MonkeyPatch) -> None:
+    """The control: a place that takes everything and keeps nothing, or not all."""
+    if kind == "nothing":
+        patch.setattr(durable, "commit", lambda db: db.execute("ROLLBACK"))
+        patch.setattr(durable, "write_file", lambda path, data, *, mode: path.touch())
+    elif kind == "no rows":
+        for feed in (DuckDBFeed, PostgresFeed):
+            patch.setattr(feed, "_insert", lambda self, db, rows: None)
+        patch.setattr(durable, "write_file", lambda path, data, *, mode: path.write_bytes(data[:-1]))
+    else:
+        for feed in (DuckDBFeed, PostgresFeed):
+            insert = feed._insert
+
+            def other(self: Any, db: Any, rows: Any, insert: Any = insert) -> None:
+                """As many rows, one of them another one."""
+                at = rows.column_names.index("rent")
+                rent = pa.array([7.0, *rows["rent"].to_pylist()[1:]], rows.schema.field("rent").type)
+                insert(self, db, rows.set_column(at, rows.schema.field("rent"), rent))
+
+            patch.setattr(feed, "_insert", other)
+        patch.setattr(durable, "write_file", lambda path, data, *, mode: path.write_bytes(data[::-1]))
+
+
+@pytest.mark.parametrize("kind", ["nothing", "no rows", "another row"])
+@pytest.mark.parametrize("change", [False, True])
+def test_what_is_not_stored_is_not_published(
+    case: Case, kind: str, change: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sink that can be read: all but standard output, whose folder is."""
+    sink = case.make()
+    sink.publish(1, files(sink, 1, full=FIRST))
+    second = files(sink, 2, change=CHANGE, leads_to=SECOND) if change else files(sink, 2, full=SECOND)
+    with monkeypatch.context() as patch:
+        drop_writes(kind, patch)
+        with pytest.raises((StoreError, StoreDamagedError)):
+            case.make().publish(2, second)
+    if case.look() is not None:
+        # The folder's writes were dropped first: now those of the database alone.
+        shutil.rmtree(sink.directory / "step-000002", ignore_errors=True)
+        real = durable.write_file
+        with monkeypatch.context() as patch:
+            drop_writes(kind, patch)
+            patch.setattr(durable, "write_file", real)
+            with pytest.raises(StoreError, match="not there when it is read back"):
+                case.make().publish(2, second)
+
+
+def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
+    sink = case.make()
+    tables = [FIRST, SECOND, table([1, 9]), table([2, 3]), table([4, 5, 8])]
+    given = {n: files(sink, n, full=one) for n, one in enumerate(tables, start=1)}
+    committed = {
+        step: {name: hashlib.sha256(data).hexdigest() for name, data in release.items()}
+        for step, release in given.items()
+    }
+    entries = [
+        {"step": n, "state": "full", "kept": True, "manifest_sha256": one["manifest.json"]}
+        for n, one in committed.items()
+    ]
+    for step, release in given.items():
+        sink.publish(step, release)
+    book = json.dumps({**codebook(SCHEMA), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
+    sink.write_public("codebook.json", book.encode())
+    catalogue = {"format": 1, "stream_id": "aa", "steps": entries}
+    sink.write_public("catalogue.json", json.dumps(catalogue).encode())
+    for deep in (False, True):
+        assert case.make().compare(committed, deep=deep) == {}
+    (name,) = (one for one in given[1] if one != "manifest.json")
+    shutil.rmtree(sink.directory / "step-000001")
+    (sink.directory / "step-000005" / name).unlink()
+    found = case.make().compare(committed, deep=False)
+    assert dict(found) == {(1, name): "missing", (1, "manifest.json"): "missing", (5, name): "missing"}
+    before = None if case.out is None else case.out.getvalue()
+    for step in (1, 5):
+        case.make().restore(step, list(given[step]), lambda one, step=step: given[step][one])
+    assert before is None or case.out is None or case.out.getvalue() == before, "told once"
+    for deep in (False, True):
+        assert case.make().compare(committed, deep=deep) == {}
+    (sink.directory / "step-000001" / name).write_bytes(b"edited")
+    assert case.make().compare(committed, deep=False) == {}
+    assert case.make().compare(committed, deep=True) == {(1, name): "changed"}
+    (sink.directory / "step-000001" / name).write_bytes(given[1][name])
+    (sink.directory / "step-000004" / name).write_bytes(b"edited")
+    assert case.make().compare(committed, deep=False) == {(4, name): "changed"}
 
 
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:

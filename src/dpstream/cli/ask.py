@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from dpstream.streams import Asked, AskingStream
 
 __all__ = ["command"]
+
+#: The configuration that is meant where none is named.
+_USUAL = "dpstream.toml"
 
 
 @click.command("ask", short_help="Answer questions about a growing table; hard ones spend budget.")
@@ -49,11 +53,13 @@ def command(
     \b
     Examples:
       dpstream ask dpstream.toml "age >= 65 and smoker"
+      dpstream ask "age >= 65"
       dpstream ask dpstream.toml --file questions.txt --json
     """
     from dpstream.config import Config
     from dpstream.errors import ConfigError
 
+    config, question = _arranged(config, question, path is not None or listed)
     if sum((question is not None, path is not None, listed)) != 1:
         raise ConfigError(
             "nothing is asked, or two things at once", where="ask", allowed="QUESTION, --file or --list"
@@ -68,6 +74,36 @@ def command(
         questions = [question] if question is not None else _lines(Path(str(path)))
         for text in questions:
             _show(stream.ask(text, question_id), as_json, text.strip())
+
+
+def _arranged(config: str, question: str | None, asked: bool) -> tuple[str, str | None]:
+    """Configuration and question where the question stands in the place of the configuration.
+
+    Errors:
+        ConfigError: a question alone, and no dpstream.toml here.
+    """
+    from dpstream.errors import ConfigError
+
+    if not re.search(r"[<>=!]|\s", config) or _is_file(config):
+        return config, question
+    if question is not None and _is_file(question):
+        return question, config
+    if question is not None or asked:
+        return config, question
+    if not _is_file(_USUAL):
+        raise ConfigError(
+            f"a question alone is asked of {_USUAL}, and there is none here",
+            where="ask",
+            allowed="dpstream ask CONFIG QUESTION",
+        )
+    return _USUAL, config
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _opened(config: Config, state: str | None) -> AskingStream:

@@ -73,7 +73,7 @@ def command(
     \b
     Example:
       dpstream evaluate dpstream.toml
-      dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target non_payment
+      dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
     from dpstream.config import Config
     from dpstream.evaluate.evaluation import evaluate_run
@@ -331,6 +331,8 @@ def _print_utility(utility: Utility) -> None:
         "",
     ]
     print_table(headings, scores, right=[2, 3, 4, 5])
+    if prediction.remark:
+        console().print(f"Note: {prediction.remark}")
 
 
 def _number(value: float | None) -> str:

@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from dpstream.config import Config
+    from dpstream.streams import Sink
 
 __all__ = ["ATTENTION", "health", "length"]
 
@@ -31,15 +32,26 @@ def length(ctx: click.Context, param: click.Parameter, value: str | None) -> flo
     return float(match[1]) * _UNITS[match[2]]
 
 
-def health(config: Config, facts: dict[str, Any], state: Path, max_age: float | None) -> tuple[str, str]:
+def health(
+    config: Config,
+    facts: dict[str, Any],
+    state: Path,
+    max_age: float | None,
+    *,
+    out: str | None = None,
+    deep: bool = False,
+) -> tuple[str, str]:
     """A word and a sentence; the word is ``healthy`` where nobody has to act.
 
     Args:
         facts: what ``status`` knows.
         state: the state's folder, to see whether a run is at work.
         max_age: seconds that the newest release may be old.
+        out: another place for the releases.
+        deep: read all releases, and not only the last few.
 
     Errors:
+        StoreError: a place of releases cannot be read.
         ConfigError: an age is asked for, and the releases are no files.
     """
     if not facts["started"]:
@@ -56,6 +68,9 @@ def health(config: Config, facts: dict[str, Any], state: Path, max_age: float | 
         return "other-plan", why if facts["remedy"] is None else f"{why}: write {facts['remedy']}"
     if facts["made_with_test_seed"]:
         return "no-guarantee", "steps were made with a test seed"
+    wrong = _wrong_releases(config, state, config.publisher(out), deep)
+    if wrong is not None:
+        return "releases", wrong
     if facts["steps_left"] == 0:
         return "used-up", "the planned steps are used up: renew the stream"
     running = is_running(state)
@@ -84,6 +99,59 @@ def is_running(state: Path) -> bool:
     return any(
         " FLOCK " in line and "->" not in line and f" {device} " in line for line in locks.splitlines()
     )
+
+
+def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str | None:
+    """What of the published steps, the catalogue or the codebook is not as it was published."""
+    from dpstream.streams.status import compare_releases
+
+    committed, found = compare_releases(state, sink, server=config.server, deep=deep)
+    if not committed:
+        return None
+    changed = sorted(place for place, how in found.items() if how == "changed")
+    if changed:
+        step, name = changed[0]
+        more = "" if len(changed) == 1 else f" (and {len(changed) - 1} more)"
+        return (
+            f"{name} of step {step} is not what was published{more}: move it away and run again, which publishes "
+            "it from the store"
+        )
+    if found:
+        step, name = min(found)
+        more = "" if len(found) == 1 else f" (and {len(found) - 1} more)"
+        return f"{name} of step {step} is missing{more}: run again, which publishes it from the store"
+    return _wrong_index(config, sink, committed)
+
+
+def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
+    """Whether readers find every published step in the catalogue, and their columns in the codebook."""
+    from dpstream.errors import InputError, StoreError
+    from dpstream.sinks import read_catalogue
+    from dpstream.streams.described import describe_tables
+    from dpstream.streams.manifest import pretty_json
+    from dpstream.streams.stored import MANIFEST
+
+    try:
+        steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}
+        told = {
+            step: entry["manifest_sha256"]
+            for step, entry in steps.items()
+            if entry["kept"] and entry["state"] in ("full", "change")
+        }
+    except (InputError, StoreError, KeyError, TypeError, ValueError):
+        return "the catalogue is missing or cannot be read: move it away, if it is there, and run again"
+    if any(told.get(step) != files[MANIFEST] for step, files in committed.items()):
+        return (
+            "the catalogue does not tell what was published: move it away and run again, which writes it anew"
+        )
+    plan, output = config.plan(), config.output
+    with_ids = output.publishing.records == "persistent"
+    columns = plan.released_schema(config.schema())
+    book = pretty_json(describe_tables(plan, columns, config.name, sink.table_name, with_ids=with_ids))
+    path = sink.directory / "codebook.json"
+    if not path.is_file() or path.read_bytes() != book:
+        return "the codebook is missing, or not the one of this version: run again, which writes it anew"
+    return None
 
 
 def _too_old(config: Config, releases: Path, max_age: float) -> bool:

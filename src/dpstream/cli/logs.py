@@ -28,6 +28,7 @@ EVENTS = {
     "step %d: reserved": "reserved",
     "step %d: committed": "committed",
     "step %d: published": "published",
+    "step %d: published again": "restored",
     "step %d: repeated, the stored release is given": "repeated",
 }
 

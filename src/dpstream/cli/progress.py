@@ -23,8 +23,9 @@ class Progress(Protocol):
         """How many steps there will be, where that is known."""
         ...
 
-    def step(self, step: int, batch_id: str, *, released: bool) -> None:
-        """A step is done; ``released``: it had been released before and was only compared."""
+    def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
+        """A step is done; ``released``: it had been taken before and was only compared; ``held``: it waits for
+        approval."""
         ...
 
     def close(self) -> None:
@@ -49,9 +50,9 @@ class _Lines:
     def expect(self, steps: int | None) -> None:
         pass
 
-    def step(self, step: int, batch_id: str, *, released: bool) -> None:
+    def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
         if not released and not self._quiet:
-            click.echo(f"step {step} ({batch_id}) released")
+            click.echo(f"step {step} ({batch_id}) {'held' if held else 'released'}")
 
     def close(self) -> None:
         pass
@@ -79,7 +80,7 @@ class _Bar:
     def expect(self, steps: int | None) -> None:
         self._bar.update(self._task, total=steps)
 
-    def step(self, step: int, batch_id: str, *, released: bool) -> None:
+    def step(self, step: int, batch_id: str, *, released: bool, held: bool = False) -> None:
         self._done += 1
         rate = self._done / max(1e-9, time.monotonic() - self._began)
         label = shown(f"{step} ({batch_id})")

@@ -31,6 +31,12 @@ __all__ = ["command"]
 @click.option("--state", type=click.Path(), help="Another place for the secret state.")
 @click.option("--out", type=click.Path(), help="Another place for the releases.")
 @click.option("--until", type=click.IntRange(min=1), metavar="STEP", help="Stop after this step.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 10**9),
+    metavar="N",
+    help="Take at most N new steps. This and --until limit a run; a time limit would end it by what it draws.",
+)
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
     "--no-recheck",
@@ -72,6 +78,7 @@ def command(
     state: str | None,
     out: str | None,
     until: int | None,
+    steps: int | None,
     dry_run: bool,
     no_recheck: bool,
     watched: bool,
@@ -83,11 +90,13 @@ def command(
     """Take every step of the source that is not released yet, and publish each.
 
     Released steps are compared with the data, never drawn again. An interrupted run goes on where it
-    stopped. With --json one line per step.
+    stopped. A release that is missing is published again from the store; one that was changed stops the run. With
+    --json one line per step.
 
     \b
-    Example:
+    Examples:
       dpstream run dpstream.toml --until 52
+      dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
     from dpstream.config import Config
@@ -100,6 +109,8 @@ def command(
             where="--json",
             allowed="another [output] sink",
         )
+    if dry_run and steps is not None:
+        raise ConfigError("a dry run takes no step", where="--steps", allowed="--until with --dry-run")
     if dry_run:
         return _dry_run(loaded, until, state)
     from dpstream.privacy import Randomness
@@ -111,6 +122,12 @@ def command(
         if discard_reserved:
             stream.discard_reservation()
         before = stream.last_step
+        if steps is not None:
+            until = before + steps if until is None else min(until, before + steps)
+        restored = stream.publish_again()
+        if restored:
+            gone = ", ".join(map(str, restored))
+            click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
 
         def take(source: Source, recheck: bool) -> bool:
             return _take(loaded, stream, source, guard, until, recheck=recheck, as_json=as_json)
@@ -152,7 +169,7 @@ def _take(
         for pending in pending_steps(config, stream, source, until=until, recheck=recheck):
             with guard.hold():
                 release = pending.take()
-            _tell(bar, pending, release, as_json)
+            _tell(bar, pending, release, as_json, held=config.output.publishing.approve)
             if guard.stop:
                 bar.close()
                 click.echo(
@@ -168,7 +185,7 @@ def _spent(stream: Stream) -> str:
     return str(stream.spent) if stream.last_step else "none"
 
 
-def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool) -> None:
+def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, held: bool) -> None:
     if as_json:
         facts = {
             "step": pending.step,
@@ -179,7 +196,7 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool) -> N
         click.echo(json.dumps(facts))
         sys.stdout.flush()
     else:
-        bar.step(pending.step, pending.batch_id, released=pending.released)
+        bar.step(pending.step, pending.batch_id, released=pending.released, held=held)
 
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
@@ -202,6 +219,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
 def _ask_state(config: Config, folder: Path) -> None:
     """The refusals that a run would give: of another plan's state, and of the account."""
+    from dpstream.streams import read_status
     from dpstream.streams.history import stored_plan
     from dpstream.streams.identity import plan_hash, require_same_plan
     from dpstream.streams.ledger import read_identity
@@ -209,7 +227,9 @@ def _ask_state(config: Config, folder: Path) -> None:
 
     facts = config.facts(folder)
     found = read_identity(folder, server=config.server, key=config.state_key())
-    if found is not None:
+    if found is not None and not (
+        config.account is None and read_status(folder, server=config.server).unspent
+    ):
         require_same_plan(stored_plan(found[0], facts, str(folder)), facts, str(folder))
     if config.account is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["config_argument", "console", "json_option", "print_json", "print_table", "seen"]
+__all__ = ["by_option", "config_argument", "console", "json_option", "print_json", "print_table", "seen"]
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 110
@@ -25,6 +26,25 @@ _PLAIN_WIDTH = 110
 def config_argument(verb: _Verb) -> _Verb:
     """The configuration file."""
     return click.argument("config", default="dpstream.toml", type=click.Path())(verb)
+
+
+def by_option(verb: _Verb) -> _Verb:
+    """``--by``: who decides."""
+    return click.option(
+        "--by",
+        metavar="NAME",
+        default=_login,
+        help="Who decides it; the login name by default. Kept in the state, and published nowhere.",
+    )(verb)
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return f"user {os.getuid()}"
 
 
 def json_option(verb: _Verb) -> _Verb:

@@ -32,6 +32,11 @@ __all__ = ["command", "status_facts"]
     callback=length,
     help="With --health: how old the newest release may be (36h, 8d, 2w).",
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="With --health: read all releases, and not only the last three, and compare them with the store.",
+)
 @json_option
 def command(
     config: str,
@@ -39,6 +44,7 @@ def command(
     out: str | None,
     only_health: bool,
     max_age: float | None,
+    deep: bool,
     as_json: bool,
 ) -> int:
     """Say how many steps are released, what they cost together, and what is left.
@@ -55,10 +61,15 @@ def command(
 
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
+    if deep and not only_health:
+        raise ConfigError(
+            "releases are compared for the health line", where="--deep", allowed="with --health"
+        )
     loaded = Config.load(config)
     facts = status_facts(loaded, state, out)
     if only_health:
-        word, why = health(loaded, facts, loaded.state_dir if state is None else Path(state), max_age)
+        folder = loaded.state_dir if state is None else Path(state)
+        word, why = health(loaded, facts, folder, max_age, out=out, deep=deep)
         if as_json:
             print_json({"format": 1, "stream": loaded.name, "health": word, "why": why})
         else:
@@ -95,6 +106,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "restored": False,
         "unpublished": [],
         "held": [],
+        "decisions": [],
         "made_with_test_seed": False,
         "same_plan": True,
         "remedy": None,
@@ -112,9 +124,12 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
             "restored": stored.restored,
             "unpublished": list(stored.unpublished),
             "held": list(stored.held),
+            "decisions": [vars(one) for one in stored.decisions],
             "made_with_test_seed": stored.made_with_test_seed,
             **_compared(config.facts(folder), stored.plan),
         }
+        if stored.unspent and config.account is None:
+            facts |= {"same_plan": True, "remedy": None}  # no step was ever begun: the next run begins anew
     return facts
 
 
@@ -130,18 +145,24 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_period(releases: Path) -> str | None:
+    """Of the newest release; None where it cannot be read (the health line says why)."""
+    from dpstream.errors import StoreError
     from dpstream.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():
         return None
-    steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
-    period = read_manifest(releases, max(steps))["period"] if steps else None
+    try:
+        steps = [int(entry["step"]) for entry in read_catalogue(releases)["steps"]]
+        period = read_manifest(releases, max(steps))["period"] if steps else None
+    except StoreError:
+        return None
     return None if period is None else str(period)
 
 
 def _print(facts: dict[str, Any]) -> None:
     started = "" if facts["started"] else " (not started)"
-    click.echo(f"stream {facts['stream']}: {facts['steps']} steps released{started}")
+    held = f", {len(facts['held'])} of them held" if facts["held"] else " released"
+    click.echo(f"stream {facts['stream']}: {facts['steps']} steps{held}{started}")
     if facts["last_period"] is not None:
         click.echo(f"last period: {facts['last_period']}")
     click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dpstream.cli.shared import config_argument
+from dpstream.cli.shared import by_option, config_argument
 
 __all__ = ["command"]
 
@@ -13,9 +13,10 @@ __all__ = ["command"]
 @config_argument
 @click.option("--step", required=True, type=click.IntRange(min=1), help="The released or held step.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; public where the step is.")
+@by_option
 @click.option("--state", type=click.Path(), help="Another place for the secret state.")
 @click.option("--out", type=click.Path(), help="Another place for the releases.")
-def command(config: str, step: int, reason: str, state: str | None, out: str | None) -> None:
+def command(config: str, step: int, reason: str, by: str, state: str | None, out: str | None) -> None:
     """Remove a step's table from the releases. Its manifest stays, and readers are told the reason.
 
     A step that is held for approval is rejected: nothing of it is published, and the reason stays inside.
@@ -31,7 +32,7 @@ def command(config: str, step: int, reason: str, state: str | None, out: str | N
 
     with Config.load(config).open_stream(state=state, out=out) as stream:
         held = step in stream.held()
-        fresh = stream.withdraw(step, reason)
+        fresh = stream.withdraw(step, reason, by=by)
     if held:
         click.echo(f"step {step} is rejected: it was held, and nothing of it is published")
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -162,6 +162,8 @@ class Config:
                 allowed="a file without [base]",
             )
         begins = read_base(bases, base) if "base" in document else None
+        if begins is not None:
+            options = replace(options, continues=True)
         sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
         config = cls(

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpstream.config.base import require_border
@@ -34,6 +35,7 @@ class Pending:
     _input: StepInput
     _position: dict[str, int]
     _source: Source
+    _config_path: Path
 
     def __repr__(self) -> str:
         return f"Pending(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
@@ -49,10 +51,18 @@ class Pending:
         from dpstream.streams import Batch
 
         batch = Batch(self._input.inserts, self._input.deletes, self._input.users)
-        with named_step(self.step, self.batch_id):
-            release = self._stream.step(
-                batch, self.batch_id, period_text(self._input), position=self._position
-            )
+        try:
+            with named_step(self.step, self.batch_id):
+                release = self._stream.step(
+                    batch, self.batch_id, period_text(self._input), position=self._position
+                )
+        except DataError as error:
+            if error.outside_domain and self._stream.last_step:
+                error.add_note(
+                    "where such values are to be counted from now on, a successor goes on with other columns: "
+                    f"dpstream init --after {self._config_path} --out NEXT.toml"
+                )
+            raise
         self._source.committed(self._position)
         return release
 
@@ -85,7 +95,16 @@ def pending_steps(
         last = entry.step
         released = entry.step <= stream.last_step
         if recheck or not released:
-            yield Pending(entry.step, entry.batch_id, released, stream, entry, dict(source.position), source)
+            yield Pending(
+                entry.step,
+                entry.batch_id,
+                released,
+                stream,
+                entry,
+                dict(source.position),
+                source,
+                config.path,
+            )
         if entry.step == until:
             return  # what a later step would wait for, or stop at, is of no concern
     if compare and last < stream.last_step and (until is None or last < until):
@@ -129,4 +148,7 @@ def named_step(step: int, batch_id: str) -> Iterator[None]:
         known = ("batch", "step")
         detail = "" if not inner or inner.startswith(known) else f", {inner}"
         where = f"step {step} ({batch_id}){detail}"
-        raise type(error)(error.what, where=where, allowed=error.allowed) from None
+        told = type(error)(error.what, where=where, allowed=error.allowed)
+        if isinstance(error, DataError) and isinstance(told, DataError):
+            told.outside_domain = error.outside_domain
+        raise told from None

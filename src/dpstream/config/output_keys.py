@@ -93,7 +93,8 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "folder",
         "files need no program to be read",
         "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
-        "of a PostgreSQL database, or every one as NDJSON on standard output.",
+        "of a PostgreSQL database, or every one as NDJSON on standard output. All but standard output is read back "
+        "before a step counts as published.",
     ),
     Key(
         "output",

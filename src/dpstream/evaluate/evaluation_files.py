@@ -176,6 +176,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
             for s in prediction.scores
         ),
         "",
+        *([prediction.remark, ""] if prediction.remark else []),
     ]
 
 
@@ -251,6 +252,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "test_rows": prediction.test_rows,
         "seed": prediction.seed,
         "scores": [vars(score) for score in prediction.scores],
+        "remark": prediction.remark,
     }
 
 

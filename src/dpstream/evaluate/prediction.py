@@ -25,6 +25,9 @@ __all__ = ["MOST_ROWS", "SEED", "Prediction", "Score", "check_target", "predict"
 SEED: Final = 20240901
 #: Training tables are cut to this many rows (drawn at random): more of them hardly change a score.
 MOST_ROWS: Final = 50_000
+#: From this accuracy on real records a target is told to be determined; up to this area there is nothing to learn.
+_CERTAIN: Final = 0.999
+_CHANCE: Final = 0.6
 _TEST_SHARE: Final = 0.3
 _FEWEST_RECORDS: Final = 10
 #: Most categories of a feature that gradient boosting splits as a set; wider ones go by their codes.
@@ -75,6 +78,28 @@ class Prediction:
     test_rows: int
     seed: int
     scores: tuple[Score, ...]
+
+    @property
+    def remark(self) -> str:
+        """Why these scores say little about the synthetic table; empty where they say something."""
+        real = [score for score in self.scores if score.trained_on == "real"]
+        trained, majority = real[:-1], real[-1]
+        best = max(trained, key=lambda score: score.accuracy)
+        if best.accuracy >= _CERTAIN:
+            return (
+                f"The other columns determine {self.target}: trained on real records, {best.model} is right in "
+                f"{best.accuracy:.1%} of cases. High scores then show that this rule is in the synthetic table, and "
+                "nothing else: name another target."
+            )
+        chance = (
+            majority.accuracy + 1.5 / self.test_rows**0.5
+        )  # three standard errors of an accuracy, at most
+        if all(score.roc_auc <= _CHANCE and score.accuracy <= chance for score in trained):
+            return (
+                f"The other columns say next to nothing about {self.target}: trained on real records, no classifier "
+                "does better than the majority class. Equal scores then show nothing: name another target."
+            )
+        return ""
 
 
 def check_target(schema: Schema, target: str) -> int:

@@ -348,4 +348,6 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
 def problems_error(problems: list[Problem], where: str | None) -> DataError:
     """All problems as one error; it shows values only if the problems carry them."""
     what = "; ".join(problem.sentence() for problem in problems)
-    return DataError(what, where=where, allowed="; ".join(problem.allowed for problem in problems))
+    error = DataError(what, where=where, allowed="; ".join(problem.allowed for problem in problems))
+    error.outside_domain = any(problem.kind in ("outside", "unreadable") for problem in problems)
+    return error

@@ -9,12 +9,13 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from dpstream.errors import StoreDamagedError
-from dpstream.sinks.publisher import MANIFEST, Publisher
+from dpstream.sinks.publisher import MANIFEST, Differences, Publisher, step_name
+from dpstream.sinks.reader import read
 from dpstream.sinks.tables import from_bytes
 from dpstream.tables.changes import ID, OP
 
@@ -59,7 +60,27 @@ class Feed(Protocol):
         ...
 
     def publish(self, piece: Piece) -> None:
-        """Take over a release; the same one again changes nothing."""
+        """Take over a release, and read it back where that can be done; the same one again changes nothing.
+
+        Errors:
+            StoreError: what was written is not there.
+        """
+        ...
+
+    def compare(
+        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+    ) -> Differences:
+        """What is missing or changed; writes nothing.
+
+        Args:
+            committed: the published steps that the folder holds, without their tables.
+            expected: a step's whole table.
+            deep: compare the tables, and not only their numbers of rows.
+        """
+        ...
+
+    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
+        """Catch up to a published step; ``piece`` gives the release of a step, where it is there."""
         ...
 
     def withdraw(self, step: int) -> None:
@@ -115,6 +136,19 @@ class Tee:
         self._folder.publish(step, files)
         self._feed.publish(Piece(step, files, self._fields))
 
+    def compare(self, committed: Mapping[int, Mapping[str, str]], *, deep: bool) -> Differences:
+        """Of the folder; where that is as it should be, of the feed."""
+        found = self._folder.compare(committed, deep=deep)
+        if found:
+            return found
+        pieces = {step: piece for step in committed if (piece := self._piece(step, tables=False)) is not None}
+        return self._feed.compare(pieces, lambda step: read(self.directory, step, ids=True), deep=deep)
+
+    def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
+        """Folder, then feed."""
+        self._folder.restore(step, names, make)
+        self._feed.restore(step, self._piece)
+
     def expire(self, step: int, names: Sequence[str]) -> None:
         """Of the folder; a feed holds no old tables."""
         self._folder.expire(step, names)
@@ -127,6 +161,13 @@ class Tee:
     def write_public(self, name: str, data: bytes) -> None:
         """Into the folder."""
         self._folder.write_public(name, data)
+
+    def _piece(self, step: int, *, tables: bool = True) -> Piece | None:
+        folder = self.directory / step_name(step)
+        if not (folder / MANIFEST).is_file():
+            return None
+        wanted = [path for path in folder.iterdir() if path.is_file()] if tables else [folder / MANIFEST]
+        return Piece(step, {path.name: path.read_bytes() for path in wanted}, self._fields)
 
 
 class StandardOutput:
@@ -158,6 +199,15 @@ class StandardOutput:
         lines.append({**head, "event": "end", "rows": 0 if rows is None else rows.num_rows})
         self._write(lines)
         self._last = piece.step
+
+    def compare(
+        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+    ) -> Differences:
+        """Nothing: what was written to a pipe cannot be read."""
+        return {}
+
+    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
+        """Nothing: readers had it."""
 
     def withdraw(self, step: int) -> None:
         """Say that a step was withdrawn: what was written cannot be taken back."""

@@ -6,20 +6,26 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.sinks.tables import FORMATS, Format, to_bytes
 
-__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Publisher", "step_name"]
+__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Differences", "Publisher", "step_name"]
 
 CATALOGUE = "catalogue.json"
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{6,})")
+#: (step, what of it) that is not as it was published.
+Differences = dict[tuple[int, str], Literal["missing", "changed"]]
+#: Of so many of the last published steps the files are read whenever releases are compared with the store.
+_LAST = 3
+#: What to do about a file that differs.
+_AWAY = "moving the step's folder away and running again, which publishes it from the store"
 
 
 def step_name(step: int) -> str:
@@ -93,13 +99,17 @@ class Publisher:
             try:
                 digest = hashlib.sha256((entry / MANIFEST).read_bytes()).hexdigest()
             except FileNotFoundError:
-                raise StoreDamagedError("the manifest is missing", where=str(entry)) from None
+                raise StoreDamagedError("the manifest is missing", where=str(entry), allowed=_AWAY) from None
             if found.setdefault(int(match[1]), digest) != digest:
-                raise StoreDamagedError("the manifest is not the catalogued one", where=str(entry))
+                raise StoreDamagedError(
+                    "the manifest is not the catalogued one",
+                    where=str(entry),
+                    allowed=f"{_AWAY}; or, where the catalogue was changed, moving that away",
+                )
         return found
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
-        """Put all files of a step in place at once."""
+        """Put all files of a step in place at once, and read them back."""
         self._directory.mkdir(parents=True, exist_ok=True)
         final = self._directory / step_name(step)
         if not final.exists():
@@ -111,9 +121,33 @@ class Publisher:
                 durable.write_file(temporary / name, data, mode=0o644)
             durable.sync_directory(temporary)
             durable.rename(temporary, final)
-        else:
-            self._require_equal(final, files)
+        self._require_equal(final, files)
         durable.sync_directory(self._directory)
+
+    def compare(self, committed: Mapping[int, Mapping[str, str]], *, deep: bool) -> Differences:
+        """What is missing or changed of published steps; of all but the last few, unless ``deep``, only what is
+        missing."""
+        found: Differences = {}
+        read = set(committed if deep else sorted(committed)[-_LAST:])
+        for step, files in committed.items():
+            folder = self._directory / step_name(step)
+            there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+            for name, digest in files.items():
+                if name not in there:
+                    found[step, name] = "missing"
+                elif step in read and _sha256(folder / name) != digest:
+                    found[step, name] = "changed"
+        return found
+
+    def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
+        """Put back what is missing of a step, and leave what is there alone."""
+        folder = self._directory / step_name(step)
+        if not folder.exists():
+            self.publish(step, {name: make(name) for name in names})
+            return
+        for name in names:
+            if not (folder / name).exists():
+                durable.replace_file(folder / name, make(name), mode=0o644)
 
     def expire(self, step: int, names: Sequence[str]) -> None:
         """Remove a step's table and keep its manifest."""
@@ -147,7 +181,7 @@ class Publisher:
             raise StoreDamagedError(
                 f"{', '.join(names)} differ from what was committed",
                 where=str(final),
-                allowed="the same bytes",
+                allowed=f"the same bytes, or {_AWAY}",
             )
 
     def _catalogued(self, path: Path, stream_id: str) -> dict[int, str]:
@@ -164,3 +198,12 @@ class Publisher:
                 allowed="the state they were made from, or a directory of its own for each stream",
             )
         return found
+
+
+def _sha256(path: Path) -> str | None:
+    """Of a file; None where it is gone meanwhile, or no file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, IsADirectoryError):
+        return None

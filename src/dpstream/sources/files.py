@@ -423,6 +423,7 @@ class _Place:
         self.start_step = start_step
         self.seen = seen
         self.late = options.late
+        self.continues = options.continues
         self.reveal = reveal
         #: Largest step of a record that is not late.
         self.newest = start_step - 1
@@ -437,6 +438,10 @@ class _Place:
             # Old records were released with their steps; only those that came since can be late.
             known = np.inf if self.seen is None else self.seen.get(name, 0)
             passed &= before + np.arange(steps.size) >= known
+        if self.continues and self.late == "error":
+            passed &= (
+                steps >= 1
+            )  # by its own time such a record is in the stream before, and in no step of this one
         if not passed.any() or self.late == "drop-and-count-nothing":
             return steps
         if self.late == "next-step":

@@ -107,6 +107,8 @@ class SourceOptions:
             as one with a null in every column (``missing``), or is left out (``drop-and-count-nothing``).
         line_breaks: of csv files: a quoted cell may run over several lines. The files are then trusted to close every
             quote.
+        continues: the stream begins where another one ends, whose records are before ``start``: with
+            ``late = "error"`` they are left alone, and are no error.
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -138,6 +140,7 @@ class SourceOptions:
     period_columns: tuple[str, ...] | str | None = None
     broken: Broken = "error"
     line_breaks: bool = False
+    continues: bool = False
 
     def __post_init__(self) -> None:
         check_kind(self, self._given())
@@ -384,7 +387,7 @@ class SourceOptions:
         return [
             item.name
             for item in fields(self)
-            if item.name != "kind"
+            if item.name not in ("kind", "continues")
             and getattr(self, item.name)
             != (item.default_factory() if item.default_factory is not MISSING else item.default)
         ]

@@ -343,6 +343,8 @@ class AskingStream(Stream):
             lambda: ({"stream_id": own_id}, first),
             server=questions_server(server),
             key=key,
+            # No question is answered before the first step: with the stream, its questions begin anew.
+            renew=self.last_step == 0,
         )
 
     @property

@@ -32,8 +32,8 @@ __all__ = [
 
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
 #: 4: when a step was committed. 5: the events admitted of each user. 6: encryption. 7: how far the source was read
-#: for a step that is reserved.
-FORMAT = 7
+#: for a step that is reserved. 8: who approved or withdrew a step.
+FORMAT = 8
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -102,6 +102,14 @@ CREATE TABLE reserved_position (
 ) STRICT;
 """
 
+# Who decided what about a committed step, and when: for the owner, each row sealed by itself.
+_TABLES_8 = """
+CREATE TABLE decisions (
+  id INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, person TEXT NOT NULL, decided TEXT NOT NULL,
+  seal BLOB NOT NULL
+) STRICT;
+"""
+
 #: What each format adds.
 DEFINITIONS: dict[int, str] = {
     1: _TABLES_1,
@@ -111,6 +119,7 @@ DEFINITIONS: dict[int, str] = {
     5: _TABLES_5,
     6: _TABLES_6,
     7: _TABLES_7,
+    8: _TABLES_8,
 }
 #: The tables that each format adds, in an order that references allow.
 TABLES: dict[int, tuple[str, ...]] = {
@@ -121,6 +130,7 @@ TABLES: dict[int, tuple[str, ...]] = {
     5: ("users", "contribution"),
     6: ("encryption",),
     7: ("reserved_position",),
+    8: ("decisions",),
 }
 
 

@@ -17,19 +17,22 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import StoreDamagedError
-from dpstream.streams.database import Database, file_errors
+from dpstream.streams.database import TABLES, Database, file_errors
 from dpstream.streams.identity import canonical_json
 
 __all__ = [
     "COUNTERS",
     "HEAD",
+    "NOTED",
     "PINNED",
     "PINNED_LATER",
     "Head",
     "History",
     "account_pin",
+    "decision_seal",
     "derive",
     "first_seal",
+    "is_unspent",
     "read_history",
     "read_meta",
     "sealed_pin",
@@ -40,6 +43,8 @@ __all__ = [
 ]
 
 HEAD = "head.json"
+#: Under this name a store says that its first reservation leaves a row, whatever becomes of it (``is_unspent``).
+NOTED = "first_reservation"
 #: What the key of the users' counters is derived for.
 COUNTERS = b"user counters"
 _KEY_BYTES = 32
@@ -155,6 +160,16 @@ def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
     return hmac.new(key, b"time" + seal + committed.encode(), hashlib.sha256).digest()
 
 
+def decision_seal(key: bytes, *columns: int | str) -> bytes:
+    """The seal of one decision: of its number, its step, what was decided, by whom and when."""
+    mac = hmac.new(key, b"decision", hashlib.sha256)
+    for column in columns:
+        data = repr(column).encode()
+        mac.update(len(data).to_bytes(8, "little"))
+        mac.update(data)
+    return mac.digest()
+
+
 def utc_now() -> str:
     """The clock's time for people. Nothing else depends on it: a moved clock changes what is printed only."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -222,6 +237,26 @@ class Head:
         head = canonical_json(said if importing is None else {**said, "importing": importing})
         with file_errors("the head file could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
+
+    def forget(self) -> None:
+        """Remove it: between two plans of a stream of which no step was begun."""
+        with file_errors("the head file could not be removed", self.path):
+            durable.unlink(self.path)
+            durable.sync_directory(self.path.parent)
+
+
+def is_unspent(db: Database) -> bool:
+    """Whether no step of a store was ever begun and no account was ever charged for it, as its rows prove.
+
+    Nothing was reserved, so no noise was drawn: the first reservation leaves a row among the failures, also where it
+    is given up or discarded. A store of a version that left none proves nothing, and counts as spent.
+    """
+    known = {str(key) for (key,) in db.execute("SELECT key FROM meta").fetchall()}
+    if NOTED not in known or known & {PINNED, PINNED_LATER}:
+        return False
+    first = ("meta", "state", "encryption")  # what every store has from its start on
+    others = [name for names in TABLES.values() for name in names if name not in first]
+    return all(not db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall() for name in others)
 
 
 def derive(key: bytes, purpose: bytes) -> bytes:

@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "canonical_json",
+    "is_same_plan",
     "mechanism_remedy",
     "plan_facts",
     "plan_hash",
     "require_same_plan",
     "spent_per_step",
 ]
+
+
+#: How a stream goes on under another plan.
+_SUCCESSOR = (
+    "a successor with the new plan, which goes on from the last release (dpstream init --after, with the file as it "
+    "was); or another state directory (a new stream spends anew)"
+)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -121,6 +129,11 @@ def plan_hash(facts: dict[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
 
 
+def is_same_plan(stored: dict[str, Any], given: dict[str, Any]) -> bool:
+    """Whether a stream that began with the one facts may go on under the others."""
+    return canonical_json(stored) == canonical_json(given)
+
+
 def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
     """The stored stream goes on only under the facts that it began with.
 
@@ -133,7 +146,7 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
         raise ConfigError(
             f"this state belongs to another plan: it was begun with the mechanism {began!r}, and this is {now!r}",
             where=where,
-            allowed=f"{remedy}, or another state directory (a new stream spends anew)",
+            allowed=f"{remedy}; or {_SUCCESSOR}",
         )
     # Through JSON, so that tuples and lists compare alike.
     differences = _differences(stored, json.loads(canonical_json(given)), "")
@@ -142,8 +155,7 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
         raise ConfigError(
             f"this state belongs to another plan: {shown}",
             where=where,
-            allowed="the plan it was started with, or another state directory (a new stream spends anew)"
-            + _counter_remedy(stored, given),
+            allowed=f"the plan it was started with; or {_SUCCESSOR}" + _counter_remedy(stored, given),
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from dpstream.streams.manifest import catalogue_bytes, pretty_json
 from dpstream.streams.sink import Sink
 from dpstream.streams.step_rows import Step
 from dpstream.streams.store import Store
+from dpstream.streams.stored import MANIFEST
 
 __all__ = ["MANIFEST", "NOTICE", "Outlet"]
 
 _log = logging.getLogger("dpstream.streams")
-MANIFEST = "manifest.json"
 NOTICE = "withdrawn.json"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
@@ -95,7 +96,10 @@ class Outlet:
                 )
             if hashlib.sha256(found.manifest).hexdigest() != digest:
                 raise StoreDamagedError(
-                    f"the published manifest of step {step} is not the committed one", where=str(self._where)
+                    f"the published manifest of step {step} is not the committed one",
+                    where=str(self._where),
+                    allowed="moving the step away (from the folder and the database), and running again, which "
+                    "publishes it from the store",
                 )
         if published:
             # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
@@ -103,34 +107,64 @@ class Outlet:
             with file_errors("the catalogue could not be written", self._where):
                 self._write_catalogue(there={step for step, _ in published})
 
-    def approve(self, step: int | None) -> list[int]:
-        """Publish one held step, or all of them in order. A step that was approved before is fine.
+    def restore(self, make: Callable[[int, str], bytes]) -> list[int]:
+        """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
+
+        Args:
+            make: a file of a step again, with the bytes that were committed.
 
         Errors:
-            StepError: no such step, or one that is not held and not published.
+            StoreDamagedError: something was changed: nothing is put in its place.
         """
+        committed = self._store.published_files()
+        restored: set[int] = set()
+        for _ in range(2):  # what stands beside the folder is compared with it once it is whole
+            with file_errors("the releases could not be compared with the store", self._where):
+                found = self._sink.compare(committed, deep=False)
+                changed = sorted(place for place, how in found.items() if how == "changed")
+                if changed:
+                    step, name = changed[0]
+                    raise StoreDamagedError(
+                        f"{name} of step {step} is not what was published",
+                        where=str(self._where),
+                        allowed="moving it away and running again, which publishes the step from the store",
+                    )
+                missing = sorted({step for step, _ in found})
+                for step in missing:
+                    self._sink.restore(step, sorted(committed[step]), partial(make, step))
+                    _log.info("step %d: published again", step)
+            restored.update(missing)
+            if not missing:
+                break
+            self._write_catalogue()
+        return sorted(restored)
+
+    def approve(self, steps: Collection[int] | None, by: str) -> list[int]:
+        """Publish some held steps, or all of them, in order. A step that was approved before is fine.
+
+        Errors:
+            StepError: no such step, or one that is not held and not published; then none is approved.
+        """
+        check_text(by, "by")
         held = self._store.in_publication("held")
-        if step is None:
-            chosen = held
-        elif step in held:
-            chosen = [step]
-        else:
+        for step in sorted(set(steps or ()) - set(held)):
             state = self._committed(step).publication
             if state in _WITHDRAWN or state in _INSIDE:
                 raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
-            chosen = []
+        chosen = held if steps is None else [step for step in held if step in steps]
         if chosen:
-            self._store.move(chosen, "pending")
+            self._store.move(chosen, "pending", ("approved", by))
         self.publish()
         return chosen
 
-    def withdraw(self, step: int, reason: str) -> bool:
+    def withdraw(self, step: int, reason: str, by: str) -> bool:
         """Take a step's table back, or reject a step that is held; gives whether that was not done before.
 
         Errors:
             StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
         """
         check_text(reason, "reason")
+        check_text(by, "by")
         found = self._committed(step)
         if found.publication in ("unpublished", "dropped"):
             raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
@@ -151,7 +185,7 @@ class Outlet:
             if held
             else "The table was taken back. What it cost stays spent: whoever has read it has read it."
         )
-        notice = {
+        notice: dict[str, Any] = {
             "format": 1,
             "step": step,
             "state": "rejected" if held else "withdrawn",
@@ -159,7 +193,10 @@ class Outlet:
             "manifest_sha256": hashlib.sha256(found.manifest).hexdigest(),
             "words": words,
         }
-        self._store.withdraw(step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing")
+        decision = (notice["state"], by)
+        self._store.withdraw(
+            step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing", decision
+        )
         self.publish()
         return True
 

@@ -46,6 +46,7 @@ _SMALL_TABLES = (
     "times",
     "encryption",
     "reserved_position",
+    "decisions",
 )
 
 

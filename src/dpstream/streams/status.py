@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.streams.database import Database
+from dpstream.streams.database import FORMAT, Database, file_errors
+from dpstream.streams.history import is_unspent
 from dpstream.streams.place import backend_for
 from dpstream.streams.postgres import PostgresServer
-from dpstream.streams.step_rows import RESTORED
+from dpstream.streams.sink import Differences, Sink
+from dpstream.streams.step_rows import RESTORED, Decision
+from dpstream.streams.stored import published_files
 
-__all__ = ["StreamStatus", "read_status"]
+__all__ = ["StreamStatus", "compare_releases", "read_status"]
+
+
+_DECISIONS = 8  # the format that knows of them
 
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """Where a stream stands. Everything but ``reserved`` and ``failed`` is public.
+    """Where a stream stands. Everything but ``reserved``, ``failed`` and ``decisions`` is public.
 
     Attributes:
         plan: the facts that the stream is pinned to (mechanism, options, budget, unit, schema).
@@ -32,6 +38,8 @@ class StreamStatus:
             owner's decision (``Stream.discard_reservation``).
         restored: the store was lost and a copy of it taken in; the next step waits for the same decision.
         made_with_test_seed: some step used predictable noise.
+        decisions: who approved or withdrew which step. Not public.
+        unspent: no step was ever begun, and no account charged: another plan may take this one's place.
     """
 
     plan: dict[str, Any]
@@ -43,6 +51,8 @@ class StreamStatus:
     failed: str | None
     restored: bool
     made_with_test_seed: bool
+    unspent: bool
+    decisions: tuple[Decision, ...]
 
 
 def read_status(path: str | Path, *, server: PostgresServer | None = None) -> StreamStatus:
@@ -67,6 +77,9 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             reserved = db.execute("SELECT step FROM reservation").fetchone()
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
+            unspent = version == FORMAT and is_unspent(db)
+            words = "SELECT step, kind, person, decided FROM decisions ORDER BY id"
+            decided = db.execute(words).fetchall() if version >= _DECISIONS else []
             facts = json.loads(plan[0])
     except (ValueError, TypeError):
         raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
@@ -82,7 +95,45 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         failed=None if failed == RESTORED else failed,
         restored=failed == RESTORED,
         made_with_test_seed=bool(seeded),
+        unspent=unspent,
+        decisions=tuple(Decision(*row) for row in decided),
     )
+
+
+def compare_releases(
+    path: str | Path, sink: Sink, *, server: PostgresServer | None = None, deep: bool = False
+) -> tuple[dict[int, dict[str, str]], Differences]:
+    """Every published step with the SHA-256 of its files as the store knows them, and what of them is missing or
+    changed. Changes nothing and needs no lock.
+
+    Args:
+        deep: read everything, and not only the last few steps.
+
+    Errors:
+        Those of ``read_status``. StoreError: a place of releases cannot be read.
+    """
+    before: Differences = {}
+    for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
+        committed = _published(Path(path), server)
+        with file_errors("the releases could not be read", sink.directory):
+            found = sink.compare(committed, deep=deep)
+        if not found or found == before:
+            break
+        before = found
+    return committed, found
+
+
+def _published(path: Path, server: PostgresServer | None) -> dict[int, dict[str, str]]:
+    db = backend_for(path, server).look()
+    if db is None:
+        return {}
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            db.verify_structure()
+            return published_files(db)
+    finally:
+        db.close()
 
 
 def _in_publication(db: Database, state: str) -> tuple[int, ...]:

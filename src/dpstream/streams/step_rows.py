@@ -8,10 +8,12 @@ from typing import Any
 
 from dpstream.streams.users import UserEvents
 
-__all__ = ["RESTORED", "LedgerEntry", "Prepared", "Reservation", "Step"]
+__all__ = ["FIRST", "RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
 
 #: Stands where the kind of a failure stands, in a store that a copy replaced.
 RESTORED = "a restored copy"
+#: The same, for the note that a first reservation was made: no failure, and never waits for a decision.
+FIRST = "no failure: the first reservation"
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,22 @@ class Reservation:
     step: int
     batch_id: str
     content: bytes
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What somebody decided about a committed step. Not public.
+
+    Attributes:
+        kind: ``approved``, ``withdrawn`` or ``rejected``.
+        by: the name that was given.
+        time: UTC, by the owner's clock.
+    """
+
+    step: int
+    kind: str
+    by: str
+    time: str
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,11 @@ from dpstream.streams.database import Database, create_tables, file_errors, migr
 from dpstream.streams.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.streams.history import (
     COUNTERS,
+    NOTED,
     PINNED_LATER,
     Head,
+    decision_seal,
+    is_unspent,
     read_history,
     read_meta,
     sealed_pin,
@@ -29,12 +33,12 @@ from dpstream.streams.history import (
     time_seal,
     utc_now,
 )
-from dpstream.streams.identity import canonical_json, require_same_plan
+from dpstream.streams.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.streams.lock import StateDirectory
 from dpstream.streams.place import backend_for, refuse_moved
 from dpstream.streams.postgres import PostgresServer
 from dpstream.streams.sqlite import DATABASE
-from dpstream.streams.step_rows import RESTORED, Prepared, Reservation
+from dpstream.streams.step_rows import FIRST, RESTORED, Prepared, Reservation
 from dpstream.streams.stored import Stored
 from dpstream.streams.users import verify_events, write_events
 
@@ -61,13 +65,15 @@ class Store(Stored):
         *,
         server: PostgresServer | None = None,
         key: StateKey | None = None,
+        renew: bool = False,
     ) -> None:
         """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
         if one is given.
 
         Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives:
         what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
-        StoreError). The ``facts`` of an existing store have to be equal.
+        StoreError). The ``facts`` of an existing store have to be equal; with ``renew`` other ones take their place
+        where no step was ever begun (``is_unspent``).
         """
         self._broken: str | None = None
         self._database: Database | None = None
@@ -81,7 +87,7 @@ class Store(Stored):
             with file_errors("the state could not be opened", self.path):
                 if not self._backend.exists():
                     self._create(facts, genesis)
-                self._open(facts)
+                self._open(facts, genesis if renew else None)
         except BaseException:
             self.close()
             raise
@@ -98,20 +104,56 @@ class Store(Stored):
                 )
         if genesis is None:
             raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
-        given, state = genesis()
-        sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
-        key = sealing.seal(secrets.token_bytes(32), "key")
-        meta = {**given, "plan": canonical_json(facts), "key": key}
+        first = self._first_rows(facts, genesis)
 
         def fill(db: Database) -> None:
             create_tables(db)
+            first(db)
+
+        self._backend.create(fill)
+
+    def _first_rows(
+        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
+    ) -> Callable[[Database], None]:
+        """Writes what a store holds before its first step."""
+        given, state = genesis()
+        sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
+        key = sealing.seal(secrets.token_bytes(32), "key")
+        meta = {**given, "plan": canonical_json(facts), "key": key, NOTED: b"leaves a row"}
+
+        def fill(db: Database) -> None:
             mark(db, sealing)
             db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
             db.execute("INSERT INTO state VALUES (1, 0, ?)", (sealing.seal(state, "state", 0),))
 
-        self._backend.create(fill)
+        return fill
 
-    def _open(self, facts: dict[str, Any]) -> None:
+    def _begin_anew(
+        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
+    ) -> None:
+        """Another plan for a store of which no step was ever begun, in one transaction, as a new stream's."""
+        fill = self._first_rows(facts, genesis)
+        # The head names the plan before. Without one, a store without steps opens under either.
+        self._head.forget()
+        with self._transaction() as db:
+            for table in ("meta", "state"):
+                db.execute(f"DELETE FROM {table}")
+            fill(db)
+        warnings.warn(
+            f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew with "
+            "this one",
+            stacklevel=2,
+        )
+        if self._database is not None:
+            self._backend.release(self._database)
+            self._database = None
+        self._open(facts, None)
+
+    def _open(
+        self,
+        facts: dict[str, Any],
+        genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None,
+    ) -> None:
         self._database = self._backend.connect()
         self._directory.repair_permissions()
         where = self._backend.where
@@ -129,7 +171,16 @@ class Store(Stored):
         self.last_step, self._last_seal = history.last_step, history.seals[-1]
         #: Whether any step was made with predictable noise: its traces stay in the state.
         self.used_test_seed = history.used_test_seed
-        require_same_plan(stored_plan(self.meta, facts, where), facts, str(self.path))
+        pinned = stored_plan(self.meta, facts, where)
+        if genesis is not None and not is_same_plan(pinned, facts):
+            with self._database.errors():
+                unspent = is_unspent(self._database)
+            if unspent:
+                # A damaged head is told before it is forgotten.
+                self._head.check(history.seals, where)
+                self._begin_anew(facts, genesis)
+                return
+        require_same_plan(pinned, facts, str(self.path))
         if not self._head.check(history.seals, where):
             self.write_head()
 
@@ -161,6 +212,11 @@ class Store(Stored):
                     db.sealing.seal(reservation.content, "reservation", reservation.step),
                 ),
             )
+            if reservation.step == 1 and db.execute("SELECT 1 FROM failures").fetchone() is None:
+                db.execute(
+                    "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (1, 1, ?, ?, 1)",
+                    (reservation.batch_id, FIRST),
+                )
             if position is not None:
                 place = db.sealing.seal_text(position, "reserved position", reservation.step, least=POSITION)
                 db.execute("INSERT INTO reserved_position VALUES (1, ?, ?)", (reservation.step, place))
@@ -250,18 +306,23 @@ class Store(Stored):
             for step in expired:
                 db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
 
-    def move(self, steps: Sequence[int], publication: str) -> None:
-        """Put steps into another publication state."""
+    def move(self, steps: Sequence[int], publication: str, decision: tuple[str, str] | None = None) -> None:
+        """Put steps into another publication state; ``decision``: what was decided, and by whom."""
         with self._transaction() as db:
             for step in steps:
                 db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+                if decision is not None:
+                    self._note_decision(db, step, *decision)
 
-    def withdraw(self, step: int, name: str, notice: bytes, publication: str) -> None:
-        """Take a step's table back for good: its bytes go, and ``notice`` joins its files."""
+    def withdraw(
+        self, step: int, name: str, notice: bytes, publication: str, decision: tuple[str, str]
+    ) -> None:
+        """Take a step's table back for good: its bytes go, and ``notice`` joins its files. As in ``move``."""
         with self._transaction() as db:
             db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+            self._note_decision(db, step, *decision)
 
     def remember_account(self, pin: bytes) -> None:
         """From now on the stream is opened with this account only (it was started without one)."""
@@ -307,6 +368,12 @@ class Store(Stored):
                 if self._broken is None:
                     db.rollback()
                 raise
+
+    def _note_decision(self, db: Database, step: int, kind: str, by: str) -> None:
+        [(last,)] = db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchall()
+        columns = (last + 1, step, kind, by, utc_now())
+        seal = decision_seal(self.meta["key"], *columns)
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
 
     def _insert_file(self, db: Database, step: int, name: str, data: bytes) -> None:
         row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))

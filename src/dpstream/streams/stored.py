@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.streams.database import Database
-from dpstream.streams.step_rows import Reservation, Step
+from dpstream.streams.history import decision_seal
+from dpstream.streams.step_rows import Decision, Reservation, Step
 from dpstream.streams.users import dropped, read_events
 
-__all__ = ["Stored"]
+__all__ = ["MANIFEST", "Stored", "published_files", "read_decisions"]
+
+MANIFEST = "manifest.json"
 
 
 class Stored:
@@ -114,6 +117,25 @@ class Stored:
                 found.setdefault(number, set()).add(name)
         return found
 
+    def published_files(self) -> dict[int, dict[str, str]]:
+        """SHA-256 of every file of every published step, by its name; the manifest included."""
+        with self._reading() as db:
+            return published_files(db)
+
+    def remembered_file(self, step: int, name: str) -> tuple[str, bytes | None]:
+        """SHA-256 of a released file, and its bytes, where they are still here.
+
+        Errors:
+            StoreDamagedError: the store knows no such file, or its bytes were changed.
+        """
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
+            ).fetchone()
+            if row is None:
+                raise self._damaged(f"{name} of step {step} is no file of the store")
+            return row[0], None if row[1] is None else self._file(db, step, name, *row)
+
     def state(self) -> bytes:
         """The packed state after the last step."""
         with self._reading() as db:
@@ -154,6 +176,15 @@ class Stored:
         with self._reading() as db:
             return db.execute("SELECT step, definition, spent, parts FROM ledger ORDER BY step").fetchall()
 
+    def decisions(self) -> list[Decision]:
+        """Who approved or withdrew which step, in order.
+
+        Errors:
+            StoreDamagedError: a row was changed.
+        """
+        with self._reading() as db:
+            return read_decisions(db, self.meta["key"])
+
     def stored_file(self, step: int, name: str) -> bytes | None:
         """One file of a step, checked against its hash; None where there is none."""
         with self._reading() as db:
@@ -187,6 +218,31 @@ class Stored:
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return StoreDamagedError(what, where=self._where)
+
+
+def published_files(db: Database) -> dict[int, dict[str, str]]:
+    """SHA-256 of every file of every published step, by its name; the manifest included."""
+    rows = db.execute("SELECT step, manifest_sha256 FROM steps WHERE publication = 'published' ORDER BY step")
+    found = {step: {MANIFEST: digest} for step, digest in rows}
+    for step, name, digest in db.execute(
+        "SELECT step, name, f.sha256 FROM files f JOIN steps s USING (step) WHERE s.publication = 'published'"
+    ):
+        found.setdefault(step, {})[name] = digest
+    return found
+
+
+def read_decisions(db: Database, key: bytes) -> list[Decision]:
+    """Who approved or withdrew which step, in order.
+
+    Errors:
+        StoreDamagedError: a row was changed.
+    """
+    words = "SELECT id, step, kind, person, decided, seal FROM decisions ORDER BY id"
+    rows = db.execute(words).fetchall()
+    for *columns, seal in rows:
+        if not hmac.compare_digest(decision_seal(key, *columns), seal):
+            raise StoreDamagedError(f"who decided about step {columns[1]} was changed", where=db.where)
+    return [Decision(*columns) for _, *columns, _ in rows]
 
 
 def _as_position(text: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -16,6 +16,7 @@ from dpstream.errors import HorizonError, StepError, StoreDamagedError, StoreErr
 from dpstream.mechanism import StreamPlan, Synthesis
 from dpstream.privacy.randomness import Randomness
 from dpstream.streams import container
+from dpstream.streams.again import Again
 from dpstream.streams.arguments import check_places, check_text, position_text
 from dpstream.streams.base import Base
 from dpstream.streams.batch import Batch
@@ -32,7 +33,7 @@ from dpstream.streams.publishing import Publishing
 from dpstream.streams.refusals import other_batch, other_records, undecided
 from dpstream.streams.release import Release
 from dpstream.streams.sink import Sink
-from dpstream.streams.step_rows import LedgerEntry, Prepared, Reservation, Step
+from dpstream.streams.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.streams.store import Store
 from dpstream.streams.users import read_batch
 from dpstream.streams.watched import WatchedRandomness
@@ -88,7 +89,10 @@ class Stream:
         if sink is not None:
             check_places(path, sink.directory)
         self._membership = membership
-        self._store = Store(path, self._facts, self._genesis, server=server, key=key)
+        # A charge in an account stays: what was charged for one plan is no other plan's.
+        self._store = Store(
+            path, self._facts, self._genesis, server=server, key=key, renew=membership is None
+        )
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
@@ -187,28 +191,51 @@ class Stream:
         """Committed steps that wait for approval, in order."""
         return self._store.in_publication("held")
 
-    def approve(self, step: int | None = None) -> list[int]:
-        """Publish one held step, or all; gives those that were held until now. Costs no budget.
+    def publish_again(self) -> list[int]:
+        """Put back from the store what is missing of published releases; gives those steps. Costs no budget.
+
+        Only what is in the state *published*: never what was withdrawn, rejected, held, or dropped by the keep policy.
+        The bytes are those that were published. Nothing that is there is replaced.
 
         Errors:
-            StepError: a step that does not exist or cannot be approved. StoreError: the disk failed.
+            StoreDamagedError: a release was changed. StoreError: a file cannot be made again with the bytes that were
+            published, or the disk failed.
         """
         self._check_process()
-        return self._require_outlet("approve").approve(step)
+        outlet = self._require_outlet("publish again")
+        assert self._sink is not None
+        made = Again(self._store, self._sink, self._released, self._synthesis, self._carried.records)
+        return outlet.restore(made.file)
 
-    def withdraw(self, step: int, reason: str) -> bool:
+    def decisions(self) -> list[Decision]:
+        """Who approved or withdrew which step, and when. Not public: it is in no release."""
+        return self._store.decisions()
+
+    def approve(self, step: int | Collection[int] | None = None, *, by: str = "the Python API") -> list[int]:
+        """Publish one or some held steps, or all; gives those that were held until now. Costs no budget.
+
+        Args:
+            by: who decided it; kept in the store, and published nowhere.
+
+        Errors:
+            StepError: a step that does not exist or cannot be approved; then none is. StoreError: the disk failed.
+        """
+        self._check_process()
+        return self._require_outlet("approve").approve([step] if isinstance(step, int) else step, by)
+
+    def withdraw(self, step: int, reason: str, *, by: str = "the Python API") -> bool:
         """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
 
         A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded.
         Gives False where it was withdrawn already. Later steps that were published as changes
-        can be read again from the next full table on, which the next step is.
+        can be read again from the next full table on, which the next step is. ``by`` as in ``approve``.
 
         Errors:
             StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
             one than before. StoreError: the disk failed; the same call goes on.
         """
         self._check_process()
-        return self._require_outlet("withdraw").withdraw(step, reason)
+        return self._require_outlet("withdraw").withdraw(step, reason, by)
 
     # The step
 

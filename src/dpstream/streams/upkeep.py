@@ -16,6 +16,7 @@ from dpstream.streams.encryption import StateKey, unlock
 from dpstream.streams.history import COUNTERS, Head, History, derive, read_history, read_meta
 from dpstream.streams.place import backend_for, is_moved
 from dpstream.streams.postgres import PostgresServer
+from dpstream.streams.stored import read_decisions
 from dpstream.streams.users import dropped, verify_events
 
 __all__ = ["Checked", "check_store", "migrate_store"]
@@ -188,6 +189,7 @@ def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> li
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
         dropped(db)
+        read_decisions(db, key)
         for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
             for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
                 db.sealing.open_text(source, kind, step)

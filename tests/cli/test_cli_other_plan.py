@@ -1,0 +1,94 @@
+"""A configuration that changes: before anything was spent it may; later errors name the way to a successor."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_stream import dpstream, make, released, status, write_step
+from test_cli_health import healthy
+
+from dpstream.sinks import read
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_first_run_that_failed_pins_nothing(tmp_path: Path) -> None:
+    config = make(tmp_path, 2)
+    write_step(tmp_path, 1, ["d,true,x"] * 10)
+    told = dpstream("run", config, code=2).stderr
+    assert "outside its domain" in told
+    assert "init --after" not in told, "there is no release to go on from"
+    text = config.read_text(encoding="utf-8").replace(
+        'values = ["a", "b", "c"]', 'values = ["a", "b", "c", "d"]'
+    )
+    config.write_text(text.replace('epsilon = "1"', 'epsilon = "2"'), encoding="utf-8")
+    assert status(config)["same_plan"]
+    assert healthy(config, code=0) == "healthy"
+    dpstream("run", config, "--dry-run")
+    told = dpstream("run", config).stderr
+    assert told.count("no step was ever begun; it begins anew with this one") == 1
+    assert dpstream("run", config).stderr == ""
+    config.write_text(text, encoding="utf-8")
+    assert "dpstream init --after" in dpstream("run", config, code=2).stderr
+    assert healthy(config) == "other-plan"
+
+
+def test_a_new_category_leads_to_a_successor(tmp_path: Path) -> None:
+    config = make(tmp_path, 4)
+    write_step(tmp_path, 4, ["d,true,x"] * 10)
+    told = dpstream("run", config, code=2).stderr
+    (named,) = re.findall(r"dpstream (init --after \S+ --out) NEXT.toml", told)
+    before = released(tmp_path)
+    draft = tmp_path / "next.toml"
+    dpstream(*shlex.split(named), draft)
+    # As it stands: the records of steps 1 to 3 are in the same files, and are left alone.
+    write_step(tmp_path, 4)
+    write_step(tmp_path, 5)
+    dpstream("run", draft)
+    assert len(list((tmp_path / "test-next-releases").glob("step-*/table.csv"))) == 4, (
+        "as many as the first had"
+    )
+    first = Path(tmp_path / "second")
+    config = make(first, 4)
+    write_step(first, 4, ["d,true,x"] * 10)
+    dpstream("run", config, code=2)
+    draft = first / "next.toml"
+    dpstream("init", "--after", config, "--out", draft)
+    text = draft.read_text(encoding="utf-8")
+    assert '"a", "b", "c"' in text
+    draft.write_text(text.replace('"a", "b", "c"', '"a", "b", "c", "d"'), encoding="utf-8")
+    dpstream("check", draft)
+    dpstream("run", draft)
+    assert "d" in read(first / "test-next-releases")["zip"].unique().to_pylist()
+    assert released(tmp_path) == before
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_stream_that_is_asked_begins_anew_with_its_questions(tmp_path: Path) -> None:
+    def config(epsilon: int, mechanism: str = 'name = "pmwg"\nalpha = "0.05"\nstart = 100') -> Path:
+        path = tmp_path / "dpstream.toml"
+        path.write_text(
+            '[stream]\nname = "clinic"\ntotal = "public"\n[source]\npath = "data/*.csv"\nevery = "files"\n'
+            '[schema.columns.city]\ntype = "categorical"\nvalues = ["Bern", "Basel", "Chur"]\n'
+            f"[mechanism]\n{mechanism}\nhard_questions = 20\n[budget]\nepsilon = {epsilon}\n",
+            encoding="utf-8",
+        )
+        return path
+
+    (tmp_path / "data").mkdir()
+    data = tmp_path / "data" / "1.csv"
+    data.write_text("city\n" + "Paris\n" * 200, encoding="utf-8")
+    dpstream("run", config(1), code=2)
+    assert (tmp_path / "state-questions").exists()
+    data.write_text("city\n" + "Bern\n" * 200, encoding="utf-8")
+    told = dpstream("run", config(2)).stderr
+    assert told.count("it begins anew") == 2, "the stream, and its questions"
+    assert "Bern" in dpstream("ask", config(2), "city = 'Bern'").stdout
+    assert "another plan" in dpstream("ask", config(1), "city = 'Bern'", code=2).stderr
+
+
+def test_without_a_predecessor_records_before_the_start_stop(tmp_path: Path) -> None:
+    config = make(tmp_path, 3, start=2)
+    assert "before the start" in dpstream("run", config, code=2).stderr

@@ -1,0 +1,249 @@
+"""Releases that went missing or were changed: health says so, and a run puts back exactly what was published."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_stream import dpstream, make, released
+from test_cli_health import healthy
+from test_cli_publishing import configured
+
+from dpstream.errors import StoreError
+from dpstream.sinks import read
+from dpstream.streams import Stream
+
+CHANGES = ['records = "persistent"', 'publish = "both"']
+
+
+@pytest.mark.parametrize(
+    "lines", [[], CHANGES, ['records = "persistent"', 'publish = "changes"', "full_every = 2"]]
+)
+def test_what_is_missing_is_published_again(tmp_path: Path, lines: list[str]) -> None:
+    config = configured(tmp_path, *lines, steps=5)
+    dpstream("run", config)
+    before = released(tmp_path)
+    assert healthy(config, code=0) == healthy(config, "--deep", code=0) == "healthy"
+    for gone in ("step-000002", "step-000005", "catalogue.json", "codebook.json", ""):
+        place = tmp_path / "releases" / gone
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        assert healthy(config) == "releases"
+        told = dpstream("run", config).stderr
+        steps = {"": "1, 2, 3, 4, 5", "step-000002": "2", "step-000005": "5"}.get(gone)
+        assert ("because it was missing: step" in told) == (steps is not None)
+        assert steps is None or f"step {steps}\n" in told
+        assert released(tmp_path) == before
+        assert healthy(config, "--deep", code=0) == "healthy"
+    (file,) = (
+        (tmp_path / "releases" / "step-000004").glob("[tc]*.csv")
+        if not lines
+        else [sorted((tmp_path / "releases" / "step-000004").glob("*.csv"))[0]]
+    )
+    file.unlink()  # one file of a step, and not the whole
+    assert healthy(config) == "releases"
+    dpstream("run", config)
+    assert released(tmp_path) == before
+
+
+def test_what_was_changed_is_told_and_never_replaced(tmp_path: Path) -> None:
+    config = make(tmp_path, 5)
+    dpstream("run", config)
+    before = released(tmp_path)
+    table = tmp_path / "releases" / "step-000004" / "table.csv"
+    table.write_bytes(table.read_bytes() + b"a,true,x\n")
+    assert healthy(config) == "releases"
+    told = dpstream("run", config, code=4).stderr
+    assert "table.csv of step 4 is not what was published" in told
+    assert "moving it away and running again" in told
+    assert table.read_bytes() != before["step-000004/table.csv"], "it is left as it is"
+    table.rename(tmp_path / "edited.csv")
+    assert "step 4" in dpstream("run", config).stderr
+    assert released(tmp_path) == before
+    old = tmp_path / "releases" / "step-000001" / "table.csv"
+    old.write_bytes(b"changed")
+    assert healthy(config, code=0) == "healthy", "only the last steps are read"
+    assert healthy(config, "--deep") == "releases"
+    dpstream("status", config, "--deep", code=2)
+    old.write_bytes(before["step-000001/table.csv"])
+    catalogue = tmp_path / "releases" / "catalogue.json"
+    catalogue.write_text(catalogue.read_text(encoding="utf-8").replace('"kept": true', '"kept": false', 1))
+    assert healthy(config) == "releases"
+    dpstream("run", config)
+    assert released(tmp_path) == before
+
+
+def test_only_published_steps_come_back(tmp_path: Path) -> None:
+    """Not what was withdrawn, rejected, expired, or is held."""
+    config = configured(tmp_path, "approve = true", "keep = 4", steps=6)
+    dpstream("run", config, "--until", 5)
+    for step in (1, 2, 3):
+        dpstream("approve", config, "--step", step)
+    dpstream("withdraw", config, "--step", 2, "--reason", "wrong")
+    dpstream("withdraw", config, "--step", 4, "--reason", "wrong")
+    dpstream("run", config)  # step 6: the table of step 1 and 2 expire
+    shutil.rmtree(tmp_path / "releases")
+    assert "step 3\n" in dpstream("run", config).stderr
+    tables = sorted(path.parent.name for path in (tmp_path / "releases").glob("*/table.*"))
+    assert tables == ["step-000003"]
+    assert json.loads(dpstream("status", config, "--json").stdout)["held"] == [5, 6]
+    assert healthy(config) == "held"
+
+
+def test_what_cannot_be_made_again_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other bytes than the committed ones are never published under their name."""
+    config = make(tmp_path, 2)
+    dpstream("run", config)
+    shutil.rmtree(tmp_path / "releases" / "step-000001")
+    from dpstream.streams import again
+
+    real = again.draw_table
+    with monkeypatch.context() as patch:
+        patch.setattr(again, "draw_table", lambda *arguments: real(*arguments[:-1], 7))
+        told = dpstream("run", config, code=StoreError.exit_code).stderr
+    assert "cannot be made again" in told
+    assert "dpstream withdraw" in told
+    assert not (tmp_path / "releases" / "step-000001").exists()
+    reason = "the file was lost"
+    dpstream("withdraw", config, "--step", 1, "--reason", reason)
+    assert dpstream("run", config).stderr == ""
+
+
+def test_the_last_persistent_table_comes_from_the_state(tmp_path: Path) -> None:
+    """The models before it were dropped, and the records themselves are in the state."""
+    config = configured(tmp_path, 'records = "persistent"', "keep = 2", steps=4)
+    dpstream("run", config)
+    before = released(tmp_path)
+    shutil.rmtree(tmp_path / "releases" / "step-000004")
+    dpstream("run", config)
+    assert released(tmp_path) == before
+    shutil.rmtree(tmp_path / "releases" / "step-000003")
+    assert "keep policy" in dpstream("run", config, code=4).stderr
+
+
+def test_a_panel_comes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "panel"
+    dpstream("simulate", "panel", "--steps", 4, "--out", folder)
+    config = folder / "dpstream.toml"
+    dpstream("run", config)
+    before = released(folder)
+    shutil.rmtree(folder / "releases")
+    dpstream("run", config)
+    assert released(folder) == before
+
+
+@pytest.mark.parametrize(
+    "lines", [[], CHANGES, ['records = "persistent"', 'publish = "changes"', "full_every = 3"]]
+)
+def test_a_database_that_lost_its_table_gets_it_again(tmp_path: Path, lines: list[str]) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    config = configured(tmp_path, 'sink = "duckdb"', *lines, steps=5)
+    place = tmp_path / "releases.duckdb"
+
+    def look() -> list[object]:
+        with duckdb.connect(str(place), read_only=True) as db:
+            return sorted(db.execute("SELECT * FROM synthetic").fetchall())
+
+    def do(statement: str) -> None:
+        with duckdb.connect(str(place)) as db:
+            db.execute(statement)
+
+    dpstream("run", config, "--until", 4)
+    shutil.copy(place, tmp_path / "older")
+    dpstream("run", config)
+    before = look()
+    assert healthy(config, "--deep", code=0) == "healthy"
+    for lose in (place.unlink, lambda: shutil.copy(tmp_path / "older", place)):
+        lose()
+        assert healthy(config) == "releases"
+        assert "step 5\n" in dpstream("run", config).stderr
+        assert look() == before
+        assert healthy(config, "--deep", code=0) == "healthy"
+    place.unlink()
+    shutil.rmtree(tmp_path / "releases")
+    assert "step 1, 2, 3, 4, 5\n" in dpstream("run", config).stderr
+    assert look() == before
+    do("UPDATE synthetic SET zip = 'a'")
+    assert healthy(config, code=0) == "healthy", "only the rows are counted"
+    assert healthy(config, "--deep") == "releases"
+    do("DELETE FROM synthetic WHERE zip = 'a'")
+    assert healthy(config) == "releases"
+    assert "table synthetic of the database of step 5 is not what" in dpstream("run", config, code=4).stderr
+    do("DROP TABLE synthetic; DROP TABLE synthetic_steps")
+    dpstream("run", config)
+    assert look() == before
+
+
+def test_a_pipe_is_told_nothing_twice(tmp_path: Path) -> None:
+    config = configured(tmp_path, 'sink = "stdout"', steps=3)
+    dpstream("run", config)
+    shutil.rmtree(tmp_path / "releases" / "step-000002")
+    done = dpstream("run", config)
+    assert done.stdout == ""
+    assert read(tmp_path / "releases", 2).num_rows > 0
+
+
+def test_no_other_file_is_taken_for_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB shows a CSV file as a database in memory: steps would be released, and nothing be stored."""
+    pytest.importorskip("duckdb")
+    config = configured(tmp_path, 'sink = "duckdb"', 'database = "mine.csv"', steps=2)
+    for content in (b"a,b\n1,2\n", b"", b"SQLite format 3\x00" + bytes(80)):
+        (tmp_path / "mine.csv").write_bytes(content)
+        for verb in ("run", "status"):
+            more = ["--health"] if verb == "status" and (tmp_path / "state").exists() else []
+            if verb == "run" or more:
+                told = dpstream(verb, config, *more, code=2).stderr
+                assert "exists and is no DuckDB database" in told
+        assert (tmp_path / "mine.csv").read_bytes() == content
+    assert not (tmp_path / "state").exists(), "nothing was begun"
+    (tmp_path / "mine.csv").unlink()
+    dpstream("run", config)
+    assert (tmp_path / "mine.csv").read_bytes()[8:12] == b"DUCK"
+
+
+def test_a_restored_step_is_an_event_of_the_log(tmp_path: Path) -> None:
+    config = make(tmp_path, 2)
+    dpstream("run", config)
+    shutil.rmtree(tmp_path / "releases" / "step-000001")
+    log = tmp_path / "run.log"
+    dpstream("run", config, "--log-json", log)
+    said = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert ("restored", 1) in [(one["state"], one["step"]) for one in said]
+
+
+def test_a_restoration_that_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every durable call in turn: what is there is whole, and the next run ends it."""
+    from dpstream import durable
+
+    config = make(tmp_path, 3)
+    dpstream("run", config)
+    before = released(tmp_path)
+    for call in ("rename", "write", "sync_directory"):
+        original, seen = getattr(durable, call), 0
+        for at in range(1, 30):
+            shutil.rmtree(tmp_path / "releases")
+            seen = 0
+
+            def fail(*arguments: object, at: int = at, original: object = original) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == at:
+                    raise OSError(28, "No space left on device")
+                original(*arguments)  # type: ignore[operator]
+
+            with monkeypatch.context() as patch:
+                patch.setattr(durable, call, fail)
+                stopped = dpstream("run", config, code=4) if at <= 2 else None
+            if stopped is None:
+                dpstream("run", config)
+                break
+            here = (
+                {name: data for name, data in released(tmp_path).items() if ".tmp" not in name}
+                if (tmp_path / "releases").exists()
+                else {}
+            )
+            assert all(before[name] == data for name, data in here.items() if name != "catalogue.json")
+            dpstream("run", config)
+            assert released(tmp_path) == before
+    assert Stream.publish_again.__doc__

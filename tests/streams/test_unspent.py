@@ -1,0 +1,160 @@
+"""A state of which no step was ever begun takes another plan; every other one refuses it."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import warnings
+from pathlib import Path
+
+import pytest
+from fault_harness import faulty, full_disk, in_child, kill
+from toy_stream import ToyPlan, batch, run, start
+
+from dpstream.errors import ConfigError, DataError, StoreError
+from dpstream.streams import Account, Batch, Limit, StateKey, Stream, read_status
+from dpstream.streams.upkeep import check_store
+
+OTHER = ToyPlan(label="other")
+KEY = StateKey.generate()
+
+
+def unspent(home: Path, **options: object) -> None:
+    """A first run that failed at its data."""
+    with start(home, **options) as stream, pytest.raises(DataError):
+        stream.step(Batch({"zip": ["94102"], "paid": [True], "rent": [-7]}, None), "b1")
+
+
+def plan_of(home: Path) -> str:
+    return str(read_status(home / "state").plan["options"]["label"])
+
+
+def test_another_plan_takes_the_place_of_one_that_spent_nothing(tmp_path: Path) -> None:
+    for key in (None, KEY):
+        home = tmp_path / str(key is None)
+        unspent(home, key=key)
+        assert read_status(home / "state").unspent
+        with pytest.warns(UserWarning, match="no step was ever begun; it begins anew"):
+            run(home, 2, plan=OTHER, key=key)
+        assert plan_of(home) == "other"
+        assert check_store(home / "state", home / "releases", key=key).problems == ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run(home, 3, plan=OTHER, key=key)
+        with pytest.raises(ConfigError, match="init --after"):
+            run(home, 3, key=key)
+
+
+def discarded(home: Path) -> None:
+    """Stopped while it drew, and given up by its owner: nothing of it is left but the note."""
+
+    def stop(self: Stream, *_: object) -> None:
+        raise KeyboardInterrupt
+
+    with start(home) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "_commit_and_publish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            stream.step(batch(1), "b1")
+    with start(home) as stream:
+        stream.discard_reservation()
+
+
+def reserved(home: Path) -> None:
+    def work() -> None:
+        with start(home) as stream, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ToyPlan, "step", lambda *_: kill("commit", lambda: None, ()))
+            stream.step(batch(1), "b1")
+
+    assert in_child(work) == -signal.SIGKILL
+
+
+def failed(home: Path) -> None:
+    with start(home) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "_prepare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stream.step(batch(1), "b1")
+
+
+def failed_before_drawing(home: Path) -> None:
+    with start(home) as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ToyPlan, "step", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stream.step(batch(1), "b1")
+
+
+def charged(home: Path) -> None:
+    home.mkdir()
+    Account.create(home / "account", Limit.parse("epsilon=3"))
+    unspent(home, account=home / "account")
+
+
+def of_an_older_version(home: Path) -> None:
+    """It left no note of what was reserved."""
+    unspent(home)
+    with sqlite3.connect(home / "state" / "stream.sqlite") as db:
+        db.execute("DELETE FROM meta WHERE key = 'first_reservation'")
+    (home / "state" / "head.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        discarded,
+        reserved,
+        failed,
+        failed_before_drawing,
+        charged,
+        of_an_older_version,
+        lambda home: run(home, 1),
+    ],
+)
+def test_whatever_was_begun_or_charged_stays(tmp_path: Path, begin: object) -> None:
+    home = tmp_path / "home"
+    begin(home)  # type: ignore[operator]
+    assert not read_status(home / "state").unspent
+    for account in (None, home / "account") if begin is charged else (None,):
+        with pytest.raises(ConfigError, match=r"belongs to another plan|charged in an account"):
+            run(home, 1, plan=OTHER, **({} if account is None else {"account": account}))
+    assert plan_of(home) == "plain"
+
+
+def test_stopped_anywhere_it_has_the_one_plan_or_the_other(tmp_path: Path) -> None:
+    def renew(home: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            start(home, plan=OTHER).close()
+
+    unspent(tmp_path / "undisturbed")
+    with faulty(None, kill) as calls:
+        renew(tmp_path / "undisturbed")
+    assert {"commit", "unlink", "rename"} <= set(calls)
+    found = set()
+    for at in range(1, len(calls) + 1):
+        for fault in (kill, full_disk):
+            home = tmp_path / f"{at}-{fault.__name__}"
+            unspent(home)
+
+            def disturbed(home: Path = home, at: int = at, fault: object = fault) -> None:
+                with faulty(at, fault):  # type: ignore[arg-type]
+                    if fault is kill:
+                        renew(home)
+                    else:
+                        with pytest.raises(StoreError):
+                            renew(home)
+
+            assert in_child(disturbed) == (-signal.SIGKILL if fault is kill else 0)
+            found.add(plan_of(home))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                run(home, 2, plan=OTHER)
+            assert check_store(home / "state", home / "releases").problems == ()
+            assert read_status(home / "state").last_step == 2
+    assert found == {"plain", "other"}
+
+
+def test_on_a_server_too(tmp_path: Path, on_postgres: object) -> None:
+    unspent(tmp_path)
+    with pytest.warns(UserWarning, match="begins anew"):
+        run(tmp_path, 2, plan=OTHER)
+    with pytest.raises(ConfigError, match="another plan"):
+        run(tmp_path, 2)
