@@ -162,7 +162,7 @@ def test_publishing_twice_is_publishing_once(case: Case) -> None:
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
     sink = case.make()
     sink.publish(1, files(sink, 1, full=FIRST))
-    sink.write_public("catalogue.json", json.dumps({"stream_id": "aa", "steps": []}).encode())
+    sink.write_public("catalogue.json", json.dumps({"format": 1, "stream_id": "aa", "steps": []}).encode())
     with pytest.raises(StoreDamagedError):
         case.make().publish(1, files(sink, 1, full=SECOND))
     with pytest.raises(StoreDamagedError, match="another stream"):

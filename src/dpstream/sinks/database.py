@@ -99,22 +99,25 @@ class DatabaseFeed(ABC):
         digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
         stream_id = str(piece.manifest["stream_id"])
         with self._transaction() as db:
-            rows = self._run(
-                db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps}"
-            ).fetchall()
-            self._require_owner(stream_id, {row[1] for row in rows})
-            known = {int(row[0]): (row[2], row[3]) for row in rows}
-            if piece.step in known:
-                if known[piece.step][0] != digest:
+            known = self._row(db, "WHERE step = ?", piece.step)
+            newest = self._row(db, "ORDER BY step DESC LIMIT 1")
+            self._require_owner(stream_id, {row[1] for row in (known, newest) if row is not None})
+            if known is not None:
+                if known[2] != digest:
                     raise StoreDamagedError(
                         f"another release of step {piece.step} is in the database", where=self._where
                     )
                 return
-            newer = max(known, default=0) > piece.step  # approved late: the table holds a newer release
-            follows = known.get(piece.step - 1, ("", ""))[1] == "current"
+            newer = newest is not None and newest[0] > piece.step  # approved late: the table holds a newer release
+            before = self._row(db, "WHERE step = ?", piece.step - 1)
+            follows = before is not None and before[3] == "current"
             state = "past" if newer else self._update(db, piece, follows)
             if state == "current":
-                self._run(db, f"UPDATE {self._steps} SET state = 'past' WHERE state = 'current'")
+                self._run(
+                    db,
+                    f"UPDATE {self._steps} SET state = 'past' WHERE step = "
+                    f"(SELECT max(step) FROM {self._steps} WHERE state = 'current')",
+                )
             self._run(
                 db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", (piece.step, stream_id, digest, state)
             )
@@ -128,6 +131,14 @@ class DatabaseFeed(ABC):
             if row[0] == "current":
                 self._run(db, f"DELETE FROM {self._table}")
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
+
+    def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
+        """One note: step, stream, hash, state. No more of them are read at a step, however many there are; opening
+        looks at all (``published``)."""
+        found: tuple[int, str, str, str] | None = self._run(
+            db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps} {which}", values
+        ).fetchone()
+        return found
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
         # The table of a panel is wide: a new period is a new column, and the table is written anew.
