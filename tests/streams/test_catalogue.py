@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_harness import committed_steps, faulty, in_child, kill, open_database, outcome, violations_after_stop
+from fault_harness import (
+    committed_steps,
+    faulty,
+    in_child,
+    kill,
+    open_database,
+    outcome,
+    violations_after_stop,
+)
 from test_migration import STORED, go_on, unpack
 from toy_stream import SCHEMA, ToyPlan, batch
 
@@ -222,7 +230,9 @@ def test_a_stream_with_the_old_catalogue_goes_on(tmp_path: Path, monkeypatch: py
 
         assert in_child(disturbed) == -signal.SIGKILL
         entries = reads_well(home)
-        assert [entry["manifest_sha256"] for entry in entries][:3] == [one["manifest_sha256"] for one in before]
+        assert [entry["manifest_sha256"] for entry in entries][:3] == [
+            one["manifest_sha256"] for one in before
+        ]
         assert in_child(lambda home=home: goes_on(home)) == 0  # type: ignore[misc]
         assert reads_well(home) == ledger_says(home)
         assert read_catalogue(home / "releases")["format"] == 2

@@ -108,7 +108,9 @@ class DatabaseFeed(ABC):
                         f"another release of step {piece.step} is in the database", where=self._where
                     )
                 return
-            newer = newest is not None and newest[0] > piece.step  # approved late: the table holds a newer release
+            newer = (
+                newest is not None and newest[0] > piece.step
+            )  # approved late: the table holds a newer release
             before = self._row(db, "WHERE step = ?", piece.step - 1)
             follows = before is not None and before[3] == "current"
             state = "past" if newer else self._update(db, piece, follows)

@@ -103,7 +103,9 @@ class Stored:
         """The last step in one of these publication states; 0 where there is none. One look at the index for each."""
         with self._reading() as db:
             found = (
-                db.execute("SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?", (one,)).fetchone()
+                db.execute(
+                    "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?", (one,)
+                ).fetchone()
                 for one in states
             )
             return max(step for (step,) in found)

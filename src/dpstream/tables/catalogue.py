@@ -147,9 +147,7 @@ def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
         for step, entry in entries.items():
             digest = str(entry["manifest_sha256"])
             if found.setdefault(step, digest) != digest:
-                raise StoreDamagedError(
-                    f"the catalogue has two manifests of step {step}", where=str(path)
-                )
+                raise StoreDamagedError(f"the catalogue has two manifests of step {step}", where=str(path))
     return found
 
 
