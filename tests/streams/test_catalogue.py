@@ -1,4 +1,4 @@
-"""The catalogue in parts: what it says, whatever happens to its steps; stops at every write; and how little a step costs."""
+"""The catalogue in parts: what it says, stops at every write, the old form, and how little a step costs."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def reads_well(home: Path) -> list[dict[str, Any]]:
 def test_readers_find_a_whole_catalogue_wherever_the_stream_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before every durability call of a life that closes parts, and writes closed ones again (step 1 expires with
-    step 3, and is withdrawn afterwards)."""
+    """Killed before every durability call of a life that closes parts, and writes closed ones again (step 1 expires
+    with step 3, and is withdrawn afterwards)."""
     monkeypatch.setattr(catalogue, "PART", 1)
 
     def life(home: Path) -> None:

@@ -108,7 +108,7 @@ class Stored:
                 ).fetchone()
                 for one in states
             )
-            return max(step for (step,) in found)
+            return max(int(step) for (step,) in found)
 
     def files(self, step: int) -> dict[str, bytes]:
         """The released bytes of a step that is not published yet; checked against their hashes."""

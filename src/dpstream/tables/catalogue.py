@@ -1,10 +1,10 @@
 """The catalogue of released tables: which steps there are, as files and back. Public facts only.
 
-``catalogue.json`` lists the steps of the open part. Every ``PART`` steps the part is closed: its steps move to a file of
-their own (``part_name``), which is written again only when what it says of one of them changes (a table was withdrawn,
-dropped by the keep policy, or approved late). So a step writes at most ``PART`` lines, however long the stream is.
-Part k holds the steps from k * PART + 1 on, whether they are published or not, and ``closed`` says how many there are:
-the list of parts needs no list.
+``catalogue.json`` lists the steps of the open part. Every ``PART`` steps the part is closed: its steps move to a file
+of their own (``part_name``), which is written again only when what it says of one of them changes (a table was
+withdrawn, dropped by the keep policy, or approved late). So a step writes the lines of two parts at most, however long
+the stream is. Part k holds the steps from k * PART + 1 on, whether they are published or not, and ``closed_parts`` says
+how many there are: the parts need no list, which would grow.
 
 A part is on the disk before the ``catalogue.json`` that counts it. Format 1 listed all steps in ``catalogue.json``.
 """
