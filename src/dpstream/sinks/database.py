@@ -127,20 +127,20 @@ class DatabaseFeed(ABC):
     def withdraw(self, step: int) -> None:
         """Empty the table where it holds this step."""
         with self._transaction() as db:
-            row = self._run(db, f"SELECT state FROM {self._steps} WHERE step = ?", (step,)).fetchone()
+            row = self._row(db, "WHERE step = ?", step)
             if row is None:
                 return
-            if row[0] == "current":
+            if row[3] == "current":
                 self._run(db, f"DELETE FROM {self._table}")
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
 
     def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
         """One note: step, stream, hash, state. No more of them are read at a step, however many there are; opening
         looks at all (``published``)."""
-        found: tuple[int, str, str, str] | None = self._run(
+        found = self._run(
             db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps} {which}", values
-        ).fetchone()
-        return found
+        ).fetchall()
+        return found[0] if found else None
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
         # The table of a panel is wide: a new period is a new column, and the table is written anew.
