@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import glob
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ __all__ = ["MAX_STEPS", "FileSource"]
 #: A step number far away is a misprint; every step in between would be released.
 MAX_STEPS = 10**6
 
-# Keys of a position besides the number of records: "bytes:a.csv", "blake2b:a.csv".
-_BYTES, _DIGEST = "bytes", "blake2b"
+# Keys of a position besides the number of records: "bytes:a.csv", "blake2b:a.csv". Where each file is a step:
+# "files:z.csv", how many files there are up to the last one, with a digest of their names; a list would grow with
+# every step.
+_BYTES, _DIGEST, _FILES = "bytes", "blake2b", "files"
 
 Times = NDArray[np.int64]
 #: File (relative path) -> number of its records that were read. Private: keep it with the state.
@@ -257,9 +260,9 @@ class FileSource(Source):
     # Steps by files and by rows.
 
     def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
-        files = self._checked_files()
-        self._check_order(files, seen)
-        empty = self._empty()
+        files = self._checked_files(start_step)
+        self._check_before(files, seen)
+        empty, names = self._empty(), _Names(self._key)
         for step, path in enumerate(files, start=1):
             name = self._name(path)
             if step >= start_step:
@@ -267,7 +270,7 @@ class FileSource(Source):
                 for block in self._blocks(path):
                     pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
                     records += block.num_rows
-            self._position[name] = 0
+            self._position = names.then(name)
             if step >= start_step:
                 yield self._input(step, name, None, *pieces.take(step))
 
@@ -298,21 +301,30 @@ class FileSource(Source):
             if path != files[-1]:
                 self._position[name] = records
 
+    def _check_before(self, files: list[Path], seen: Position | None) -> None:
+        """The same where each file is a step, by the position of its last file."""
+        found = [
+            (key, count) for key, count in (seen or {}).items() if key.startswith(f"{_FILES}:") and count
+        ]
+        if not found:  # none yet, or the list of all names that early versions kept
+            self._check_order(files, seen)
+            return
+        (key, count), names = found[0], _Names(self._key)
+        last, here = key.removeprefix(f"{_FILES}:"), [self._name(path) for path in files[:count]]
+        if here[count - 1 :] != [last] or [names.then(name) for name in here][-1] != dict(seen or {}):
+            raise _other_files(last)
+
     def _check_order(self, files: list[Path], seen: Position | None) -> None:
         """Files that were read before must still be the first ones: their order decides the steps."""
         expected = sorted(seen or ())
         for path, name in itertools.zip_longest(files[: len(expected)], expected):
             if path is None or self._name(path) != name:
-                raise StepError(
-                    "the file is gone, or a new one comes before it, but its records are in released steps",
-                    where=name,
-                    allowed="new files whose names sort after the old ones",
-                )
+                raise _other_files(name)
 
     # Shared.
 
-    def _checked_files(self) -> list[Path]:
-        """All files, after comparing their columns with the first one's."""
+    def _checked_files(self, start: int = 1) -> list[Path]:
+        """All files, after comparing the columns of those from number ``start`` on with the first one's."""
         files = self.files()
         first = column_names(files[0], reveal=self._reveal)
         user = self.options.user_column
@@ -321,7 +333,7 @@ class FileSource(Source):
                 raise DataError(
                     f"there is no column {column!r}", where=self._name(files[0]), allowed=", ".join(first)
                 )
-        for path in files[1:]:
+        for path in files[max(start - 1, 1) :]:
             names = column_names(path, reveal=self._reveal)
             odd = [name for name in names if name not in first] + [
                 name for name in first if name not in names
@@ -371,6 +383,28 @@ class FileSource(Source):
         else:
             deletes = self._deletes(block, op_column, name, before)
         return block.select(self._columns), deletes
+
+
+class _Names:
+    """Positions in a row of files, each by its name, its number, and a digest of all names up to it."""
+
+    def __init__(self, key: bytes) -> None:
+        self._digest, self._count = hashlib.blake2b(digest_size=16, key=key), 0
+
+    def then(self, name: str) -> dict[str, int]:
+        """The position after one more file."""
+        self._digest.update(hashlib.sha256(name.encode()).digest())
+        self._count += 1
+        digest = int.from_bytes(self._digest.digest())
+        return {f"{_FILES}:{name}": self._count, f"{_DIGEST}:{name}": digest}
+
+
+def _other_files(name: str) -> StepError:
+    return StepError(
+        "the file, or one before it, is gone, or a new one comes before it, but its records are in released steps",
+        where=name,
+        allowed="new files whose names sort after the old ones",
+    )
 
 
 class _Place:
