@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from made_by import write_result
 
 from dpstream import durable
 from dpstream.schema import Boolean, Categorical, Schema
@@ -137,7 +138,7 @@ def main() -> None:
     text = "\n".join([head, "", *table(found)]) + "\n"
     print(text, end="")
     if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":
