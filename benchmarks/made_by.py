@@ -43,9 +43,13 @@ def write_result(path: Path, text: str) -> None:
 
 
 def line(command: str) -> str:
-    """``Made by ... at commit ..., DATE.``; ``with changes`` where files differ from the commit's."""
-    commit = git("rev-parse", "--short=10", "HEAD").strip()
-    changed = " with changes" if git("status", "--porcelain", "--untracked-files=no").strip() else ""
+    """``Made by ... at commit ..., DATE.``; ``with changes`` where files differ from the commit's, and commit 0000000
+    where git cannot tell it."""
+    try:
+        commit = git("rev-parse", "--short=10", "HEAD").strip()
+        changed = " with changes" if git("status", "--porcelain", "--untracked-files=no").strip() else ""
+    except (OSError, subprocess.CalledProcessError):
+        commit, changed = "0000000", ""
     return f"Made by `{command}` at commit {commit}{changed}, {datetime.date.today().isoformat()}."
 
 
