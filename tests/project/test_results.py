@@ -51,7 +51,9 @@ def test_results_older_than_their_code_are_listed() -> None:
     except (OSError, subprocess.CalledProcessError, ValueError):
         top, cut = "", ""
     if Path(top) != ROOT or cut == "true":
-        pytest.skip("no git, or not the whole history: which results are older than their code cannot be told")
+        pytest.skip(
+            "no git, or not the whole history: which results are older than their code cannot be told"
+        )
     older = {name_of(path): made_by.changed_since(made_by.read_line(path)) for path in results()}
     missing = [f"* `{name}`: {', '.join(places)}" for name, places in older.items() if places]
     missing = [text for text in missing if text.split("`")[1] not in listed()]
