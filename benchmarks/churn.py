@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.config import Config
 from dpstream.evaluate import workload_errors
@@ -144,7 +145,7 @@ def main() -> None:
     print(text, end="")
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text)
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 from stream_step import BATCH, adult_stream, calibration, make_plan
 
 from dpstream import durable
@@ -297,7 +298,7 @@ def main() -> None:
         )
     print(found.stdout, end="")
     if options.out is not None:
-        options.out.write_text(found.stdout)
+        write_result(options.out, found.stdout)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.schema.domain import Domain
 from dpstream.tables import EncodedBatch, count_marginals
@@ -112,7 +113,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if arguments.out:
-        arguments.out.write_text(text)
+        write_result(arguments.out, text)
 
 
 if __name__ == "__main__":

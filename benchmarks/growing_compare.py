@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.growing import LinearQuery
@@ -325,7 +326,7 @@ def write_table(path: Path, results: Any, seconds: Any, runs: int) -> None:
                 spent = np.median(seconds[budget, name, method])
                 lines.append(f"| {method} | " + " | ".join(cells) + f" | {spent:.0f} |")
             lines.append("")
-    path.write_text("\n".join(lines), encoding="utf-8")
+    write_result(path, "\n".join(lines))
     print("\n".join(lines))
 
 

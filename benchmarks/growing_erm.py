@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.growing import BBImprover, BBScheduler, Database
@@ -177,7 +178,7 @@ def main() -> None:
         negative = 100 * float((table[:, -1] == 0).mean())
         cells = [f"{zero - best[t][0]:.3f} / {negative:.1f}" for t in shown]
         lines += ["| all coefficients 0, all negative | " + " | ".join(cells) + " |", ""]
-    (asked.out / "README.md").write_text("\n".join(lines), encoding="utf-8")
+    write_result(asked.out / "README.md", "\n".join(lines))
     print("\n".join(lines))
     draw(asked.out, excess["logistic"])
 

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.growing import BBImprover, BBScheduler, MWEMPGMBox
 from dpstream.growing.scheduler import _Rerun
@@ -135,7 +136,7 @@ def main() -> None:
     ]
     print("\n".join(lines))
     if given.out is not None:
-        given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_result(given.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.privacy import Event, Randomness
@@ -199,7 +200,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if arguments.out is not None:
-        arguments.out.write_text(text, encoding="utf-8")
+        write_result(arguments.out, text)
 
 
 if __name__ == "__main__":

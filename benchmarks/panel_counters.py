@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.panel import Cumulative, CumulativePlan
 from dpstream.panel.cumulative import Split
@@ -105,7 +106,7 @@ def main() -> None:
                 print(lines[-1], flush=True)
     text = "\n".join(lines) + "\n"
     if options.out:
-        options.out.write_text(text)
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.panel import Cumulative, FixedWindow
 from dpstream.privacy import Individual, Randomness
@@ -135,7 +136,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if options.out:
-        options.out.write_text(text)
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

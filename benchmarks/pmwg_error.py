@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.growing import PMWG, Asker, LinearQuery
@@ -130,7 +131,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if arguments.out is not None:
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+        write_result(arguments.out, text + "\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.growing import PMWG, Asker, LinearQuery, PMWGPlan
 from dpstream.growing.universe import matched, multiplied
@@ -149,7 +150,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if arguments.out is not None:
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+        write_result(arguments.out, text + "\n")
 
 
 if __name__ == "__main__":

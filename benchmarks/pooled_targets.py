@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.evaluate import churn, workload_errors
 from dpstream.evaluate.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream, published_kumar
@@ -269,8 +270,7 @@ def main() -> None:
     lines = "\n".join(table(out, streams, epsilons, args.repeats))
     print("\n" + lines)
     if args.result:
-        command = f"python benchmarks/pooled_targets.py --repeats {args.repeats}"
-        Path(args.result).write_text(f"{command}\n\n{lines}\n")
+        write_result(Path(args.result), f"{lines}\n")
 
 
 if __name__ == "__main__":

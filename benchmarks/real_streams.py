@@ -21,6 +21,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from made_by import write_result
 
 from dpstream.evaluate import workload_errors
 from dpstream.evaluate.experiments import Replay, data_folder, kumar_stream, published_kumar
@@ -116,9 +117,10 @@ def main() -> None:
     table = "\n".join(lines)
     print(table)
     if chosen.out:
-        chosen.out.write_text(
+        write_result(
+            chosen.out,
             "`dpstream run`, epsilon 1, defaults, one run each; errors of the published tables (rounded records),\n"
-            f"mean of the last ten steps; CPU with reading, storing and publishing\n\n{table}\n"
+            f"mean of the last ten steps; CPU with reading, storing and publishing\n\n{table}\n",
         )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.config import Config
@@ -118,7 +119,7 @@ def main() -> None:
         lines.append(f"{way:10}" + "".join(f"{cell:>18}" for cell in cells))
     print("\n".join(lines))
     if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_result(options.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from made_by import line
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -76,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = options.names or [name for name, benchmark in benchmarks.items() if benchmark.long is None]
     failed = []
     for name in chosen:
-        print(f"== {name}: {benchmarks[name].title}", flush=True)
+        print(f"== {name}: {benchmarks[name].title}\n{line(f'python benchmarks/{name}.py')}", flush=True)
         if subprocess.run([sys.executable, str(benchmarks[name].path)], check=False).returncode != 0:
             failed.append(name)
     if failed:

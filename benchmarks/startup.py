@@ -17,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from made_by import write_result
+
 COMMANDS = {
     "python, nothing": ["-c", "pass"],
     "import numpy": ["-c", "import numpy"],
@@ -66,7 +68,7 @@ def main() -> None:
     print(text, end="")
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text)
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from made_by import write_result
+
 from dpstream import Batch, Publisher, Schema
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Event
@@ -157,7 +159,7 @@ def main() -> None:
     print(text, end="")
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text)
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

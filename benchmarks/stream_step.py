@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 from graphical import ADULT, PAIRS, records
+from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.evaluate.experiments import Replay, data_folder, kumar_stream
@@ -313,7 +314,7 @@ def main() -> None:
     print(text, end="")
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text)
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

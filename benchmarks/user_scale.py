@@ -28,6 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "streams"))
 
+from made_by import write_result
 from postgres_server import Cluster, programs
 from toy_stream import SCHEMA, ToyPlan
 
@@ -149,7 +150,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if options.out is not None:
-        options.out.write_text(text, encoding="utf-8")
+        write_result(options.out, text)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from dpstream.errors import StoreDamagedError, StoreError
 from dpstream.schema import Categorical, Date, Real, Schema
 from dpstream.schema.codebook import codebook
 from dpstream.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
+from dpstream.sinks.database import DatabaseFeed
 from dpstream.streams import Sink
 from dpstream.tables.changes import apply_changes, content_sha256
 
@@ -265,7 +266,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
     sink = case.make()
     sink.publish(1, files(sink, 1, full=FIRST))
-    sink.write_public("catalogue.json", json.dumps({"stream_id": "aa", "steps": []}).encode())
+    sink.write_public("catalogue.json", json.dumps({"format": 1, "stream_id": "aa", "steps": []}).encode())
     with pytest.raises(StoreDamagedError):
         case.make().publish(1, files(sink, 1, full=SECOND))
     with pytest.raises(StoreDamagedError, match="another stream"):
@@ -373,3 +374,40 @@ def test_drivers_are_optional(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'dpstream[duckdb]'" in done.stdout
+
+
+def test_a_late_release_reads_no_more_notes_than_an_early_one(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of ``<table>_steps`` that a database reads for one release, after 3 and after 203."""
+    sink = case.make()
+    feed = getattr(sink, "_feed", None)
+    if not isinstance(feed, DatabaseFeed):
+        pytest.skip("keeps no notes in a database")
+    read, run = [0], feed._run
+
+    class Rows:
+        def __init__(self, rows: Any) -> None:
+            self._rows = rows
+
+        def fetchall(self) -> list[Any]:
+            found: list[Any] = self._rows.fetchall()
+            read[0] += len(found)
+            return found
+
+        def fetchone(self) -> Any:
+            read[0] += 1
+            return self._rows.fetchone()
+
+    monkeypatch.setattr(feed, "_run", lambda *arguments: Rows(run(*arguments)))
+    counts = {}
+    for step in (1, 2, 3, 4, 204):
+        if step == 204:
+            with feed._transaction() as db:
+                for filler in range(5, 204):
+                    run(db, f"INSERT INTO {feed._steps} VALUES (?, ?, ?, ?)", (filler, "aa", "00", "past"))
+        read[0] = 0
+        sink.publish(step, files(sink, step, full=FIRST))
+        counts[step] = read[0]
+    assert counts[4] > 0
+    assert counts[204] <= counts[4]

@@ -156,8 +156,8 @@ def test_damage_and_states_have_clear_errors(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no step has a full table"):
             read(tmp_path)
         catalogue.write_text(good)
-    catalogue.write_text(good.replace('"format": 1', '"format": 2'))
-    with pytest.raises(StoreFormatError, match="format 2"):
+    catalogue.write_text(good.replace('"format": 1', '"format": 3'))
+    with pytest.raises(StoreFormatError, match="format 3"):
         read_catalogue(tmp_path)
     catalogue.write_text("[]")
     with pytest.raises(StoreDamagedError, match="cannot be read"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import select
 import signal
@@ -30,7 +29,7 @@ from dpstream.errors import StoreError
 from dpstream.mechanism import StreamPlan
 from dpstream.privacy import Randomness
 from dpstream.schema import Schema
-from dpstream.sinks import Publisher, read
+from dpstream.sinks import Publisher, read, read_catalogue
 from dpstream.streams import Batch, StateKey, Stream, open_stream
 from dpstream.streams.postgres import PostgresDatabase
 from dpstream.streams.publishing import Publishing
@@ -257,8 +256,8 @@ def violations_at_end(home: Path, before: dict[int, str]) -> list[str]:
             found.append(f"published bytes of step {step} are not the stored ones")
         if step not in kept and path.exists():
             found.append(f"the table of step {step} outlived the keep policy")
-    catalogue = json.loads((home / "releases" / "catalogue.json").read_bytes())
-    if {e["step"]: e["manifest_sha256"] for e in catalogue["steps"]} != committed:
+    listed = read_catalogue(home / "releases")["steps"]
+    if {entry["step"]: entry["manifest_sha256"] for entry in listed} != committed:
         found.append("the catalogue is not the ledger's")
     read(home / "releases")
     strays = [p.name for p in home.rglob("*") if p.name.endswith(".tmp") or ".new" in p.name]

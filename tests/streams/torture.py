@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -32,6 +33,8 @@ from postgres_server import Cluster, programs
 from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, undisturbed
 from torture_life import Settings
 from torture_upkeep import APART, OWN, feed, stored_format, tend
+
+from dpstream.tables import catalogue
 
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.
@@ -84,6 +87,8 @@ def interrupt(
     return code != 0, code
 
 
+# Lives are short: parts of two steps, so that the catalogue has some.
+@mock.patch.object(catalogue, "PART", 2)
 def run_point(
     seed: int,
     number: int,

@@ -164,22 +164,27 @@ class DatabaseFeed(ABC):
         digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
         stream_id = str(piece.manifest["stream_id"])
         with self._transaction() as db:
-            rows = self._run(
-                db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps}"
-            ).fetchall()
-            self._require_owner(stream_id, {row[1] for row in rows})
-            known = {int(row[0]): (row[2], row[3]) for row in rows}
-            if piece.step in known:
-                if known[piece.step][0] != digest:
+            known = self._row(db, "WHERE step = ?", piece.step)
+            newest = self._row(db, "ORDER BY step DESC LIMIT 1")
+            self._require_owner(stream_id, {row[1] for row in (known, newest) if row is not None})
+            if known is not None:
+                if known[2] != digest:
                     raise StoreDamagedError(
                         f"another release of step {piece.step} is in the database", where=self._where
                     )
                 return
-            newer = max(known, default=0) > piece.step  # approved late: the table holds a newer release
-            follows = known.get(piece.step - 1, ("", ""))[1] == "current"
+            newer = (
+                newest is not None and newest[0] > piece.step
+            )  # approved late: the table holds a newer release
+            before = self._row(db, "WHERE step = ?", piece.step - 1)
+            follows = before is not None and before[3] == "current"
             state = "past" if newer else self._update(db, piece, follows)
             if state == "current":
-                self._run(db, f"UPDATE {self._steps} SET state = 'past' WHERE state = 'current'")
+                self._run(
+                    db,
+                    f"UPDATE {self._steps} SET state = 'past' WHERE step = "
+                    f"(SELECT max(step) FROM {self._steps} WHERE state = 'current')",
+                )
             self._run(
                 db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", (piece.step, stream_id, digest, state)
             )
@@ -187,16 +192,16 @@ class DatabaseFeed(ABC):
     def withdraw(self, step: int) -> None:
         """Empty the table where it holds this step."""
         with self._transaction() as db:
-            row = self._run(db, f"SELECT state FROM {self._steps} WHERE step = ?", (step,)).fetchone()
+            row = self._row(db, "WHERE step = ?", step)
             if row is None:
                 return
-            if row[0] == "current":
+            if row[3] == "current":
                 self._run(db, f"DELETE FROM {self._table}")
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
 
     def _read_back(self, piece: Piece) -> None:
         """Refuse to call published what another connection does not find."""
-        found = self._known().get(piece.step)
+        found = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
         stored = found is not None and found[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
         if stored and found is not None and found[1] == "current":
             table = piece.part("table")
@@ -212,14 +217,14 @@ class DatabaseFeed(ABC):
                 "publishes it",
             )
 
-    def _known(self, *, read_only: bool = False) -> dict[int, tuple[str, str]]:
-        """Hash and state of every step that the database has; none where it has none."""
+    def _known(self, which: str = "", *, read_only: bool = False) -> dict[int, tuple[str, str]]:
+        """Hash and state of every step that the database has, or of those of a condition; none where it has none."""
         if not self._exists():
             return {}
         with self._connected(read_only=read_only) as db:
             if not self._columns(db, f"{self._name}_steps"):
                 return {}
-            rows = self._run(db, f"SELECT step, manifest_sha256, state FROM {self._steps}").fetchall()
+            rows = self._run(db, f"SELECT step, manifest_sha256, state FROM {self._steps} {which}").fetchall()
         return {int(step): (str(digest), str(state)) for step, digest, state in rows}
 
     def _columns(self, db: Any, table: str) -> set[str]:
@@ -259,6 +264,14 @@ class DatabaseFeed(ABC):
             return self._rows(db, schema)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             return None
+
+    def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
+        """One note: step, stream, hash, state. No more of them are read at a step, however many there are; opening
+        looks at all (``published``)."""
+        found = self._run(
+            db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps} {which}", values
+        ).fetchall()
+        return found[0] if found else None
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
         # The table of a panel is wide: a new period is a new column, and the table is written anew.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,10 +12,10 @@ from typing import Any, Literal
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError
 from dpstream.sinks.tables import FORMATS, Format, to_bytes
+from dpstream.tables.catalogue import CATALOGUE, listed_hashes
 
 __all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Differences", "Publisher", "step_name"]
 
-CATALOGUE = "catalogue.json"
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"
 _STEP = re.compile(r"step-(\d{6,})")
@@ -42,7 +41,8 @@ class Publisher:
 
     ::
 
-        catalogue.json                 all steps, with the hashes of their manifests
+        catalogue.json                 the last steps, with the hashes of their manifests
+        catalogue/000001-000100.json   the same of earlier ones, a hundred in a file
         codebook.json                  columns, labels, bins
         step-000017/table.parquet      (or table.csv)
         step-000017/manifest.json
@@ -86,12 +86,9 @@ class Publisher:
             StoreDamagedError: the catalogue cannot be read, belongs to another stream, or a step lacks
                 its manifest.
         """
-        found: dict[int, str] = {}
         if not self._directory.is_dir():
-            return found
-        catalogue = self._directory / CATALOGUE
-        if catalogue.exists():
-            found = self._catalogued(catalogue, stream_id)
+            return {}
+        found = listed_hashes(self._directory, stream_id)
         for entry in self._directory.iterdir():
             match = _STEP.fullmatch(entry.name)
             if match is None:
@@ -168,11 +165,13 @@ class Publisher:
         durable.sync_directory(self._directory)
 
     def write_public(self, name: str, data: bytes) -> None:
-        """Write the catalogue or the codebook, if it is not there already."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        """Write the codebook, the catalogue or a part of it, if it is not there already."""
         path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_bytes() != data:
             durable.replace_file(path, data, mode=0o644)
+            if path.parent != self._directory:
+                durable.sync_directory(self._directory)  # the name of the part's folder, too
 
     def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
         present = {entry.name: entry.read_bytes() for entry in final.iterdir()}
@@ -183,21 +182,6 @@ class Publisher:
                 where=str(final),
                 allowed=f"the same bytes, or {_AWAY}",
             )
-
-    def _catalogued(self, path: Path, stream_id: str) -> dict[int, str]:
-        try:
-            catalogue = json.loads(path.read_bytes())
-            owner = catalogue["stream_id"]
-            found = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue["steps"]}
-        except (ValueError, KeyError, TypeError):
-            raise StoreDamagedError("the catalogue cannot be read", where=str(path)) from None
-        if owner != stream_id:
-            raise StoreDamagedError(
-                "these releases belong to another stream",
-                where=str(path),
-                allowed="the state they were made from, or a directory of its own for each stream",
-            )
-        return found
 
 
 def _sha256(path: Path) -> str | None:

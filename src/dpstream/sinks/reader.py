@@ -9,8 +9,9 @@ from typing import Any, Literal, cast
 
 from dpstream.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
 from dpstream.schema import Schema
-from dpstream.sinks.publisher import CATALOGUE, CODEBOOK, MANIFEST, step_name
+from dpstream.sinks.publisher import CODEBOOK, MANIFEST, step_name
 from dpstream.sinks.tables import FORMATS, Format, from_bytes
+from dpstream.tables.catalogue import CATALOGUE, Catalogue
 from dpstream.tables.changes import ID, OP, apply_changes, content_sha256
 from dpstream.tables.people import add_periods
 
@@ -46,7 +47,7 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
     if frame not in ("arrow", "pandas", "polars"):
         raise ConfigError(f"unknown frame {frame!r}", where="read", allowed="arrow, pandas, polars")
     root = Path(directory)
-    chain = _choose(read_catalogue(root), step, root)
+    chain = _choose(_catalogue(root), step, root)
     manifest, table = _part(root, chain[0], "table")
     for number in chain[1:]:
         manifest, changes = _part(root, number, "changes")
@@ -74,7 +75,7 @@ def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") ->
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
     """
     root = Path(directory)
-    entry = {int(e["step"]): e for e in read_catalogue(root)["steps"]}.get(step)
+    entry = _catalogue(root).entry(step)
     if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
         raise ConfigError(_gone(entry), where=str(root))
     if not any(name.startswith("changes.") for name in read_manifest(root, step)["files"]):
@@ -100,17 +101,13 @@ def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
 
 
 def read_catalogue(directory: str | Path) -> dict[str, Any]:
-    """The catalogue of all published steps.
+    """The catalogue, with all published steps in their order under ``steps``, wherever they are listed.
 
     Errors:
-        ConfigError: there is none. StoreDamagedError, StoreFormatError: it cannot be read.
+        ConfigError: there is none. StoreDamagedError, StoreFormatError: it, or a part of it, cannot be read.
     """
-    path = Path(directory) / CATALOGUE
-    if not path.is_file():
-        raise ConfigError(
-            "there are no releases", where=str(directory), allowed="a directory that a stream wrote"
-        )
-    return _json(path.read_bytes(), path)
+    found = _catalogue(Path(directory))
+    return {**found.facts, "steps": found.entries()}
 
 
 def readable_steps(directory: str | Path) -> tuple[int, ...]:
@@ -120,7 +117,7 @@ def readable_steps(directory: str | Path) -> tuple[int, ...]:
         As ``read_catalogue``.
     """
     found: list[int] = []
-    for entry in sorted(read_catalogue(directory)["steps"], key=lambda one: int(one["step"])):
+    for entry in _catalogue(Path(directory)).entries():
         number, state = int(entry["step"]), entry["state"]
         follows = state == "change" and found[-1:] == [number - 1]
         if entry["kept"] and (state == "full" or follows):
@@ -131,13 +128,15 @@ def readable_steps(directory: str | Path) -> tuple[int, ...]:
 def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
     """The manifest of a step, checked against the catalogue; with ``withdrawn`` (and why) where the table was."""
     root = Path(directory)
-    entries = {entry["step"]: entry for entry in read_catalogue(root)["steps"]}
-    if step not in entries:
-        raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(list(entries)))
+    catalogue = _catalogue(root)
+    entry = catalogue.entry(step)
+    if entry is None:
+        there = list(catalogue.backwards())
+        raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
     path = root / step_name(step) / MANIFEST
-    manifest = _json(_verified(path, entries[step]["manifest_sha256"]), path)
-    if entries[step]["state"] == "withdrawn":
-        manifest["withdrawn"] = {"reason": entries[step].get("reason")}
+    manifest = _json(_verified(path, entry["manifest_sha256"]), path)
+    if entry["state"] == "withdrawn":
+        manifest["withdrawn"] = {"reason": entry.get("reason")}
     return manifest
 
 
@@ -174,30 +173,35 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
     return schema
 
 
-def _choose(catalogue: dict[str, Any], step: int | None, root: Path) -> list[int]:
+def _catalogue(root: Path) -> Catalogue:
+    if not (root / CATALOGUE).is_file():
+        raise ConfigError("there are no releases", where=str(root), allowed="a directory that a stream wrote")
+    return Catalogue(root)
+
+
+def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
     """The steps whose files make the table: a full one, and the changes after it."""
-    entries = {int(entry["step"]): entry for entry in catalogue["steps"]}
     if step is not None:
-        if step not in entries:
-            raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(list(entries)))
-        found = _chain(entries, step)
+        found = _chain(catalogue, step)
         if isinstance(found, str):
-            there = [one for one in entries if not isinstance(_chain(entries, one), str)]
+            there = list(catalogue.backwards())
+            if step not in there:
+                raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
+            there = [one for one in there if not isinstance(_chain(catalogue, one), str)]
             raise ConfigError(found, where=str(root), allowed=_span(there))
         return found
-    for number in sorted(entries, reverse=True):
-        chain = _chain(entries, number)
+    for number in catalogue.backwards():
+        chain = _chain(catalogue, number)
         if not isinstance(chain, str):
             return chain
     raise ConfigError("no step has a full table", where=str(root))
 
 
-def _chain(entries: dict[int, Any], step: int) -> list[int] | str:
+def _chain(catalogue: Catalogue, step: int) -> list[int] | str:
     """Steps to read for one table, or why it cannot be put together."""
     chain: list[int] = []
     number = step
-    while number in entries:
-        entry = entries[number]
+    while (entry := catalogue.entry(number)) is not None:
         if entry["state"] not in ("full", "change") or not entry["kept"]:
             reason = _gone(entry)
             return reason if number == step else f"step {step} is a change, and {reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import glob
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dpstream.sources.formats import Types, UnreadableError, blocks, column_name
 from dpstream.sources.lines import Rules
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
+from dpstream.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
 from dpstream.sources.source import Source, check_start
 from dpstream.sources.step import StepInput, apart_from_users
 from dpstream.sources.times import delete_flags, times_of
@@ -27,13 +28,6 @@ __all__ = ["MAX_STEPS", "FileSource"]
 
 #: A step number far away is a misprint; every step in between would be released.
 MAX_STEPS = 10**6
-
-# Keys of a position besides the number of records: "bytes:a.csv", "blake2b:a.csv".
-_BYTES, _DIGEST = "bytes", "blake2b"
-
-Times = NDArray[np.int64]
-#: File (relative path) -> number of its records that were read. Private: keep it with the state.
-Position = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -193,7 +187,7 @@ class FileSource(Source):
     # Steps by time.
 
     def _timed_steps(self, grid: Grid, start_step: int, seen: Position | None) -> Iterator[StepInput]:
-        place = _Place(grid, start_step, seen, self.options, self._reveal)
+        place = Place(grid, start_step, seen, self.options, self._reveal)
         paths = self._checked_files()
         prints = self._fingerprints(paths, seen) if self.options.late == "next-step" else {}
         files = [self._scan(path, place) for path in paths]
@@ -220,9 +214,9 @@ class FileSource(Source):
         """
         here = {self._name(path): path for path in paths}
         for name in seen or ():
-            if ":" in name and name.split(":")[0] in (_BYTES, _DIGEST):
+            if ":" in name and name.split(":")[0] in (BYTES, DIGEST):
                 continue
-            expected = [(seen or {}).get(f"{key}:{name}") for key in (_BYTES, _DIGEST)]
+            expected = [(seen or {}).get(f"{key}:{name}") for key in (BYTES, DIGEST)]
             if (
                 name not in here
                 or None in expected
@@ -235,13 +229,13 @@ class FileSource(Source):
                     allowed='with late = "next-step": files that stay, and only grow at their end',
                 )
         prints = {name: self._fingerprint(path) for name, path in here.items()}
-        lengths = {f"{_BYTES}:{name}": length for name, (length, _) in prints.items()}
-        return lengths | {f"{_DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
+        lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
+        return lengths | {f"{DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
 
     def _fingerprint(self, path: Path, limit: int | None = None) -> tuple[int, int]:
         return fingerprint(path, limit, key=self._key)
 
-    def _scan(self, path: Path, place: _Place) -> _File:
+    def _scan(self, path: Path, place: Place) -> _File:
         """Pass 1: times and operations of one file."""
         name, ends, records = self._name(path), [], 0
         op_column = self.options.op_column
@@ -262,7 +256,7 @@ class FileSource(Source):
         return _File(path, name, records, tuple(ends))
 
     def _assemble(
-        self, grid: Grid, files: list[_File], place: _Place, start_step: int, last: int
+        self, grid: Grid, files: list[_File], place: Place, start_step: int, last: int
     ) -> Iterator[StepInput]:
         """Pass 2: read each file forward until every record of the step is known."""
         readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
@@ -283,9 +277,9 @@ class FileSource(Source):
     # Steps by files and by rows.
 
     def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
-        files = self._checked_files()
-        self._check_order(files, seen)
-        empty = self._empty()
+        files = self._checked_files(start_step)
+        self._check_before(files, seen)
+        empty, names = self._empty(), FileNames(self._key)
         for step, path in enumerate(files, start=1):
             name = self._name(path)
             if step >= start_step:
@@ -293,7 +287,7 @@ class FileSource(Source):
                 for block in self._blocks(path, self._names, counted=True):
                     pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
                     records += block.num_rows
-            self._position[name] = 0
+            self._position = names.then(name)
             if step >= start_step:
                 yield self._input(step, name, None, *pieces.take(step))
 
@@ -324,21 +318,28 @@ class FileSource(Source):
             if path != files[-1]:
                 self._position[name] = records
 
+    def _check_before(self, files: list[Path], seen: Position | None) -> None:
+        """The same where each file is a step, by the position of its last file."""
+        found = [(key, count) for key, count in (seen or {}).items() if key.startswith(f"{FILES}:") and count]
+        if not found:  # none yet, or the list of all names that early versions kept
+            self._check_order(files, seen)
+            return
+        (key, count), names = found[0], FileNames(self._key)
+        last, here = key.removeprefix(f"{FILES}:"), [self._name(path) for path in files[:count]]
+        if here[count - 1 :] != [last] or [names.then(name) for name in here][-1] != dict(seen or {}):
+            raise other_files(last)
+
     def _check_order(self, files: list[Path], seen: Position | None) -> None:
         """Files that were read before must still be the first ones: their order decides the steps."""
         expected = sorted(seen or ())
         for path, name in itertools.zip_longest(files[: len(expected)], expected):
             if path is None or self._name(path) != name:
-                raise StepError(
-                    "the file is gone, or a new one comes before it, but its records are in released steps",
-                    where=name,
-                    allowed="new files whose names sort after the old ones",
-                )
+                raise other_files(name)
 
     # Shared.
 
-    def _checked_files(self) -> list[Path]:
-        """All files, after comparing their columns with the first one's."""
+    def _checked_files(self, start: int = 1) -> list[Path]:
+        """All files, after comparing the columns of those from number ``start`` on with the first one's."""
         files = self.files()
         first = self._columns_of(files[0])
         user = self.options.user_column
@@ -350,7 +351,7 @@ class FileSource(Source):
                     else f"a column of the file, which has {counted(len(first), 'column')}"
                 )
                 raise DataError(f"there is no column {column!r}", where=self._name(files[0]), allowed=there)
-        for path in files[1:]:
+        for path in files[max(start - 1, 1) :]:
             names = self._columns_of(path)
             extra = [name for name in names if name not in first]
             odd = extra + [name for name in first if name not in names]
@@ -413,52 +414,10 @@ class FileSource(Source):
         return block.select(self._columns), deletes
 
 
-class _Place:
-    """Which step each record goes to, by its own time and by whether it was there before."""
-
-    def __init__(
-        self, grid: Grid, start_step: int, seen: Position | None, options: SourceOptions, reveal: bool
-    ) -> None:
-        self.grid = grid
-        self.start_step = start_step
-        self.seen = seen
-        self.late = options.late
-        self.continues = options.continues
-        self.reveal = reveal
-        #: Largest step of a record that is not late.
-        self.newest = start_step - 1
-
-    def steps(self, times: Times, name: str, before: int) -> Times:
-        """The step of each record; below ``start_step``: nothing to do for it any more."""
-        steps = self.grid.steps(times)
-        if steps.size:
-            self.newest = max(self.newest, int(steps.max()))
-        passed = steps < self.start_step
-        if self.start_step > 1:
-            # Old records were released with their steps; only those that came since can be late.
-            known = np.inf if self.seen is None else self.seen.get(name, 0)
-            passed &= before + np.arange(steps.size) >= known
-        if self.continues and self.late == "error":
-            passed &= (
-                steps >= 1
-            )  # by its own time such a record is in the stream before, and in no step of this one
-        if not passed.any() or self.late == "drop-and-count-nothing":
-            return steps
-        if self.late == "next-step":
-            return np.where(passed, self.start_step, steps)
-        reason = "before the start" if self.start_step == 1 else "of a step that is already released"
-        shown = f", record {before + int(np.flatnonzero(passed)[0]) + 1}" if self.reveal else ""
-        raise DataError(
-            f"there is a record {reason}",
-            where=f"{name}{shown}",
-            allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
-        )
-
-
 class _Reader:
     """One file in pass 2."""
 
-    def __init__(self, source: FileSource, number: int, file: _File, place: _Place) -> None:
+    def __init__(self, source: FileSource, number: int, file: _File, place: Place) -> None:
         self._source, self._number, self._file, self._place = source, number, file, place
         self._blocks: Iterator[Any] | None = None
         self._read = 0

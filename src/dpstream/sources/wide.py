@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from dpstream.errors import ConfigError, DataError
-from dpstream.sources.files import FileSource, Position
+from dpstream.sources.files import FileSource
+from dpstream.sources.positions import Position
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
 from dpstream.sources.source import check_start

@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpstream.errors import ConfigError, StoreDamagedError
+from dpstream.errors import ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.privacy.budget import Budget
 from dpstream.streams.account import Account, Pin
 from dpstream.streams.database import Database
@@ -33,6 +33,7 @@ from dpstream.streams.identity import canonical_json, plan_hash
 from dpstream.streams.limit import budget_from_dict
 from dpstream.streams.place import backend_for, has_store
 from dpstream.streams.postgres import PostgresServer
+from dpstream.tables.catalogue import Catalogue
 
 __all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "verify_releases"]
 
@@ -40,7 +41,7 @@ __all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "
 _TIMED = 4
 #: Publication states of steps whose manifest is among the releases.
 _OUTSIDE = ("published", "expiring", "expired", "withdrawing", "withdrawn")
-_MANIFEST, _CATALOGUE = "manifest.json", "catalogue.json"
+_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def verify_releases(
             found.append(f"the manifest of step {step} is missing among the releases")
         elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             found.append(f"the released manifest of step {step} is not the one in the ledger")
-    return found + _check_catalogue(folder / _CATALOGUE, stream_id, known)
+    return found + _check_catalogue(folder, stream_id, known)
 
 
 # Inside
@@ -362,14 +363,14 @@ def _published_steps(folder: Path | None) -> set[int]:
     return {int(name) for name in names if name.isdecimal()}
 
 
-def _check_catalogue(path: Path, stream_id: str, known: dict[int, str]) -> list[str]:
-    if not path.is_file():
-        return ["the releases have no catalogue"] if _published_steps(path.parent) else []
+def _check_catalogue(folder: Path, stream_id: str, known: dict[int, str]) -> list[str]:
     try:
-        catalogue = json.loads(path.read_bytes())
-        listed = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue["steps"]}
-        owner = str(catalogue["stream_id"])
-    except (ValueError, KeyError, TypeError):
+        catalogue = Catalogue(folder)
+        listed = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue.entries()}
+        owner = catalogue.stream_id
+    except FileNotFoundError:
+        return ["the releases have no catalogue"] if _published_steps(folder) else []
+    except (StoreDamagedError, StoreFormatError):
         return ["the catalogue of the releases cannot be read"]
     if owner != stream_id:
         return ["the releases belong to another stream"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from dpstream.streams.base import base_words
 from dpstream.streams.declared import shown_public
 from dpstream.tabular import BaselinePlan, PooledPlan
 
-__all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "catalogue_bytes", "pretty_json"]
+__all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "pretty_json"]
 
 MANIFEST_FORMAT = 1
 
@@ -205,36 +205,3 @@ def _words(plan: StreamPlan, facts: Facts, pinned: Mapping[str, Any]) -> str:
             "With real entropy it would read: " + words
         )
     return words
-
-
-def catalogue_bytes(
-    pinned: dict[str, Any],
-    plan_hash: str,
-    stream_id: str,
-    rows: list[tuple[int, str, str]],
-    *,
-    changes: Set[int] = frozenset(),
-    reasons: Mapping[int, str] | None = None,
-) -> bytes:
-    """The catalogue of all published steps.
-
-    ``rows``: (step, publication, hash of the manifest). ``state`` says what a step's release is: a
-    ``full`` table, a ``change`` against the step before (the steps in ``changes``), or ``withdrawn`` (those in
-    ``reasons``); ``kept`` whether its table is still there.
-    """
-    why = reasons or {}
-
-    def line(step: int, publication: str, digest: str) -> str:
-        # Written by hand: the whole list is rewritten at every step, and json.dumps would be most of its cost.
-        state = "withdrawn" if step in why else "change" if step in changes else "full"
-        kept = "true" if publication in ("pending", "published") else "false"
-        reason = f', "reason": {json.dumps(why[step], ensure_ascii=False)}' if step in why else ""
-        return (
-            f'  {{"step": {step}, "state": "{state}", "kept": {kept}, "manifest_sha256": "{digest}"{reason}}}'
-        )
-
-    lines = ",\n".join(line(*row) for row in rows)
-    head = {"format": 1, "stream": pinned["stream"], "stream_id": stream_id, "plan_hash": plan_hash}
-    body = f"[\n{lines}\n ]" if rows else "[]"
-    text = json.dumps(head, indent=1, ensure_ascii=False)
-    return f'{text[:-2]},\n "steps": {body}\n}}\n'.encode()

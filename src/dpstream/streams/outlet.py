@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from typing import Any
 from dpstream.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.streams.arguments import check_text
 from dpstream.streams.database import file_errors
-from dpstream.streams.manifest import catalogue_bytes, pretty_json
+from dpstream.streams.manifest import pretty_json
 from dpstream.streams.sink import Sink
 from dpstream.streams.step_rows import Step
 from dpstream.streams.store import Store
 from dpstream.streams.stored import MANIFEST
+from dpstream.tables import catalogue
 
 __all__ = ["MANIFEST", "NOTICE", "Outlet"]
 
@@ -26,6 +27,10 @@ NOTICE = "withdrawn.json"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
 _INSIDE = ("unpublished", "dropped", "held", "rejected")
+#: Of those that readers know of, whatever happens.
+_DONE = ("published", "expiring", "expired", "withdrawn")
+#: Of those that they know of, or are about to.
+_OUTSIDE = (*_DONE, "pending", "withdrawing")
 
 
 class Outlet:
@@ -50,7 +55,10 @@ class Outlet:
         self._plan_hash = plan_hash
         #: The codebook, for the name of a table's file.
         self._describe = describe
+        self._codebook: bytes | None = None
         self._stream_id = store.meta["stream_id"].hex()
+        #: Closed parts of the catalogue that are known to be there.
+        self._closed = 0
 
     def publish(self) -> None:
         """Bring the sink up to date; does nothing where it is."""
@@ -64,7 +72,7 @@ class Outlet:
                 files = self._store.files(step)
                 self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
             # Readers learn that a table goes before it goes.
-            self._write_catalogue()
+            self._write_catalogue((*pending, *expiring, *leaving))
             for step in expiring:
                 self._sink.expire(step, self._store.file_names(step))
             for step in leaving:
@@ -105,7 +113,8 @@ class Outlet:
             # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
             # notice a damage there. Both are mended here.
             with file_errors("the catalogue could not be written", self._where):
-                self._write_catalogue(there={step for step, _ in published})
+                there = {step for step, _ in published}
+                self._write_catalogue(range(1, last_step + 1), there)
 
     def restore(self, make: Callable[[int, str], bytes]) -> list[int]:
         """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
@@ -136,7 +145,7 @@ class Outlet:
             restored.update(missing)
             if not missing:
                 break
-            self._write_catalogue()
+            self._write_catalogue(range(1, self._store.last_step + 1))
         return sorted(restored)
 
     def approve(self, steps: Collection[int] | None, by: str) -> list[int]:
@@ -220,20 +229,52 @@ class Outlet:
             raise StoreDamagedError(f"why step {step} was withdrawn is missing", where=str(self._store.path))
         return notice
 
-    def _write_catalogue(self, there: Set[int] | None = None) -> None:
-        """Of all steps that readers know of; ``there``: what is published already, where others wait to be."""
-        rows = [row for row in self._store.publications() if row[1] not in _INSIDE]
-        if there is not None:
-            rows = [row for row in rows if row[0] in there or row[1] not in ("pending", "withdrawing")]
-        files = self._store.file_names_from(1)
-        changes = {n for n, names in files.items() if not any(one.startswith("table.") for one in names)}
-        reasons = {n: json.loads(self._notice(n))["reason"] for n, state, _ in rows if state in _WITHDRAWN}
+    def _write_catalogue(self, changed: Iterable[int], there: Set[int] | None = None) -> None:
+        """Write what the catalogue says of the steps ``changed``, and nothing that is older: all closed parts they are
+        in, those that were closed since, and at last the file that counts them.
+
+        Args:
+            there: what is published already, where others wait to be: they are not listed yet.
+        """
+        if there is None:
+            last = self._store.last_in_publication(*_OUTSIDE)
+        else:
+            last = max(self._store.last_in_publication(*_DONE), *there)
+        opened = max(last - 1, 0) // catalogue.PART
+        parts = {(step - 1) // catalogue.PART for step in changed}
         self._write_codebook()
-        catalogue = catalogue_bytes(
-            self._facts, self._plan_hash, self._stream_id, rows, changes=changes, reasons=reasons
-        )
-        self._sink.write_public("catalogue.json", catalogue)
+        for part in sorted(parts.union(range(self._closed, opened))):
+            if part < opened:
+                written = catalogue.part_bytes(self._stream_id, part, self._lines(part, there))
+                self._sink.write_public(catalogue.part_name(part), written)
+        facts = {
+            "stream": self._facts["stream"],
+            "stream_id": self._stream_id,
+            "plan_hash": self._plan_hash,
+        }
+        index = catalogue.index_bytes(facts, opened, self._lines(opened, there))
+        self._sink.write_public(catalogue.CATALOGUE, index)
+        self._closed = opened
+
+    def _lines(self, part: int, there: Set[int] | None) -> list[str]:
+        """The steps of one part that readers know of: each with a ``full`` table, a ``change`` against the step before,
+        or ``withdrawn``; and whether its table is still there."""
+        first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
+        names = self._store.file_names_of(first, last)
+        lines = []
+        for step, publication, digest in self._store.publications(first, last):
+            waits = there is not None and step not in there and publication in ("pending", "withdrawing")
+            if publication in _INSIDE or waits:
+                continue
+            full = any(one.startswith("table.") for one in names.get(step, ()))
+            state, reason = ("full" if full or step not in names else "change"), None
+            if publication in _WITHDRAWN:
+                state, reason = "withdrawn", str(json.loads(self._notice(step))["reason"])
+            kept = publication in ("pending", "published")
+            lines.append(catalogue.entry_line(step, state, kept, digest, reason))
+        return lines
 
     def _write_codebook(self) -> None:
-        descriptor = self._describe(self._sink.table_name)
-        self._sink.write_public("codebook.json", pretty_json(descriptor))
+        if self._codebook is None:
+            self._codebook = pretty_json(self._describe(self._sink.table_name))
+        self._sink.write_public("codebook.json", self._codebook)

@@ -48,8 +48,23 @@ def steps_to_keep(policy: Publishing, store: Store) -> int | None:
     """How many of the last committed steps ``policy`` keeps: of changes also what they are changes of."""
     if policy.keep is None or policy.publish != "changes":
         return policy.keep
-    names = store.file_names_from(max(1, store.last_step - policy.keep - policy.full_every))
-    return keep_for_changes(store.last_step, policy.keep, names)
+    return keep_for_changes(store.last_step, policy.keep, _names_around(store, policy, store.last_step))
+
+
+def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[str]]:
+    """The files of the steps that decide what ``step`` publishes and keeps: the last ones, and those around the oldest
+    one that is kept. What is between them grows with ``keep``, and is not looked at."""
+    names = store.file_names_of(step - policy.full_every, step)
+    if policy.keep is not None:
+        oldest = step - policy.keep + 1
+        names |= store.file_names_of(oldest - 1 - policy.full_every, oldest)
+    return names
+
+
+def _taken_back(store: Store, policy: Publishing, step: int) -> set[int]:
+    """The withdrawn ones of the steps that decide whether ``step`` publishes a full table."""
+    states = ("withdrawing", "withdrawn", "rejected")
+    return set(store.in_publication(*states, since=step - policy.full_every))
 
 
 def table_rows(synthesis: Synthesis, policy: Publishing, schema: Schema) -> int:
@@ -86,8 +101,7 @@ def make_files(
     made = carry(start, synthesis, schema, rows, seed, first_id=carried.next_id)
     files, keep = {}, policy.keep
     if sink is not None:
-        names = store.file_names_from(max(1, step - (keep or 0) - policy.full_every))
-        withdrawn = set(store.in_publication("withdrawing", "withdrawn", "rejected"))
+        names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
         if made.changes is None or policy.full_table(step, names, withdrawn):
             files |= sink.render(made.records.with_ids)
         if made.changes is not None and policy.publish != "full":
@@ -106,8 +120,7 @@ def _people_files(
     files: dict[str, bytes] = {}
     keep = policy.keep
     if sink is not None:
-        names = store.file_names_from(max(1, step - (keep or 0) - policy.full_every))
-        withdrawn = set(store.in_publication("withdrawing", "withdrawn", "rejected"))
+        names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
         if policy.full_table(step, names, withdrawn):
             files |= sink.render(table)
         if policy.publish != "full":

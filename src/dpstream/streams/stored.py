@@ -84,17 +84,34 @@ class Stored:
             content = db.sealing.open(sealed, "content", number)
         return Step(number, name, content, manifest, bool(test_seed), publication)
 
-    def publications(self) -> list[tuple[int, str, str]]:
-        """(step, publication, manifest's SHA-256) of every step, in order."""
+    def publications(self, first: int, last: int) -> list[tuple[int, str, str]]:
+        """(step, publication, manifest's SHA-256) of the steps from ``first`` to ``last``, in order."""
         with self._reading() as db:
-            return db.execute("SELECT step, publication, manifest_sha256 FROM steps ORDER BY step").fetchall()
+            return db.execute(
+                "SELECT step, publication, manifest_sha256 FROM steps WHERE step BETWEEN ? AND ? ORDER BY step",
+                (first, last),
+            ).fetchall()
 
-    def in_publication(self, *states: str) -> list[int]:
-        """Steps in one of these publication states, in order."""
+    def in_publication(self, *states: str, since: int = 1) -> list[int]:
+        """Steps from ``since`` on in one of these publication states, in order."""
         marks = ", ".join("?" * len(states))
         with self._reading() as db:
-            rows = db.execute(f"SELECT step FROM steps WHERE publication IN ({marks}) ORDER BY step", states)
+            rows = db.execute(
+                f"SELECT step FROM steps WHERE publication IN ({marks}) AND step >= ? ORDER BY step",
+                (*states, since),
+            )
             return [step for (step,) in rows]
+
+    def last_in_publication(self, *states: str) -> int:
+        """The last step in one of these publication states; 0 where there is none. One look at the index for each."""
+        with self._reading() as db:
+            found = (
+                db.execute(
+                    "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?", (one,)
+                ).fetchone()
+                for one in states
+            )
+            return max(int(step) for (step,) in found)
 
     def files(self, step: int) -> dict[str, bytes]:
         """The released bytes of a step that is not published yet; checked against their hashes."""
@@ -107,13 +124,12 @@ class Stored:
         with self._reading() as db:
             return [name for (name,) in db.execute("SELECT name FROM files WHERE step = ?", (step,))]
 
-    def file_names_from(self, step: int) -> dict[int, set[str]]:
-        """Names of the released files of this step and of later ones, by step."""
+    def file_names_of(self, first: int, last: int) -> dict[int, set[str]]:
+        """Names of the released files of the steps from ``first`` to ``last``, by step."""
         found: dict[int, set[str]] = {}
         with self._reading() as db:
-            for number, name in db.execute(
-                "SELECT step, name FROM files WHERE step >= ?", (step,)
-            ).fetchall():
+            rows = db.execute("SELECT step, name FROM files WHERE step BETWEEN ? AND ?", (first, last))
+            for number, name in rows.fetchall():
                 found.setdefault(number, set()).add(name)
         return found
 
