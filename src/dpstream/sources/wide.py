@@ -10,9 +10,9 @@ import numpy as np
 
 from dpstream.errors import ConfigError, DataError
 from dpstream.sources.files import FileSource
-from dpstream.sources.positions import Position
 from dpstream.sources.options import SourceOptions
 from dpstream.sources.pieces import Pieces
+from dpstream.sources.positions import Position
 from dpstream.sources.source import check_start
 from dpstream.sources.step import StepInput, apart_from_users
 
