@@ -12,7 +12,9 @@ The order (higher may import lower; parts of one level do not import each other)
     graphical, counters, tables
     mechanism
     privacy, schema, libpq (connections to PostgreSQL)
-    errors, durable (file and commit calls), compiling
+    durable (file and commit calls), compiling
+    files (paths are looked at before they are opened)
+    errors
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with
 its reason.
@@ -28,7 +30,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("errors", "durable", "compiling"),
+    ("errors",),
+    ("files",),
+    ("durable", "compiling"),
     ("privacy", "schema", "libpq"),
     ("mechanism",),
     ("graphical", "counters", "tables"),

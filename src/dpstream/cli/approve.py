@@ -5,16 +5,17 @@ from __future__ import annotations
 import click
 
 from dpstream.cli.shared import config_argument
+from dpstream.cli.types import FilePath, Whole
 
 __all__ = ["command"]
 
 
 @click.command("approve", short_help="Publish steps that are held.")
 @config_argument
-@click.option("--step", type=click.IntRange(min=1), help="The held step.")
+@click.option("--step", type=Whole(), help="The held step.")
 @click.option("--all", "everything", is_flag=True, help="Every held step, in order.")
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--out", type=click.Path(), help="Another place for the releases.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 def command(config: str, step: int | None, everything: bool, state: str | None, out: str | None) -> None:
     """Publish committed steps that [output] approve = true has held. Costs no budget; may be repeated.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dpstream.cli.types import FilePath
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,7 +22,7 @@ _PLAIN_WIDTH = 110
 
 def config_argument(verb: _Verb) -> _Verb:
     """The configuration file."""
-    return click.argument("config", default="dpstream.toml", type=click.Path())(verb)
+    return click.argument("config", default="dpstream.toml", type=FilePath("file"))(verb)
 
 
 def json_option(verb: _Verb) -> _Verb:

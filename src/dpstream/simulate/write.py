@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.errors import ConfigError
+from dpstream.files import parse_json
 from dpstream.simulate import panel_folder
 from dpstream.simulate.census import CENSUS
 from dpstream.simulate.evictions import EVICTIONS
@@ -136,7 +137,7 @@ def _claim(folder: Path, record: dict[str, Any]) -> int:
     if not any(folder.iterdir()):
         return 0
     try:
-        before = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        before = parse_json((folder / _RECORD).read_text(encoding="utf-8"))
         steps_before = int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(

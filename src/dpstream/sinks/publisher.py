@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError
+from dpstream.files import parse_json, read_bytes
 from dpstream.sinks.tables import FORMATS, Format, to_bytes
 
 __all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Publisher", "step_name"]
@@ -91,7 +91,7 @@ class Publisher:
             if match is None:
                 continue
             try:
-                digest = hashlib.sha256((entry / MANIFEST).read_bytes()).hexdigest()
+                digest = hashlib.sha256(read_bytes(entry / MANIFEST)).hexdigest()
             except FileNotFoundError:
                 raise StoreDamagedError("the manifest is missing", where=str(entry)) from None
             if found.setdefault(int(match[1]), digest) != digest:
@@ -129,7 +129,7 @@ class Publisher:
         self.expire(step, names)
         for name, data in files.items():
             path = folder / name
-            if not path.exists() or path.read_bytes() != data:
+            if not path.exists() or read_bytes(path) != data:
                 durable.replace_file(path, data, mode=0o644)
         durable.sync_directory(self._directory)
 
@@ -137,11 +137,11 @@ class Publisher:
         """Write the catalogue or the codebook, if it is not there already."""
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / name
-        if not path.exists() or path.read_bytes() != data:
+        if not path.exists() or read_bytes(path) != data:
             durable.replace_file(path, data, mode=0o644)
 
     def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
-        present = {entry.name: entry.read_bytes() for entry in final.iterdir()}
+        present = {entry.name: read_bytes(entry) for entry in final.iterdir()}
         if present != dict(files):
             names = sorted(n for n in present.keys() | files.keys() if present.get(n) != files.get(n))
             raise StoreDamagedError(
@@ -152,7 +152,7 @@ class Publisher:
 
     def _catalogued(self, path: Path, stream_id: str) -> dict[int, str]:
         try:
-            catalogue = json.loads(path.read_bytes())
+            catalogue = parse_json(read_bytes(path))
             owner = catalogue["stream_id"]
             found = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue["steps"]}
         except (ValueError, KeyError, TypeError):

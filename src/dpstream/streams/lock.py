@@ -8,6 +8,7 @@ import stat
 import warnings
 from pathlib import Path
 
+from dpstream import files
 from dpstream.errors import ConfigError, StoreError, StoreLockedError
 from dpstream.streams.filesystem import warn_of_network
 
@@ -54,8 +55,9 @@ class StateDirectory:
         """Directory 0700, files 0600: private counts are in them. Repairs warn once per path."""
         for path, mode in [(self.path, 0o700), *((entry, 0o600) for entry in sorted(self.path.iterdir()))]:
             try:
-                found = stat.S_IMODE(path.lstat().st_mode)
-                if found & ~mode == 0 or path.is_symlink():
+                kind = path.lstat().st_mode
+                found = stat.S_IMODE(kind)
+                if found & ~mode == 0 or not (stat.S_ISREG(kind) or path == self.path):
                     continue
                 path.chmod(mode)
             except FileNotFoundError:
@@ -106,6 +108,9 @@ class StateDirectory:
                 where=str(self.path),
                 allowed="an empty directory, or the state of this stream",
             )
+
+        for entry in self.path.iterdir():
+            files.check_file(entry)
 
     def _is_ours(self, name: str) -> bool:
         return name.removeprefix(".").startswith((self.database.name, "head.json", "backup-"))
