@@ -68,8 +68,9 @@ class Whole(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""
-        if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,4000}", value):
-            self.fail(f"{value!r} is not a whole number in plain digits.", param, ctx)
+        if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,20}", value):
+            shown = value if len(value) <= 40 else f"{value[:37]}..."
+            self.fail(f"{shown!r} is not a whole number in plain digits, at most 64 bits.", param, ctx)
         return super().convert(value, param, ctx)
 
 

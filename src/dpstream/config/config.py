@@ -392,6 +392,7 @@ def _check_account(config: Config, section: Section) -> None:
     """An account belongs to several streams: not into the state or the output of one."""
     if config.account is None:
         return
+    section.file_path("account", config.path.parent, "file")
     for folder in (config.state_dir, config.output.dir):
         if folder.resolve() in config.account.resolve().parents:
             raise section.wrong("account", f"the account lies inside {str(folder)!r}")

@@ -1,0 +1,594 @@
+"""Bad input for the command, made from what there is: verbs and options from click, keys from the table of keys.
+
+Nothing here lists a verb or a key, so what is added later is attacked as well. A ``Case`` is a command line and
+what is done to the folder before it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import stat
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet
+from click.testing import CliRunner
+
+from dpstream.cli import main
+from dpstream.cli.types import FilePath, Whole
+from dpstream.config.keys import KEYS, SECTIONS
+
+__all__ = ["MARKS", "Case", "World", "damaged_data", "damaged_state", "keys", "numbers", "paths", "judge"]
+
+#: Private values of the tables; no output may hold one.
+MARKS = ("Zq7-Korvath", "73912846")
+CODES = (0, 2, 3, 4, 6)
+SECONDS = 20
+SEED = 16
+
+
+@dataclass
+class Case:
+    """One command line, and what is done to a copy of the world before it."""
+
+    name: str
+    args: list[str]
+    prepare: Callable[[Path], object] = field(default=lambda folder: None)
+    #: Whether it may be accepted after all (the value is odd and not wrong).
+    may_pass: bool = False
+
+
+# The world: a stream that took all its steps, and everything that verbs read.
+
+TEXT = """\
+[stream]
+name = "bad"
+[source]
+path = "data/*.csv"
+time_column = "step"
+end = 2
+[schema]
+[schema.columns.zip]
+type = "categorical"
+values = ["a", "b"]
+other = "other"
+[schema.columns.age]
+type = "integer"
+edges = [0, 5, 10]
+outside = "clip"
+[mechanism]
+name = "baseline"
+k = 1
+iterations = 1
+[budget]
+epsilon = "1"
+[output]
+format = "csv"
+"""
+ROWS = "".join(f"{step},{zip},{age}\n" for step in (1, 2) for zip, age in (("a", 3), ("b", 7), MARKS))
+
+
+class World:
+    """The folder that each case gets a copy of, and the folder around all copies."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.model = root / "model"
+        self.model.mkdir()
+        (self.model / "data").mkdir()
+        (self.model / "data" / "1.csv").write_text("step,zip,age\n" + ROWS, encoding="utf-8")
+        (self.model / "dpstream.toml").write_text(TEXT, encoding="utf-8")
+        with inside(self.model):
+            for line in (
+                "run",
+                "ledger export --out ledger.jsonl",
+                "store export --out copy.dpstore",
+                "store key --out a.key",
+                "ledger account create an.account --limit epsilon=2",
+            ):
+                done = CliRunner().invoke(main, line.split())
+                assert done.exit_code == 0, done.output
+        (self.model / "questions.txt").write_text("age >= 5\n", encoding="utf-8")
+        self.number = 0
+
+    def copy(self) -> Path:
+        self.number += 1
+        folder = self.root / f"case-{self.number}"
+        shutil.copytree(self.model, folder)
+        return folder
+
+
+class inside:
+    """The working directory, for a while."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        self.before = Path.cwd()
+        os.chdir(self.folder)
+
+    def __exit__(self, *_: object) -> None:
+        os.chdir(self.before)
+
+
+def judge(world: World, case: Case) -> list[str]:
+    """Run a case; what is wrong with how it went."""
+    folder = world.copy()
+    case.prepare(folder)
+    before, devices, around = spent(folder), device_facts(folder), sorted(os.listdir(world.root))
+    with inside(folder), deadline():
+        try:
+            done = CliRunner().invoke(main, case.args, prog_name="dpstream", input="")
+        except TooLate:
+            return ["it does not end"]
+    found = []
+    said = [line for line in done.stderr.splitlines() if line.lower().startswith("error: ")]
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        found.append(f"a traceback: {type(done.exception).__name__}: {done.exception}"[:300])
+    if done.exit_code not in CODES:
+        found.append(f"exit code {done.exit_code}")
+    if done.exit_code == 0 and not case.may_pass:
+        found.append("accepted")
+    if done.exit_code in (2, 3) and len(said) != 1:
+        found.append(f"{len(said)} lines with an error")
+    if "Traceback" in done.output:
+        found.append("a traceback is printed")
+    if len(done.stderr) > 3000:
+        found.append(f"{len(done.stderr)} characters of message")
+    found += [f"prints {mark}" for mark in MARKS if mark in done.output]
+    if done.exit_code != 0 and spent(folder) != before:
+        found.append("something was spent")
+    if device_facts(folder) != devices:
+        found.append("a device, a pipe or a link was changed or replaced")
+    if sorted(os.listdir(world.root)) != around:
+        found.append("something was written outside of the folder")
+    clear(folder)
+    return found
+
+
+def spent(folder: Path) -> list[Any]:
+    """Steps, reservations and charges of every store below the folder; the bytes where it is no database any more."""
+    found: list[Any] = []
+    for path in sorted(folder.rglob("*")):
+        if path.name not in ("stream.db", "store.db", "an.account", "ledger.sqlite") and path.suffix != ".sqlite":
+            continue
+        if not path.is_file():
+            continue
+        table = "entries" if path.name == "an.account" else "steps"
+        try:
+            with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as db:
+                rows = db.execute(f"SELECT count(*) FROM {table}").fetchall()
+            db.close()
+        except sqlite3.Error:
+            rows = [path.read_bytes()]
+        # A store without a step is as good as none: nothing was drawn.
+        if rows != [(0,)]:
+            found.append((path.name, rows))
+    return found
+
+
+def device_facts(folder: Path) -> list[tuple[str, int, int, int]]:
+    """Kind, mode and place of everything that is no file and no folder."""
+    there = [Path("/dev/null"), Path("/dev/full")]
+    there += [path for path in folder.rglob("*") if path.is_symlink() or not (path.is_file() or path.is_dir())]
+    facts = []
+    for path in sorted(there):
+        found = path.lstat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            facts.append((str(path), found.st_mode, found.st_rdev, found.st_ino))
+    return facts
+
+
+def clear(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+class TooLate(BaseException):
+    """No handler of the program may take it for an error of the system."""
+
+
+class deadline:
+    """Stops what hangs."""
+
+    def __enter__(self) -> None:
+        def late(*_: object) -> None:
+            raise TooLate
+
+        self.before = signal.signal(signal.SIGALRM, late)
+        signal.alarm(SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, self.before)
+
+
+# Verbs and options.
+
+#: Values that a verb needs beside the one that is wrong, so that it gets as far as that one.
+GOOD = {
+    "name": "evictions",
+    "limit": "epsilon=2",
+    "reason": "a test",
+    "stream_id": "0" * 32,
+    "question": "age >= 5",
+}
+
+
+def verbs(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every verb that does something, with its words."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from verbs(child, (*path, name))
+    else:
+        yield path, command
+
+
+def line(words: tuple[str, ...], verb: click.Command, wrong: click.Parameter, value: str) -> list[str]:
+    """A command line that is right but for one value."""
+    options, arguments = [], []
+    for one in verb.params:
+        if one is wrong:
+            given = value
+        elif one.required or (isinstance(one, click.Argument) and one.default is not None):
+            given = usual(one)
+        elif isinstance(one, click.Argument) and isinstance(wrong, click.Argument) and one.nargs == 1:
+            given = usual(one) if verb.params.index(one) < verb.params.index(wrong) else ""
+        else:
+            continue
+        if isinstance(one, click.Argument):
+            arguments += [given] if given or one is wrong else []
+        else:
+            options.append(f"{one.opts[0]}={given}")
+    return [*words, *options, "--", *arguments]
+
+
+def usual(one: click.Parameter) -> str:
+    kind = one.type
+    if isinstance(kind, FilePath):
+        return {"file": "dpstream.toml", "new": "new.csv", "folder": "new", "any": "data"}[kind.kind]
+    if isinstance(kind, click.IntRange):
+        return "1"
+    return GOOD.get(str(one.name), "x")
+
+
+def folder_in_the_way(folder: Path) -> None:
+    (folder / "bad").mkdir()
+
+
+def file_in_the_way(folder: Path) -> None:
+    (folder / "bad").write_text("x", encoding="utf-8")
+
+
+def pipe(folder: Path) -> None:
+    os.mkfifo(folder / "bad")
+
+
+def plug(folder: Path) -> None:
+    with inside(folder), socket.socket(socket.AF_UNIX) as made:
+        made.bind("bad")
+
+
+def loop(folder: Path) -> None:
+    (folder / "bad").symlink_to("other")
+    (folder / "other").symlink_to("bad")
+
+
+def loose(folder: Path) -> None:
+    (folder / "bad").symlink_to("nowhere")
+
+
+def linked_device(folder: Path) -> None:
+    (folder / "bad").symlink_to("/dev/null")
+
+
+ANYWHERE: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a name of 300 letters": ("n" * 300, lambda _: None),
+    "a path of 6000 letters": ("long/" * 1200 + "x", lambda _: None),
+    "a circle of links": ("bad", loop),
+    "a circle of links on the way": ("bad/x", loop),
+    "a file on the way": ("bad/x", file_in_the_way),
+    "a pipe on the way": ("bad/x", pipe),
+    "a NUL": ("a\0b", lambda _: None),
+    "nothing": ("", lambda _: None),
+    "a lone surrogate": ("a\ud800b", lambda _: None),
+    "a named pipe": ("bad", pipe),
+    "a device": ("/dev/full", lambda _: None),
+    "a link to a device": ("bad", linked_device),
+    "a socket": ("bad", plug),
+}
+BY_KIND: dict[str, dict[str, tuple[str, Callable[[Path], object]]]] = {
+    "file": {"a folder": ("bad", folder_in_the_way), "a link to nothing": ("bad", loose)},
+    "new": {"a folder": ("bad", folder_in_the_way), "a link to nothing": ("bad", loose)},
+    "folder": {"a file": ("bad", file_in_the_way)},
+    "any": {"a link to nothing": ("bad", loose)},
+}
+
+
+def paths() -> list[Case]:
+    """Every option that is a path, with every path that cannot be what it has to be."""
+    cases = []
+    for words, verb in verbs():
+        for one in verb.params:
+            if not isinstance(one.type, FilePath):
+                continue
+            for name, (value, prepare) in {**ANYWHERE, **BY_KIND[one.type.kind]}.items():
+                args = line(words, verb, one, value)
+                cases.append(Case(f"{' '.join(words)} {one.name}: {name}", args, prepare))
+    return cases
+
+
+WHOLE = ("-1", "1.5", "1e3", "+1", "\u0661", "1_0", " 1", "", "nan", "0x10", "9" * 19, "9" * 5000)
+AMOUNTS = ("1e400000000", "+1", "\u0661", "1_0", " 1", "0", "-1", "nan", "inf", "1/0", "", "9" * 5000, "1e-", "x")
+
+
+def numbers() -> list[Case]:
+    """Every option that is a whole number, and every option that is an amount."""
+    cases = []
+    for words, verb in verbs():
+        for one in verb.params:
+            if isinstance(one.type, Whole):
+                values: tuple[str, ...] = WHOLE
+            elif one.name in ("epsilon", "rho", "epsilons", "limit"):
+                values = AMOUNTS
+            else:
+                continue
+            for value in values:
+                args = line(words, verb, one, f"epsilon={value}" if one.name == "limit" else value)
+                # No list of budgets is all of them.
+                passes = one.name == "epsilons" and not value
+                cases.append(Case(f"{' '.join(words)} {one.name} = {value[:20]!r}", args, may_pass=passes))
+    return cases
+
+
+# Keys.
+
+VALUES = {
+    "nothing": '""',
+    "a blank": '" "',
+    "a number below 0": "-1",
+    "zero": "0",
+    "a broken number": "1.5",
+    "no number": "nan",
+    "without end": "inf",
+    "beyond 64 bits": "9223372036854775808",
+    "the last of 64 bits": "9223372036854775807",
+    "a huge exponent": '"1e400000000"',
+    "digits of another script": '"\u0661"',
+    "a plus sign": '"+1"',
+    "a NUL": '"a\\u0000b"',
+    "control signs": '"a\\u001b[31mb\\nc"',
+    "a long text": f'"{"x" * 6000}"',
+    "true": "true",
+    "a day": "2026-01-05",
+    "a clock": "25:00:00",
+    "a list": '["", 1]',
+    "a list of lists": "[[[[]]]]",
+    "nested deep": "[" * 300 + "]" * 300,
+    "nested without end": "[" * 30000 + "]" * 30000,
+    "a table": '{ "" = { x = 1 } }',
+    "ten thousand names": json.dumps([f"n{number}" for number in range(10_000)]),
+    "no TOML": "= =",
+}
+#: What a mechanism needs so that its other keys are looked at.
+NEEDS: dict[str, dict[str, dict[str, str]]] = {
+    "panel-window": {"mechanism": {"window": "2"}, "source": {"user_column": '"who"'}, "budget": {"horizon": "9"}},
+    "panel-cumulative": {"source": {"user_column": '"who"'}, "budget": {"horizon": "9"}},
+    "points": {"stream": {"total": '"public"'}},
+    "scheduler": {
+        "stream": {"total": '"public"'},
+        "mechanism": {"first_run": "100", "gamma": '"1/10"', "workload": '"all-1-way"'},
+    },
+    "improver": {"stream": {"total": '"public"'}, "mechanism": {"first_run": "100"}},
+    "pmwg": {"stream": {"total": '"public"'}, "mechanism": {"alpha": '"1/5"', "start": "1000"}},
+}
+VALUES_OF_A_KEY = 6
+
+
+def keys() -> list[Case]:
+    """Every key of the table, some bad values each (by a fixed seed), and each key in another section."""
+    chance, cases = random.Random(SEED), []
+    sections = [name for name in SECTIONS if name]
+    for key in KEYS:
+        where = f"[{key.section}] {key.name}"
+        for name in chance.sample(sorted(VALUES), VALUES_OF_A_KEY):
+            document = described(key.mechanisms)
+            document.setdefault(key.section, {})[key.name] = VALUES[name]
+            verb = chance.choice(("plan", "check", "status", "statement", "run --dry-run"))
+            cases.append(keyed(f"{verb}: {where} is {name}", document, verb))
+        document = described(())
+        other = chance.choice([name for name in sections if name != key.section and name != "schema"])
+        if not any(row.section == other and row.name == key.name for row in KEYS):
+            document.setdefault(other, {})[key.name] = "1"
+            cases.append(keyed(f"plan: {where} in [{other}]", document, "plan"))
+            cases[-1].may_pass = False
+    for name, value in VALUES.items():
+        for spot in ("zip.values", "zip.other", "age.edges", "age.outside", "age.type", "age", "zip.min"):
+            column, _, option = spot.partition(".")
+            document = described(())
+            if option:
+                document["schema"]["columns"][column][option] = value
+            else:
+                document["schema"]["columns"][column] = value
+            cases.append(keyed(f"plan: {spot} of the schema is {name}", document, "plan"))
+    return cases
+
+
+def keyed(name: str, document: dict[str, Any], verb: str) -> Case:
+    text = "".join(f"[{section}]\n{table(values)}" for section, values in document.items() if section)
+    text = table(document.get("", {})) + text
+    return Case(
+        name,
+        [*verb.split(), "bad.toml"],
+        lambda folder: (folder / "bad.toml").write_text(text, encoding="utf-8"),
+        may_pass=True,
+    )
+
+
+def described(mechanisms: tuple[str, ...]) -> dict[str, Any]:
+    """The model's configuration as raw TOML texts, for the first of the mechanisms that have an option."""
+    document: dict[str, Any] = raw(tomllib.loads(TEXT))
+    document["output"]["dir"], document["state"] = '"bad-releases"', {"dir": '"bad-state"'}
+    if mechanisms:
+        document["mechanism"] = {"name": f'"{mechanisms[0]}"'}
+        for section, more in NEEDS.get(mechanisms[0], {}).items():
+            document[section].update(more)
+        if mechanisms[0] == "panel-cumulative":
+            document["schema"]["columns"] = {"zip": {"type": '"boolean"'}}
+    return document
+
+
+def raw(value: Any) -> Any:
+    return {key: raw(inner) for key, inner in value.items()} if isinstance(value, dict) else json.dumps(value)
+
+
+def table(values: dict[str, Any]) -> str:
+    return "".join(f"{json.dumps(key)} = {inline(value)}\n" for key, value in values.items())
+
+
+def inline(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "{" + ", ".join(f"{json.dumps(key)} = {inline(inner)}" for key, inner in value.items()) + "}"
+
+
+# Files that are damaged.
+
+def data_files() -> dict[str, bytes]:
+    """The private table in every format."""
+    text = "step,zip,age\n" + ROWS
+    rows = [dict(zip(("step", "zip", "age"), row.split(","), strict=True)) for row in ROWS.split()]
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.Table.from_pylist(rows), sink)
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    return {
+        "1.csv": text.encode(),
+        "1.csv.gz": gzip.compress(text.encode(), mtime=0),
+        "1.parquet": sink.getvalue().to_pybytes(),
+        "1.ndjson": lines,
+        "1.ndjson.gz": gzip.compress(lines, mtime=0),
+    }
+
+
+DEEP = b"[" * 50_000 + b"]" * 50_000
+CONTENTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut in half": lambda data: data[: len(data) // 2],
+    "cut by a byte": lambda data: data[:-1],
+    "without its beginning": lambda data: data[7:],
+    "twice": lambda data: data + data,
+    "zeros": lambda data: bytes(len(data)),
+    "no UTF-8": lambda data: data.replace(b"a", b"\xff"),
+    "a mark of byte order": lambda data: b"\xff\xfe" + data,
+    "a NUL inside": lambda data: data.replace(b",", b"\0"),
+    "quotes that stay open": lambda data: data.replace(b"a", b'"'),
+    "nested without end": lambda data: DEEP,
+    "keys nested without end": lambda data: b'{"step":' * 50_000,
+    "a number without end": lambda data: data.replace(b"1", b"1e999"),
+    "a number of 5000 digits": lambda data: data.replace(b"1", b"9" * 5000, 1),
+    "a list": lambda data: b"[1, 2]\n",
+    "null": lambda data: b"null\n",
+    "a text": lambda data: b'"x"\n',
+    "other keys": lambda data: data.replace(b"step", b"Step").replace(b"entry", b"Entry"),
+    "negative": lambda data: data.replace(b"1", b"-1"),
+    "one flipped bit": lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:] if len(data) > 40 else data,
+}
+OTHER_KINDS: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: path.mkdir(),
+    "a named pipe": lambda path: os.mkfifo(path),
+    "a circle of links": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "a link to a device": lambda path: path.symlink_to("/dev/full"),
+    "missing": lambda path: None,
+}
+
+
+def damage(path: Path, name: str) -> None:
+    if name in CONTENTS:
+        path.write_bytes(CONTENTS[name](path.read_bytes()))
+        return
+    path.unlink()
+    OTHER_KINDS[name](path)
+
+
+def damaged_data() -> list[Case]:
+    """The private table, damaged in every way, under every verb that reads it (two of them each)."""
+    chance, cases = random.Random(SEED), []
+    for file, data in data_files().items():
+        for name in (*CONTENTS, *OTHER_KINDS):
+
+            def prepare(folder: Path, file: str = file, data: bytes = data, name: str = name) -> None:
+                (folder / "fresh").mkdir()
+                (folder / "fresh" / file).write_bytes(data)
+                damage(folder / "fresh" / file, name)
+                text = TEXT.replace("data/*.csv", "fresh/*").replace("[output]", '[output]\ndir = "fresh-out"')
+                text += '[state]\ndir = "fresh-state"\n'
+                (folder / "fresh.toml").write_text(text, encoding="utf-8")
+
+            place = f"fresh/{file}"
+            lines = [
+                ["check", "fresh.toml"],
+                ["run", "fresh.toml"],
+                ["init", place, "--out", "draft.toml"],
+                ["init", place, "--time-column", "step", "--out", "draft.toml"],
+                ["diff", "data/1.csv", place, "--out", "new.csv"],
+                ["count", place, "--column", "age", "--epsilon", "1", "--horizon", "20"],
+            ]
+            for args in chance.sample(lines, 2):
+                cases.append(Case(f"{args[0]}: {file} is {name}", args, prepare, may_pass=True))
+    return cases
+
+
+#: Files of the world (the first of its kind by name) and verbs that read them.
+STORED: dict[str, tuple[str, ...]] = {
+    "state/head.json": ("run", "status", "ledger verify", "sample --step 1 --out s.csv", "store check"),
+    "state/*.sqlite": ("run", "status --health", "ledger show", "store check", "store backup"),
+    "releases/catalogue.json": ("run", "status", "report releases", "ledger verify", "statement"),
+    "releases/codebook.json": ("report releases", "status", "run"),
+    "releases/step-000001/manifest.json": ("report releases", "ledger verify", "run", "withdraw --step 1 --reason x"),
+    "releases/step-000002/table.csv": ("report releases", "ledger verify", "status"),
+    "an.account": ("ledger account show {}", "ledger account charge {}", "ledger account verify {} dpstream.toml"),
+    "an.account.head": ("ledger account show an.account", "ledger account charge an.account"),
+    "ledger.jsonl": ("ledger verify {}", "ledger verify {} --releases releases"),
+    "copy.dpstore": ("store import --state elsewhere --from {}",),
+    "a.key": ("store rekey --to {}",),
+    "questions.txt": ("ask --file {}",),
+    "dpstream.toml": ("plan", "run", "report", "audit {}", "init --after {} --out new.toml", "compare {}"),
+}
+VERBS_OF_A_DAMAGE = 2
+
+
+def damaged_state(world: World) -> list[Case]:
+    """Everything that the program wrote itself, damaged in every way, under verbs that read it."""
+    chance, cases = random.Random(SEED), []
+    for pattern, lines in STORED.items():
+        found = sorted(world.model.glob(pattern))
+        assert found, f"the model has no {pattern}"
+        file = str(found[0].relative_to(world.model))
+        for name in (*CONTENTS, *OTHER_KINDS):
+            for text in chance.sample(lines, min(VERBS_OF_A_DAMAGE, len(lines))):
+                args = text.format(file).split()
+                cases.append(
+                    Case(
+                        f"{text}: {file} is {name}",
+                        args,
+                        lambda folder, file=file, name=name: damage(folder / file, name),  # type: ignore[misc]
+                        may_pass=True,
+                    )
+                )
+    return cases
