@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, DataError
+from dpstream.files import check_file
 
 __all__ = ["ENDINGS", "read_sample"]
 
@@ -29,6 +30,7 @@ def read_sample(path: str | Path, rows: int) -> Any:
     left = rows
     files = _files(path)
     for file in files:
+        check_file(file)
         try:
             for batch in _batches(file):
                 batches.append(batch.slice(0, left))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from dpstream.errors import DataError
+from dpstream.files import check_file
 
 __all__ = [
     "FORMATS",
@@ -81,6 +82,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
 def column_names(path: Path, *, reveal: bool = False) -> list[str]:
     """Names of a file's columns, in order (ndjson: the keys of its first records)."""
     kind = file_format(path)
+    check_file(path)
     with readable(path):
         if kind == "parquet":
             import pyarrow.parquet
@@ -276,7 +278,7 @@ def json_records(path: Path, lines: list[str], before: int | None) -> list[tuple
             continue
         try:
             record = json.loads(line, parse_constant=_no_constant)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
             place = str(path) if before is None else f"{path}, line {number}"
