@@ -30,7 +30,7 @@ from dpstream.cli import main
 from dpstream.cli.types import FilePath, Whole
 from dpstream.config.keys import KEYS, SECTIONS
 
-__all__ = ["MARKS", "Case", "World", "damaged_data", "damaged_state", "keys", "numbers", "paths", "judge"]
+__all__ = ["MARKS", "Case", "World", "damaged_data", "damaged_state", "judge", "keys", "numbers", "paths"]
 
 #: Private values of the tables; no output may hold one.
 MARKS = ("Zq7-Korvath", "73912846")
@@ -163,7 +163,10 @@ def spent(folder: Path) -> list[Any]:
     """Steps, reservations and charges of every store below the folder; the bytes where it is no database any more."""
     found: list[Any] = []
     for path in sorted(folder.rglob("*")):
-        if path.name not in ("stream.db", "store.db", "an.account", "ledger.sqlite") and path.suffix != ".sqlite":
+        if (
+            path.name not in ("stream.db", "store.db", "an.account", "ledger.sqlite")
+            and path.suffix != ".sqlite"
+        ):
             continue
         if not path.is_file():
             continue
@@ -183,7 +186,9 @@ def spent(folder: Path) -> list[Any]:
 def device_facts(folder: Path) -> list[tuple[str, int, int, int]]:
     """Kind, mode and place of everything that is no file and no folder."""
     there = [Path("/dev/null"), Path("/dev/full")]
-    there += [path for path in folder.rglob("*") if path.is_symlink() or not (path.is_file() or path.is_dir())]
+    there += [
+        path for path in folder.rglob("*") if path.is_symlink() or not (path.is_file() or path.is_dir())
+    ]
     facts = []
     for path in sorted(there):
         found = path.lstat()
@@ -227,7 +232,9 @@ GOOD = {
 }
 
 
-def verbs(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def verbs(
+    command: click.Command = main, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every verb that does something, with its words."""
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -334,7 +341,22 @@ def paths() -> list[Case]:
 
 
 WHOLE = ("-1", "1.5", "1e3", "+1", "\u0661", "1_0", " 1", "", "nan", "0x10", "9" * 19, "9" * 5000)
-AMOUNTS = ("1e400000000", "+1", "\u0661", "1_0", " 1", "0", "-1", "nan", "inf", "1/0", "", "9" * 5000, "1e-", "x")
+AMOUNTS = (
+    "1e400000000",
+    "+1",
+    "\u0661",
+    "1_0",
+    " 1",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1/0",
+    "",
+    "9" * 5000,
+    "1e-",
+    "x",
+)
 
 
 def numbers() -> list[Case]:
@@ -387,7 +409,11 @@ VALUES = {
 }
 #: What a mechanism needs so that its other keys are looked at.
 NEEDS: dict[str, dict[str, dict[str, str]]] = {
-    "panel-window": {"mechanism": {"window": "2"}, "source": {"user_column": '"who"'}, "budget": {"horizon": "9"}},
+    "panel-window": {
+        "mechanism": {"window": "2"},
+        "source": {"user_column": '"who"'},
+        "budget": {"horizon": "9"},
+    },
     "panel-cumulative": {"source": {"user_column": '"who"'}, "budget": {"horizon": "9"}},
     "points": {"stream": {"total": '"public"'}},
     "scheduler": {
@@ -469,6 +495,7 @@ def inline(value: Any) -> str:
 
 # Files that are damaged.
 
+
 def data_files() -> dict[str, bytes]:
     """The private table in every format."""
     text = "step,zip,age\n" + ROWS
@@ -536,7 +563,9 @@ def damaged_data() -> list[Case]:
                 (folder / "fresh").mkdir()
                 (folder / "fresh" / file).write_bytes(data)
                 damage(folder / "fresh" / file, name)
-                text = TEXT.replace("data/*.csv", "fresh/*").replace("[output]", '[output]\ndir = "fresh-out"')
+                text = TEXT.replace("data/*.csv", "fresh/*").replace(
+                    "[output]", '[output]\ndir = "fresh-out"'
+                )
                 text += '[state]\ndir = "fresh-state"\n'
                 (folder / "fresh.toml").write_text(text, encoding="utf-8")
 
@@ -549,8 +578,10 @@ def damaged_data() -> list[Case]:
                 ["diff", "data/1.csv", place, "--out", "new.csv"],
                 ["count", place, "--column", "age", "--epsilon", "1", "--horizon", "20"],
             ]
-            for args in chance.sample(lines, 2):
-                cases.append(Case(f"{args[0]}: {file} is {name}", args, prepare, may_pass=True))
+            cases += [
+                Case(f"{' '.join(args)}: {file} is {name}", args, prepare, may_pass=True)
+                for args in chance.sample(lines, 2)
+            ]
     return cases
 
 
@@ -560,15 +591,24 @@ STORED: dict[str, tuple[str, ...]] = {
     "state/*.sqlite": ("run", "status --health", "ledger show", "store check", "store backup"),
     "releases/catalogue.json": ("run", "status", "report releases", "ledger verify", "statement"),
     "releases/codebook.json": ("report releases", "status", "run"),
-    "releases/step-000001/manifest.json": ("report releases", "ledger verify", "run", "withdraw --step 1 --reason x"),
+    "releases/step-000001/manifest.json": (
+        "report releases",
+        "ledger verify",
+        "run",
+        "withdraw --step 1 --reason x",
+    ),
     "releases/step-000002/table.csv": ("report releases", "ledger verify", "status"),
-    "an.account": ("ledger account show {}", "ledger account charge {}", "ledger account verify {} dpstream.toml"),
+    "an.account": (
+        "ledger account show {}",
+        "ledger account charge {}",
+        "ledger account verify {} dpstream.toml",
+    ),
     "an.account.head": ("ledger account show an.account", "ledger account charge an.account"),
     "ledger.jsonl": ("ledger verify {}", "ledger verify {} --releases releases"),
     "copy.dpstore": ("store import --state elsewhere --from {}",),
     "a.key": ("store rekey --to {}",),
     "questions.txt": ("ask --file {}",),
-    "dpstream.toml": ("plan", "run", "report", "audit {}", "init --after {} --out new.toml", "compare {}"),
+    "dpstream.toml": ("plan", "run", "report", "check", "init --after {} --out new.toml", "compare {}"),
 }
 VERBS_OF_A_DAMAGE = 2
 

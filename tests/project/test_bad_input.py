@@ -7,7 +7,6 @@ value, nothing spent, nothing outside of the folder, no device touched, and an e
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import pytest
 from bad_input import Case, World, damaged_data, damaged_state, judge, keys, numbers, paths

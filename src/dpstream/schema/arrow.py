@@ -7,7 +7,7 @@ quote the value they stumbled over, so every one of them is replaced by a senten
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from dpstream.errors import DataError
 
 __all__ = [
     "dictionary_parts",
+    "first_repeated",
     "floats_of",
     "integers_of",
     "near",
@@ -65,11 +66,21 @@ def to_table(data: Any, where: str) -> Any:
     if table is None:
         raise DataError(f"a {type(data).__name__} is not a table", where=where, allowed=FRAMES)
     names = table.column_names
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise DataError(f"column {twice[0]!r} occurs twice", where=where, allowed="each name once")
+    twice = first_repeated(names)
+    if twice is not None:
+        raise DataError(f"column {twice!r} occurs twice", where=where, allowed="each name once")
     keep = [name for name in names if not _PANDAS_INDEX.fullmatch(name)]
     return table if len(keep) == len(names) else table.select(keep)
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that was there before, in one pass; None where all differ."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _convert(data: Any, pa: Any) -> Any:

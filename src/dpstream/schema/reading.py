@@ -33,6 +33,7 @@ def read_sample(path: str | Path, rows: int) -> Any:
         check_file(file)
         try:
             for batch in _batches(file):
+                _ = batch.schema.names  # decoded now: they may be no text
                 batches.append(batch.slice(0, left))
                 left -= len(batches[-1])
                 if left <= 0:

@@ -37,10 +37,12 @@ COLUMN_TYPES: dict[str, type[Column]] = {
 _SCHEMA_KEYS = ("columns", "confirmed", "file", "format", "ignore", "null_values")
 
 
-def read_schema(source: str | Path | Mapping[str, Any], base: Path | None = None) -> Schema:
-    """See ``Schema.from_toml``."""
+def read_schema(
+    source: str | Path | Mapping[str, Any], base: Path | None = None, *, where: str = "schema"
+) -> Schema:
+    """See ``Schema.from_toml``; ``where``: the file that a parsed table was read from."""
     if isinstance(source, Mapping):
-        return _read_document(source, "schema", base, followed=False)
+        return _read_document(source, where, base, followed=False)
     path = Path(source)
     return _read_document(load_toml(path), str(path), path.parent, followed=False)
 

@@ -110,7 +110,16 @@ def read_catalogue(directory: str | Path) -> dict[str, Any]:
         raise ConfigError(
             "there are no releases", where=str(directory), allowed="a directory that a stream wrote"
         )
-    return _json(read_bytes(path), path)
+    found = _json(read_bytes(path), path)
+    steps = found.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(one, dict) and _is_step(one) for one in steps):
+        raise StoreDamagedError("the catalogue cannot be read", where=str(path))
+    return found
+
+
+def _is_step(entry: dict[str, Any]) -> bool:
+    step = entry.get("step")
+    return isinstance(step, int) and 0 < step < 2**63
 
 
 def readable_steps(directory: str | Path) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 
 from dpstream.errors import DataError
 from dpstream.files import check_file
+from dpstream.schema.arrow import first_repeated
 
 __all__ = [
     "FORMATS",
@@ -96,8 +97,8 @@ def column_names(path: Path, *, reveal: bool = False) -> list[str]:
                 names = _keys(json_records(path, stream.readlines(_BLOCK_BYTES), 0 if reveal else None))
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = first_repeated(names)
+    if twice is not None:
         raise DataError(f"the column {twice!r} occurs twice", where=str(path), allowed="each name once")
     return names
 

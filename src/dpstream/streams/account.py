@@ -276,6 +276,8 @@ class Account:
                 allowed="a file that dpstream ledger account create made",
             )
         with file_errors("the account could not be opened", self.path):
+            if not read_only and self.path.stat().st_size == 0:
+                raise StoreDamagedError("is not an account, or was cut short", where=str(self.path))
             if stat.S_IMODE(self.path.stat().st_mode) & 0o077:
                 self.path.chmod(0o600)
             db = SQLiteDatabase(self.path, read_only=read_only)
