@@ -300,8 +300,21 @@ def loose(folder: Path) -> None:
     (folder / "bad").symlink_to("nowhere")
 
 
+def device(path: Path) -> None:
+    """A device of the case's own, for one of the machine might be lost; without the right to make one, a pipe."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+    except PermissionError:
+        os.mkfifo(path)
+
+
+def own_device(folder: Path) -> None:
+    device(folder / "bad")
+
+
 def linked_device(folder: Path) -> None:
-    (folder / "bad").symlink_to("/dev/null")
+    device(folder / "full")
+    (folder / "bad").symlink_to("full")
 
 
 ANYWHERE: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -315,7 +328,7 @@ ANYWHERE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "nothing": ("", lambda _: None),
     "a lone surrogate": ("a\ud800b", lambda _: None),
     "a named pipe": ("bad", pipe),
-    "a device": ("/dev/full", lambda _: None),
+    "a device": ("bad", own_device),
     "a link to a device": ("bad", linked_device),
     "a socket": ("bad", plug),
 }
@@ -540,7 +553,7 @@ OTHER_KINDS: dict[str, Callable[[Path], object]] = {
     "a named pipe": lambda path: os.mkfifo(path),
     "a circle of links": lambda path: path.symlink_to(path.name),
     "a link to nothing": lambda path: path.symlink_to("nowhere"),
-    "a link to a device": lambda path: path.symlink_to("/dev/full"),
+    "a device": device,
     "missing": lambda path: None,
 }
 
