@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bad_input import MARKS, Case, World, damaged_data, damaged_state, judge, keys, numbers, paths
+from bad_input import damaged_data, damaged_state, keys, numbers, paths
+from bad_input_judge import MARKS, Case, World, judge
 
 from dpstream.cli.check import command as check
 from dpstream.errors import ConfigError
