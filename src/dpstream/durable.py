@@ -1,7 +1,8 @@
 """The calls whose order makes a step durable, in one place.
 
 Every commit, write, fsync, rename and unlink of the store and of the publisher goes through this module
-(always as ``durable.name(...)``), so that a test can stop the process, or fill the disk, before any of them.
+(always as ``durable.name(...)``), so that a test can stop the process, or fill the disk, before any of them. All
+other files that are written whole go through it as well: nothing that is not a regular file is ever replaced.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any, Protocol
+
+from dpstream import files
 
 __all__ = ["commit", "rename", "replace_file", "sync_directory", "sync_file", "unlink", "write", "write_file"]
 
@@ -46,7 +49,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Move atomically; a directory never replaces one that holds anything."""
+    """Move atomically; a directory never replaces one that holds anything, and a file only a regular one.
+
+    Errors:
+        ConfigError: the target is a device, a named pipe, a link, ...
+    """
+    if not source.is_dir():
+        files.check_target(target)
     os.rename(source, target)
 
 
@@ -69,7 +78,11 @@ def replace_file(path: Path, data: bytes, *, mode: int, lasting: bool = True) ->
     """Replace a whole file: readers see the old bytes or the new ones, never a mixture.
 
     Not ``lasting``: after a loss of power the old file may be back.
+
+    Errors:
+        ConfigError: something else than a file has the name; it is left as it is.
     """
+    files.check_target(path)
     temporary = path.with_name(f".{path.name}.tmp")
     unlink(temporary)
     write_file(temporary, data, mode=mode)

@@ -48,6 +48,10 @@ __all__ = [
 ]
 
 
+#: Characters of each part of a message.
+_LONGEST = 900
+
+
 class DpstreamError(Exception):
     """Base of all errors; ``exit_code`` is what the command line returns for it."""
 
@@ -58,14 +62,21 @@ class DpstreamError(Exception):
         self.what = what
         self.where = where
         self.allowed = allowed
-        message = what if where is None else f"{where}: {what}"
+        message = _cut(what) if where is None else f"{_cut(where)}: {_cut(what)}"
         if allowed is not None:
-            message = f"{message} (allowed: {allowed})"
+            message = f"{message} (allowed: {_cut(allowed)})"
         super().__init__(message)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions cross process borders in parallel benchmarks; the keyword arguments must survive.
         return (_rebuild, (type(self), self.what, self.where, self.allowed))
+
+
+def _cut(text: str) -> str:
+    """What a person gave, or a list of ten thousand names, is not repeated whole."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 100]} ... {text[-60:]} ({len(text)} characters in all)"
 
 
 def _rebuild(kind: type[DpstreamError], what: str, where: str | None, allowed: str | None) -> DpstreamError:

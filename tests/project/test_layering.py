@@ -12,8 +12,10 @@ The order (higher may import lower; parts of one level do not import each other)
     graphical, counters, tables
     mechanism
     privacy, schema, libpq (connections to PostgreSQL)
+    durable (file and commit calls), compiling, foreign (other libraries' exceptions)
+    files (paths are looked at before they are opened)
+    errors
     showing (what every printed text passes)
-    errors, durable (file and commit calls), compiling, foreign (other libraries' exceptions)
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with
 its reason.
@@ -30,8 +32,9 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("showing",),
-    ("errors", "durable", "compiling"),
-    ("foreign",),
+    ("errors",),
+    ("files",),
+    ("durable", "compiling", "foreign"),
     ("privacy", "schema", "libpq"),
     ("mechanism",),
     ("graphical", "counters", "tables"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json, print_table
+from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
     from dpstream.streams.account import AccountState
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _DAMAGED = 4
-_file = click.argument("file", type=click.Path())
+_file = click.argument("file", type=FilePath("file"))
 _limit = click.option(
     "--limit", required=True, metavar="AMOUNT", help='"epsilon=2", "rho=1/2" or "epsilon=2,delta=1e-9".'
 )
@@ -109,7 +110,7 @@ def raise_limit(file: str, limit: str) -> None:
 @command.command("charge", short_help="Charge a stream that was started without an account.")
 @_file
 @config_argument
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 def charge(file: str, config: str, state: str | None) -> None:
     """Charge a stream that was started before it was in an account. Charging it again changes nothing.
 
@@ -152,7 +153,7 @@ def close_stream(file: str, stream_id: str) -> None:
 
 @command.command("verify", short_help="Check an account, and that its streams agree with it.")
 @_file
-@click.argument("configs", nargs=-1, type=click.Path())
+@click.argument("configs", nargs=-1, type=FilePath("file"))
 @json_option
 def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
     """Check the chain of an account, and for each configuration that its stream and the account agree.

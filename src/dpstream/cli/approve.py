@@ -7,6 +7,7 @@ import re
 import click
 
 from dpstream.cli.shared import by_option, config_argument
+from dpstream.cli.types import FilePath
 
 __all__ = ["command"]
 
@@ -29,8 +30,8 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 )
 @click.option("--all", "everything", is_flag=True, help="Every held step, in order.")
 @by_option
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--out", type=click.Path(), help="Another place for the releases.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 def command(
     config: str,
     chosen: list[range] | None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.shared import config_argument, json_option
+from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -27,12 +28,12 @@ _USUAL = "dpstream.toml"
 @click.option(
     "--file",
     "path",
-    type=click.Path(exists=True, dir_okay=False),
+    type=FilePath("file", there=True),
     help="Questions, one a line; empty lines and lines with # are skipped.",
 )
 @click.option("--id", "question_id", help="A name for the question; the same one gives the stored answer.")
 @click.option("--list", "listed", is_flag=True, help="Print what was asked so far; costs nothing.")
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @json_option
 def command(
     config: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
     from dpstream.evaluate.audits import AuditLength, Finding
@@ -18,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("audit", short_help="Test the privacy claims; broken mechanisms must be caught.")
-@click.argument("config", required=False, type=click.Path())
+@click.argument("config", required=False, type=FilePath("file"))
 @click.option("--long", "is_long", is_flag=True, help="More runs and longer streams; takes much longer.")
 @click.option(
     "--only",
@@ -26,10 +27,8 @@ __all__ = ["command"]
     help="Some of aim, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
     "streams (CONFIG: counters, exact, selection).",
 )
-@click.option("--out", type=click.Path(), help="Folder for audit.md and audit.json.")
-@click.option(
-    "--processes", type=click.IntRange(min=1), default=2, show_default=True, help="How many work at once."
-)
+@click.option("--out", type=FilePath("folder"), help="Folder for audit.md and audit.json.")
+@click.option("--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many work at once.")
 @json_option
 def command(
     config: str | None, is_long: bool, only: str | None, out: str | None, processes: int, as_json: bool

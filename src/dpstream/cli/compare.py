@@ -6,15 +6,18 @@ import click
 
 from dpstream.cli.experiment import say_outcome, watching
 from dpstream.cli.shared import json_option
+from dpstream.cli.types import FilePath, Whole
 
 __all__ = ["command"]
 
 
 @click.command("compare", short_help="Compare methods on streams whose truth you hold.")
-@click.argument("file", metavar="FILE", type=click.Path())
-@click.option("--out", type=click.Path(), help="Output folder; default: the file's name without .toml.")
-@click.option("--data", type=click.Path(), help="The folder with the paper's data; default: DPSTREAM_DATA.")
-@click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1), help="Processes.")
+@click.argument("file", metavar="FILE", type=FilePath("file"))
+@click.option("--out", type=FilePath("folder"), help="Output folder; default: the file's name without .toml.")
+@click.option(
+    "--data", type=FilePath("folder"), help="The folder with the paper's data; default: DPSTREAM_DATA."
+)
+@click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes.")
 @click.option("--no-figures", is_flag=True, help="Tables only.")
 @json_option
 def command(file: str, out: str | None, data: str | None, jobs: int, no_figures: bool, as_json: bool) -> None:

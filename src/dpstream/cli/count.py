@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from dpstream.cli.types import FilePath, Whole
+
 if TYPE_CHECKING:
     from dpstream.cli.counting import Cells, Tick
     from dpstream.counters import CalibratedCounter
@@ -19,7 +21,7 @@ __all__ = ["command"]
 
 
 @click.command("count", short_help="Private running counts of a column or of standard input.")
-@click.argument("source", default="-", type=click.Path(allow_dash=True))
+@click.argument("source", default="-", type=FilePath("file", dash=True))
 @click.option("--epsilon", help="Pure budget for everything that is printed together, such as 0.5.")
 @click.option("--rho", help="zCDP budget instead.")
 @click.option(
@@ -31,7 +33,7 @@ __all__ = ["command"]
 @click.option("--every", help='Length of a period: day, week, month, "14 days".')
 @click.option("--start", metavar="DAY", help="Public first day.")
 @click.option("--end", metavar="DAY", help="Public last day.")
-@click.option("--horizon", type=click.IntRange(min=1), help="The most ticks there can be (lines).")
+@click.option("--horizon", type=Whole(), help="The most ticks there can be (lines).")
 @click.option("--counter", default="best", show_default=True, help="best, or a counter by its name.")
 @click.option(
     "--confidence",
@@ -48,7 +50,7 @@ __all__ = ["command"]
     show_default=True,
     help="Of the output.",
 )
-@click.option("--out", type=click.Path(), help="A new file; by default standard output.")
+@click.option("--out", type=FilePath("new"), help="A new file; by default standard output.")
 def command(
     source: str,
     epsilon: str | None,

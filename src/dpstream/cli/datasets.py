@@ -7,15 +7,16 @@ from pathlib import Path
 import click
 
 from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.types import FilePath
 
 __all__ = ["command"]
 
 
 @click.command("datasets", short_help="Build a paper's data set from its public source file.")
 @click.argument("name", metavar="NAME")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=FilePath("file"))
 @click.option(
-    "--out", default="panel.csv", show_default=True, type=click.Path(), help="The CSV file to write."
+    "--out", default="panel.csv", show_default=True, type=FilePath("new"), help="The CSV file to write."
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @json_option

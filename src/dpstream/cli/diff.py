@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import click
 
+from dpstream.cli.types import FilePath
+
 __all__ = ["command"]
 
 
 @click.command("diff", short_help="Make a file of changes out of two snapshots of a table.")
-@click.argument("old", type=click.Path())
-@click.argument("new", type=click.Path())
+@click.argument("old", type=FilePath("file"))
+@click.argument("new", type=FilePath("file"))
 @click.option(
-    "--out", required=True, type=click.Path(), help="The file of changes (private), .csv or .parquet."
+    "--out", required=True, type=FilePath("new"), help="The file of changes (private), .csv or .parquet."
 )
 @click.option(
     "--key",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
+from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -24,7 +25,7 @@ __all__ = ["command"]
 @config_argument
 @click.option(
     "--out",
-    type=click.Path(),
+    type=FilePath("folder"),
     help="Folder for the results; by default evaluation/ beside CONFIG. Made private (mode 0700).",
 )
 @click.option(
@@ -33,7 +34,7 @@ __all__ = ["command"]
 @click.option("--steps", "listed", metavar="LIST", help="Steps to evaluate, such as 1,10,90-104.")
 @click.option(
     "--every",
-    type=click.IntRange(min=1),
+    type=Whole(),
     metavar="N",
     help="Every N-th step and the last one. By default every tenth and the last ten.",
 )
@@ -46,8 +47,8 @@ __all__ = ["command"]
     help="The published tables, or the models in the secret state (no sampling error).",
 )
 @click.option("--target", metavar="COLUMN", help="Train on synthetic, test on real, for this column.")
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--releases", type=click.Path(), help="Another place for the releases.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @click.option("--no-pictures", is_flag=True, help="Write numbers only (works without matplotlib).")
 @json_option
 def command(

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import click
 
+from dpstream.cli.types import FilePath
+
 __all__ = ["command"]
 
 
 @click.command(
     "init", short_help="Draft a configuration from data, or for a stream that goes on after another."
 )
-@click.argument("data", type=click.Path(), required=False)
+@click.argument("data", type=FilePath("any"), required=False)
 @click.option("--time-column", metavar="COLUMN", help="The column that says to which step a row belongs.")
 @click.option(
     "--person-column",
@@ -21,12 +23,12 @@ __all__ = ["command"]
     help="The column that says who a row is, for a panel; without --time-column, periods are numbered columns.",
 )
 @click.option(
-    "--out", default="dpstream.toml", show_default=True, type=click.Path(), help="The file to write."
+    "--out", default="dpstream.toml", show_default=True, type=FilePath("new"), help="The file to write."
 )
 @click.option(
     "--after",
     metavar="CONFIG",
-    type=click.Path(),
+    type=FilePath("file"),
     help="The earlier stream's configuration; instead of DATA.",
 )
 def command(

@@ -10,6 +10,7 @@ import click
 
 from dpstream.cli.account import command as account
 from dpstream.cli.shared import config_argument, json_option, print_json, print_table
+from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _DAMAGED = 4
-_state = click.option("--state", type=click.Path(), help="Another place for the secret state.")
+_state = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 
 
 @click.group("ledger", short_help="Say what was spent, check it, and export it; add streams up.")
@@ -39,7 +40,7 @@ command.add_command(account)
 @command.command("show", short_help="Print what every step cost, and what is left.")
 @config_argument
 @_state
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N steps.")
+@click.option("--last", type=Whole(), metavar="N", help="Only the last N steps.")
 @json_option
 def show(config: str, state: str | None, last: int | None, as_json: bool) -> None:
     """Print what every step cost each unit in it, part by part, when, and the total against the plan.
@@ -60,9 +61,9 @@ def show(config: str, state: str | None, last: int | None, as_json: bool) -> Non
 
 
 @command.command("verify", short_help="Recompute all that is known of a ledger; say what is wrong.")
-@click.argument("place", default="dpstream.toml", type=click.Path())
+@click.argument("place", default="dpstream.toml", type=FilePath("file"))
 @_state
-@click.option("--releases", type=click.Path(), help="The folder of the releases.")
+@click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
 @json_option
 def verify(place: str, state: str | None, releases: str | None, as_json: bool) -> int:
     """Check the ledger of a stream (PLACE: its configuration), or an exported one (PLACE: that file).
@@ -108,7 +109,12 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
 @command.command("export", short_help="Write a public ledger that checks itself.")
 @config_argument
 @_state
-@click.option("--out", type=click.Path(), required=True, help="The file to write, as JSON lines.")
+@click.option(
+    "--out",
+    type=FilePath("new", dash=True),
+    required=True,
+    help="The file to write, as JSON lines; - prints it.",
+)
 @click.option("--times", is_flag=True, help="Also when each step was committed.")
 @click.option("--secret", is_flag=True, help="Also batch ids; the file is then readable by its owner only.")
 def export(config: str, state: str | None, out: str, times: bool, secret: bool) -> None:
@@ -126,8 +132,13 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
 
     _, ledger = _read(config, state)
     data = export_ledger(ledger, secret=secret, times=times)
+    told = f"{len(ledger.spends)} steps; hash of the last one: {check_export(data).head}"
+    if out == "-":
+        click.echo(data, nl=False)
+        click.echo(told, err=True)
+        return
     write_export(Path(out), data, private=secret)
-    click.echo(f"wrote {out}: {len(ledger.spends)} steps; hash of the last one: {check_export(data).head}")
+    click.echo(f"wrote {out}: {told}")
 
 
 def _read(config: str, state: str | None) -> tuple[Config, Ledger]:

@@ -50,8 +50,12 @@ class JsonLog(logging.Handler):
 
     def __enter__(self) -> Self:
         if self._place != "-":
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(self._place, flags, 0o600)
+            # Not waiting: a named pipe that nobody reads would hold the run up for good.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+            try:
+                self._descriptor = os.open(self._place, flags, 0o600)
+            except (OSError, ValueError) as error:
+                self._give_up(error)
         logger = logging.getLogger(_LOGGER)
         self._before = logger.level
         if logger.getEffectiveLevel() > logging.INFO:
@@ -106,12 +110,19 @@ class JsonLog(logging.Handler):
         try:
             os.write(self._descriptor if self._descriptor is not None else -1, data)
         except OSError as error:
-            click.echo(
-                f"warning: {self._place}: {error.strerror}; the log ends here, the run goes on", err=True
-            )
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-            self._descriptor = None
+            self._give_up(error)
+
+    def _give_up(self, error: OSError | ValueError) -> None:
+        from dpstream.files import shown_path
+
+        reason = error.strerror if isinstance(error, OSError) else "no name can hold a NUL"
+        click.echo(
+            f"warning: {shown_path(self._place)}: {reason}; the log ends here, the run goes on",
+            err=True,
+        )
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
 
 
 def logged(verb: Callable[..., Any]) -> Callable[..., int]:

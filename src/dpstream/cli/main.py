@@ -5,7 +5,6 @@ Only click is imported here and at the top of the verbs' modules: ``dpstream --h
 
 from __future__ import annotations
 
-import errno
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import click
 
 import dpstream
 from dpstream.cli import failures
+from dpstream.cli.faults import explain
 from dpstream.cli.shared import seen
 from dpstream.errors import DpstreamError
 
@@ -23,9 +23,6 @@ __all__ = ["INTERRUPTED", "main"]
 
 #: Exit codes beside those of the exceptions.
 INTERRUPTED = 5
-_STORE = 4
-#: The surroundings fail: a full or broken disk, a missing right. Trying again later may work.
-_SURROUNDINGS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
 
 
 class Verbs(click.Group):
@@ -133,12 +130,12 @@ class Verbs(click.Group):
             if not isinstance(stop.__context__, BrokenPipeError):
                 raise
             return 0
-        except OSError as error:
-            if error.errno not in _SURROUNDINGS:
+        except (OSError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+            explained = explain(error)
+            if explained is None:
                 raise
-            place = f"{error.filename}: " if error.filename else ""
-            say_error(f"{place}{error.strerror}; what is committed is kept, and the same command can go on")
-            return _STORE
+            say_error(explained[0])
+            return explained[1]
         return result if isinstance(result, int) else 0
 
 

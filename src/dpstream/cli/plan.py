@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
+from dpstream.cli.types import Whole
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -23,7 +24,7 @@ __all__ = ["command"]
 @click.option(
     "--runs-until",
     metavar="RECORDS",
-    type=click.IntRange(min=1),
+    type=Whole(),
     help="Of a scheduler or an improver: list all runs up to this size of the database.",
 )
 @json_option

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from dpstream.cli.types import FilePath, Whole
+
 __all__ = ["command"]
 
 
 @click.command("report", short_help="Write one page about a run: what it protects, costs and gives.")
-@click.argument("run", default="dpstream.toml", type=click.Path())
-@click.option("--out", default="report.html", show_default=True, type=click.Path(), help="The page.")
+@click.argument("run", default="dpstream.toml", type=FilePath("any"))
+@click.option("--out", default="report.html", show_default=True, type=FilePath("new"), help="The page.")
 @click.option(
     "--private-data",
     is_flag=True,
@@ -25,7 +27,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--most-steps",
-    type=click.IntRange(min=2),
+    type=Whole(2),
     default=200,
     show_default=True,
     help="Tables to read at most, evenly spaced with the first and the last.",

@@ -8,6 +8,7 @@ import click
 
 from dpstream.cli.experiment import say_outcome, say_panels, watching, words
 from dpstream.cli.shared import json_option
+from dpstream.cli.types import FilePath, Whole
 
 __all__ = ["command"]
 
@@ -16,14 +17,14 @@ __all__ = ["command"]
 @click.argument("name", metavar="NAME")
 @click.option(
     "--data",
-    type=click.Path(),
+    type=FilePath("folder"),
     help="The folder with the real data (kumar: adult/ and eviction/); default: the variable DPSTREAM_DATA.",
 )
 @click.option(
-    "--out", type=click.Path(), help="Output folder; default: reproduction-NAME (with --quick: -quick)."
+    "--out", type=FilePath("folder"), help="Output folder; default: reproduction-NAME (with --quick: -quick)."
 )
 @click.option("--quick", is_flag=True, help="A small part, in under two minutes.")
-@click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1), help="Processes.")
+@click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes.")
 @click.option("--streams", metavar="LIST", help="kumar: only these streams, separated by commas.")
 @click.option("--epsilons", metavar="LIST", help="kumar: only these budgets, such as 0.5,1.")
 @click.option(
@@ -38,9 +39,7 @@ __all__ = ["command"]
     multiple=True,
     help="bun: only this panel (may be repeated): sipp-simulated, all-ones, credit-delay, activity, or a CSV file.",
 )
-@click.option(
-    "--repeats", type=click.IntRange(min=1), help="Repetitions; default: 3 for kumar, 1000 for bun."
-)
+@click.option("--repeats", type=Whole(), help="Repetitions; default: 3 for kumar, 1000 for bun.")
 @click.option("--no-figures", is_flag=True, help="Tables only.")
 @json_option
 def command(

@@ -15,6 +15,7 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.logs import logged
 from dpstream.cli.main import INTERRUPTED
 from dpstream.cli.shared import config_argument, json_option
+from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ __all__ = ["command"]
 
 @click.command("run", short_help="Take and publish the steps that are not released yet.")
 @config_argument
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--out", type=click.Path(), help="Another place for the releases.")
-@click.option("--until", type=click.IntRange(min=1), metavar="STEP", help="Stop after this step.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
+@click.option("--until", type=Whole(), metavar="STEP", help="Stop after this step.")
 @click.option(
     "--steps",
-    type=click.IntRange(1, 10**9),
+    type=Whole(1, 10**9),
     metavar="N",
     help="Take at most N new steps. This and --until limit a run; a time limit would end it by what it draws.",
 )
@@ -67,7 +68,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--test-seed",
-    type=click.IntRange(min=0),
+    type=Whole(0),
     hidden=True,
     help="Predictable noise: no guarantee, for tests only.",
 )

@@ -8,22 +8,19 @@ from typing import Any
 import click
 
 from dpstream.cli.shared import config_argument
+from dpstream.cli.types import FilePath, Whole
 
 __all__ = ["command"]
 
 
 @click.command("sample", short_help="Draw more rows of a released step; costs no budget.")
 @config_argument
-@click.option("--step", required=True, type=click.IntRange(min=1), help="The released step.")
-@click.option(
-    "--rows", type=click.IntRange(min=0), help="How many rows; by default as many as were released."
-)
-@click.option(
-    "--draws", default=1, show_default=True, type=click.IntRange(min=1, max=10_000), help="Files to write."
-)
-@click.option("--out", required=True, type=click.Path(), help="The file, ending in .parquet or .csv.")
-@click.option("--seed", type=click.IntRange(min=0), help="Repeats a draw; draw number i uses SEED + i - 1.")
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
+@click.option("--step", required=True, type=Whole(), help="The released step.")
+@click.option("--rows", type=Whole(0), help="How many rows; by default as many as were released.")
+@click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
+@click.option("--out", required=True, type=FilePath("new"), help="The file, ending in .parquet or .csv.")
+@click.option("--seed", type=Whole(0), help="Repeats a draw; draw number i uses SEED + i - 1.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def command(
     config: str,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dpstream.cli.types import FilePath
 from dpstream.showing import Shown, shown
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _PLAIN_WIDTH = 110
 
 def config_argument(verb: _Verb) -> _Verb:
     """The configuration file."""
-    return click.argument("config", default="dpstream.toml", type=click.Path())(verb)
+    return click.argument("config", default="dpstream.toml", type=FilePath("file"))(verb)
 
 
 def by_option(verb: _Verb) -> _Verb:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import click
 
+from dpstream.cli.types import FilePath, Whole
+
 __all__ = ["command"]
 
 
 @click.command("simulate", short_help="Write an invented example stream, ready to run.")
 @click.argument("name", metavar="NAME")
-@click.option("--steps", required=True, type=int, help="How many steps.")
+@click.option("--steps", required=True, type=Whole(0), help="How many steps.")
 @click.option(
-    "--out", required=True, type=click.Path(), help="A folder that is empty, new, or the same simulation."
+    "--out",
+    required=True,
+    type=FilePath("folder"),
+    help="A folder that is empty, new, or the same simulation.",
 )
-@click.option("--seed", default=0, show_default=True, type=int, help="Equal seeds give equal files.")
-@click.option("--rows-per-step", type=int, help="About how many rows arrive at a step; of a panel, people.")
+@click.option("--seed", default=0, show_default=True, type=Whole(0), help="Equal seeds give equal files.")
+@click.option(
+    "--rows-per-step", type=Whole(0), help="About how many rows arrive at a step; of a panel, people."
+)
 @click.option(
     "--format",
     "file_format",

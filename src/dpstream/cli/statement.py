@@ -7,16 +7,21 @@ from pathlib import Path
 import click
 
 from dpstream.cli.shared import config_argument
+from dpstream.cli.types import FilePath
 
 __all__ = ["command"]
 
 
 @click.command("statement", short_help="Print what a stream publishes, protects and costs, for everybody.")
 @config_argument
-@click.option("--out", type=click.Path(), help="A file ending in .md or .html; else it is printed.")
+@click.option(
+    "--out",
+    type=FilePath("new", dash=True),
+    help="A file ending in .md or .html; else (and for -) it is printed.",
+)
 @click.option("--contact", metavar="TEXT", help="Whom to ask; without it a line to fill in.")
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--releases", type=click.Path(), help="Another place for the releases.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     config: str,
@@ -42,7 +47,7 @@ def command(
     from dpstream.errors import ConfigError
 
     loaded = Config.load(config)
-    target = None if out is None else _target(Path(out), force)
+    target = None if out in (None, "-") else _target(Path(out), force)
     facts = status_facts(loaded, state, releases)
     if not facts["same_plan"]:
         raise ConfigError(

@@ -9,6 +9,7 @@ import click
 
 from dpstream.cli.health import ATTENTION, health, length
 from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -18,8 +19,8 @@ __all__ = ["command", "status_facts"]
 
 @click.command("status", short_help="Say how far the stream is and what it has cost.")
 @config_argument
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--out", type=click.Path(), help="Another place for the releases.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 @click.option(
     "--health",
     "only_health",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
     from dpstream.config import Config
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_state = click.option("--state", type=click.Path(), help="Another place for the secret state.")
+_state = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 _questions = click.option(
     "--questions", is_flag=True, help="The store of the questions of a stream that is asked."
 )
-_out = click.option("--out", type=click.Path(), help="Another place for the releases.")
+_out = click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 
 
 @click.group("store", short_help="Check, migrate, move or compact the secret store of a stream.")
@@ -109,7 +110,7 @@ def migrate(config: str, state: str | None, questions: bool) -> None:
 @_state
 @_questions
 @click.option(
-    "--out", "file", type=click.Path(), required=True, metavar="FILE", help="A new file (mode 0600)."
+    "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
 @click.option("--move", is_flag=True, help="The stream goes on elsewhere: this store will refuse to.")
 def export(config: str, state: str | None, questions: bool, file: str, move: bool) -> None:
@@ -142,7 +143,7 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
 @config_argument
 @_state
 @_questions
-@click.option("--from", "file", type=click.Path(exists=True, dir_okay=False), required=True, metavar="FILE")
+@click.option("--from", "file", type=FilePath("file", there=True), required=True, metavar="FILE")
 def import_(config: str, state: str | None, questions: bool, file: str) -> None:
     """Make the store that the configuration names from a file of ``store export``.
 
@@ -169,7 +170,7 @@ def import_(config: str, state: str | None, questions: bool, file: str) -> None:
 
 @command.command("key", short_help="Make a new key for an encrypted store.")
 @click.option(
-    "--out", "file", type=click.Path(), required=True, metavar="FILE", help="A new file (mode 0600)."
+    "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
 def key(file: str) -> None:
     """Make a new random key in a file of its own, for [state] key_file or, as text, for [state] key_env.
@@ -191,7 +192,7 @@ def key(file: str) -> None:
 @config_argument
 @_state
 @_questions
-@click.option("--to", "file", type=click.Path(), metavar="FILE", help="The new key, a file of store key.")
+@click.option("--to", "file", type=FilePath("file"), metavar="FILE", help="The new key, a file of store key.")
 @click.option("--plain", is_flag=True, help="No encryption any more.")
 def rekey(config: str, state: str | None, questions: bool, file: str | None, plain: bool) -> None:
     """Encrypt the store with the key in --to, whether it was encrypted before or not.

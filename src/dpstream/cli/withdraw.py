@@ -5,17 +5,18 @@ from __future__ import annotations
 import click
 
 from dpstream.cli.shared import by_option, config_argument
+from dpstream.cli.types import FilePath, Whole
 
 __all__ = ["command"]
 
 
 @click.command("withdraw", short_help="Take a released table back, and say why; or reject a held one.")
 @config_argument
-@click.option("--step", required=True, type=click.IntRange(min=1), help="The released or held step.")
+@click.option("--step", required=True, type=Whole(), help="The released or held step.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; public where the step is.")
 @by_option
-@click.option("--state", type=click.Path(), help="Another place for the secret state.")
-@click.option("--out", type=click.Path(), help="Another place for the releases.")
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--out", type=FilePath("folder"), help="Another place for the releases.")
 def command(config: str, step: int, reason: str, by: str, state: str | None, out: str | None) -> None:
     """Remove a step's table from the releases. Its manifest stays, and readers are told the reason.
 

@@ -60,9 +60,9 @@ def read_base(section: Section, folder: Path) -> BaseOptions:
     Errors:
         ConfigError: a value that cannot be used, or shares that do not add up to 1.
     """
-    releases = section.text("releases")
+    releases = section.file_path("releases", folder, "folder")
     step = section.count("step")
-    config = section.text("config") if section.has("config") else None
+    config = section.file_path("config", folder, "file") if section.has("config") else None
     rename = {new: _text(section, "rename", old) for new, old in _table(section, "rename").items()}
     maps = {
         column: {
@@ -83,9 +83,9 @@ def read_base(section: Section, folder: Path) -> BaseOptions:
             section.note(key, ", ".join(section.raw(key)), default=False)
     return BaseOptions(
         section.place(),
-        folder / releases,
+        releases,
         step,
-        None if config is None else folder / config,
+        config,
         rename,
         maps,
         fill,

@@ -48,7 +48,7 @@ from dpstream.mechanism import StreamPlan
 from dpstream.points import PointsStream
 from dpstream.privacy import Budget, PureDP, Randomness, Unit
 from dpstream.schema import Schema
-from dpstream.schema.toml import load_toml
+from dpstream.schema.toml import load_toml, read_schema
 from dpstream.sources.options import SourceOptions
 from dpstream.streams import PostgresServer, StateKey
 
@@ -123,7 +123,7 @@ class Config:
         if asking:
             check_asking_unit(stream, unit)
         options = read_source(source, unit)
-        schema = Schema.from_toml(file) if "schema" in document else _no_schema(file)
+        schema = read_schema(document, base, where=str(file)) if "schema" in document else _no_schema(file)
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
@@ -396,6 +396,7 @@ def _check_account(config: Config, section: Section) -> None:
     """An account belongs to several streams: not into the state or the output of one."""
     if config.account is None:
         return
+    section.file_path("account", config.path.parent, "file")
     for folder in (config.state_dir, config.output.dir):
         if folder.resolve() in config.account.resolve().parents:
             raise section.wrong("account", f"the account lies inside {str(folder)!r}")

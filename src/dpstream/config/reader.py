@@ -7,10 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from dpstream import files
 from dpstream.config.keys import SECTIONS, keys_of
 from dpstream.errors import ConfigError
+from dpstream.privacy.budget import exact_text
 
 __all__ = ["Section", "Used", "did_you_mean", "exact_number", "shown"]
 
@@ -120,6 +123,18 @@ class Section:
         self.note(key, value, default=key not in self.table)
         return value
 
+    def file_path(
+        self, key: str, base: Path, kind: Literal["file", "folder", "any"], default: str | None = None
+    ) -> Path:
+        """A path, relative to ``base``; what is there is a file or a folder, as ``kind`` says, or nothing is there."""
+        path = base / self.text(key, default)
+        check = {"file": files.check_file, "folder": files.check_folder, "any": files.check_path}[kind]
+        try:
+            check(path)
+        except ConfigError as error:
+            raise self.wrong(key, f"{files.shown_path(path)}: {error.what}", error.allowed) from None
+        return path
+
     def choice(self, key: str, choices: Iterable[str], default: str) -> str:
         """One of some words."""
         names = tuple(choices)
@@ -192,23 +207,14 @@ class Section:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return False
-    try:
-        Fraction(value)
-    except ZeroDivisionError:
-        return False
-    except (ValueError, OverflowError):
-        return isinstance(value, float)  # nan and inf
-    return True
+    if isinstance(value, str):
+        return exact_text(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def exact_number(value: Any) -> Fraction | None:
     """The exact number that a TOML text, integer or float says, or None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    # Fraction would also read blanks and underscores; a share is a plain decimal or a fraction.
-    text = repr(value) if isinstance(value, float) else str(value)
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?|[0-9]+/[1-9][0-9]*", text):
-        return None
-    return Fraction(text)
+    found = exact_text(repr(value) if isinstance(value, float) else str(value))
+    return None if found is None or found < 0 else found

@@ -283,14 +283,14 @@ def round_down(budget: ZCDP) -> ZCDP:
 
 def read_output(section: Section, base: Path, *, panel: bool = False) -> OutputOptions:
     """``[output]``; the synthetic people of a panel always persist."""
-    folder = section.text("dir", "releases")
+    folder = section.file_path("dir", base, "folder", "releases")
     form = section.choice("format", ("parquet", "csv"), "parquet")
     keep = section.count_or_word("keep", "all")
     publishing = _read_publishing(section, panel)
     sink = cast(SinkKind, section.choice("sink", get_args(SinkKind), "folder"))
     database, table = _read_database(section, sink, base)
     return OutputOptions(
-        base / folder, "csv" if form == "csv" else "parquet", keep, publishing, sink, database, table
+        folder, "csv" if form == "csv" else "parquet", keep, publishing, sink, database, table
     )
 
 
@@ -322,7 +322,7 @@ def _read_database(section: Section, sink: SinkKind, base: Path) -> tuple[str | 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,49}", table):
         raise section.wrong("table", f"{shown(table)} cannot be used")
     if sink == "duckdb":
-        return str(base / section.text("database", "releases.duckdb")), table
+        return str(section.file_path("database", base, "file", "releases.duckdb")), table
     place = section.text("database")
     if re.search(r"password|://[^/@]*:[^/@]*@", place):
         # The value is not shown: it holds a password.
@@ -332,4 +332,4 @@ def _read_database(section: Section, sink: SinkKind, base: Path) -> tuple[str | 
 
 def read_state(section: Section, base: Path) -> Path:
     """``[state]``."""
-    return base / section.text("dir", "state")
+    return section.file_path("dir", base, "folder", "state")

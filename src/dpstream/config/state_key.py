@@ -47,7 +47,7 @@ def read_key_place(section: Section, base: Path, state: Path, output: Path) -> K
         return KeyPlace(None, name)
     if not section.has("key_file"):
         return None
-    file = base / section.text("key_file")
+    file = section.file_path("key_file", base, "file")
     for folder, what in ((state, "beside what it protects"), (output, "among the releases")):
         if folder.resolve() in file.resolve().parents:
             raise section.wrong("key_file", f"the key lies {what}")

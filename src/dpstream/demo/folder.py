@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpstream.errors import ConfigError
+from dpstream.files import check_target
 
 __all__ = ["MARKER", "PICTURE", "fresh_folder"]
 
@@ -40,6 +41,7 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         fresh = Path(name) / folder.name
         fill(fresh)
         folder.mkdir(exist_ok=True)
+        check_target(folder / MARKER)
         (folder / MARKER).write_text("Made by python -m dpstream.demo, which may remove what it made.\n")
         for old in _OURS[:-1]:
             _remove(folder / old)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.demo.series import Panel, Series
+from dpstream.files import check_target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +69,7 @@ def draw(
             if policy is not None:
                 _policy(axes, date2num(policy), named=position == 1)
         _frame(figure, len(days), guarantee)
+        check_target(path)
         figure.savefig(path)
 
 

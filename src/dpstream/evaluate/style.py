@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dpstream.errors import ConfigError
+from dpstream.files import check_target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,4 +63,5 @@ def save(made: Figure, path: Path, note: str = "") -> None:
     """Write a PNG with a line of small print at its foot."""
     if note:
         made.supxlabel(note, fontsize=8.5, color=QUIET, x=0.01, ha="left")
+    check_target(path)
     made.savefig(path)

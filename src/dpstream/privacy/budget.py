@@ -8,6 +8,7 @@ again gives the budget, to the last digit. Floats are read through their shortes
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
@@ -16,14 +17,40 @@ from typing import Self
 
 from dpstream.errors import BudgetError
 
-__all__ = ["MAX_EPSILON", "ZCDP", "Amount", "Budget", "PureDP", "decimal_text", "exact_amount"]
+__all__ = [
+    "MAX_EPSILON",
+    "ZCDP",
+    "Amount",
+    "Budget",
+    "PureDP",
+    "decimal_text",
+    "exact_amount",
+    "exact_text",
+]
 
 Amount = int | str | float | Decimal | Fraction
 
 #: Larger losses promise nothing to anybody; a typo is the likelier explanation.
 MAX_EPSILON = 1000
+#: A number as text, wherever one is read: plain digits, a point, an exponent of at most three digits; or a fraction.
+#: Fraction and int would take blanks, underscores, plus signs and the digits of all scripts as well.
+_NUMBER = re.compile(
+    r"-?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?|[0-9]+/0*[1-9][0-9]*)", re.ASCII
+)
+_LONGEST_TEXT = 4000
 # Digits of a bound above an amount, and of an exact decimal before it is easier to read as a fraction.
 _DIGITS, _LONGEST = 6, 24
+
+
+def exact_text(text: str) -> Fraction | None:
+    """The number that a text says exactly, or None; never more work than the text is long.
+
+    >>> exact_text("1/3"), exact_text("2.50e1"), exact_text("+1"), exact_text("1e400000000")
+    (Fraction(1, 3), Fraction(25, 1), None, None)
+    """
+    if len(text) > _LONGEST_TEXT or not _NUMBER.fullmatch(text):
+        return None
+    return Fraction(text)
 
 
 def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fraction:
@@ -49,15 +76,27 @@ def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fr
             if not math.isfinite(value):
                 raise ValueError
             exact = Fraction(repr(value))
+        elif isinstance(value, str):
+            found = exact_text(value)
+            if found is None:
+                raise ValueError
+            exact = found
+        elif isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _LONGEST_TEXT:
+            raise ValueError  # the digits would be written out
         else:
             exact = Fraction(value)
     except (ValueError, TypeError, OverflowError, ZeroDivisionError, InvalidOperation):
-        raise BudgetError(f"{value!r} is not an amount", where=where, allowed=allowed) from None
+        raise BudgetError(f"{_shown(value)} is not an amount", where=where, allowed=allowed) from None
     if exact <= 0:
-        raise BudgetError(f"{value!r} is not positive", where=where, allowed=allowed)
+        raise BudgetError(f"{_shown(value)} is not positive", where=where, allowed=allowed)
     if maximum is not None and exact > maximum:
-        raise BudgetError(f"{value!r} is too large to protect anybody", where=where, allowed=allowed)
+        raise BudgetError(f"{_shown(value)} is too large to protect anybody", where=where, allowed=allowed)
     return exact
+
+
+def _shown(value: Amount) -> str:
+    text = "the number" if isinstance(value, int) and value.bit_length() > 200 else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 @dataclass(frozen=True)

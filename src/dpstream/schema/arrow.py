@@ -7,7 +7,7 @@ quote the value they stumbled over, so every one of them is replaced by a senten
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dpstream.errors import DataError
 __all__ = [
     "INEXACT",
     "dictionary_parts",
+    "first_repeated",
     "floats_of",
     "integers_of",
     "is_inexact",
@@ -69,10 +70,20 @@ def to_table(data: Any, where: str) -> Any:
     if table is None:
         raise DataError(f"a {type(data).__name__} is not a table", where=where, allowed=FRAMES)
     names = table.column_names
-    if len(set(names)) != len(names):
+    if first_repeated(names) is not None:
         raise DataError("a column name occurs twice", where=where, allowed="each name once")
     keep = [name for name in names if not _PANDAS_INDEX.fullmatch(name)]
     return table if len(keep) == len(names) else table.select(keep)
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that was there before, in one pass; None where all differ."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def _convert(data: Any, pa: Any) -> Any:

@@ -91,12 +91,16 @@ class Column(ABC):
             if label is not None and (not isinstance(label, str) or not label):
                 raise self._wrong(f"{key} is not a label", allowed="a text that is not empty")
         self._validate()
-        if self.size > self.most_codes:
-            raise self._wrong(f"the domain has {self.size} codes", allowed=f"at most {self.most_codes}")
+        self.check_size(self.size)
         labels = self.labels()
-        if len(set(labels)) != len(labels):
-            twice = next(label for i, label in enumerate(labels) if label in labels[:i])
+        twice = arrow.first_repeated(labels)
+        if twice is not None:
             raise self._wrong(f"the label {twice!r} stands for two bins", allowed="each label once")
+
+    def check_size(self, codes: int) -> None:
+        """Refuse a domain that is too large; before it is built, where what declares it tells its size."""
+        if codes > self.most_codes:
+            raise self._wrong(f"the domain has {codes} codes", allowed=f"at most {self.most_codes}")
 
     def _wrong(self, what: str, allowed: str | None = None) -> SchemaError:
         return SchemaError(what, where=f"column {self.name!r}", allowed=allowed)

@@ -111,6 +111,7 @@ class Categorical(Column):
         values: tuple[Any, ...] = tuple(self.values)
         if not values:
             raise self._wrong("there are no values", allowed=allowed)
+        self.check_size(len(values))
         numbers = [isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values]
         if not all(numbers) and not all(isinstance(v, str) for v in values):
             raise self._wrong("values are neither all texts nor all whole numbers", allowed=allowed)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dpstream.errors import ConfigError, counted
+from dpstream.errors import ConfigError, DataError, counted
 from dpstream.schema import arrow
 from dpstream.schema.column import Column
 from dpstream.schema.guess import Guess, guess_column
@@ -132,8 +132,23 @@ def draft_config(
         steps = f"period_columns = {toml_value(template)}  # one column, one period\n"
         return head + steps + _schema_part({variable: guess_column(variable, values)}) + mechanism + _TAIL
     names = [column for column in columns if column not in (time_column, person_column)]
-    guesses = {column: guess_column(column, table.column(column)) for column in names}
+    guesses = {column: _guessed(column, table) for column in names}
     return head + _steps(time_column) + _schema_part(guesses) + mechanism + _TAIL
+
+
+def _guessed(column: str, table: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return guess_column(column, table.column(column))
+    except (pa.ArrowException, OverflowError):
+        # A time zone that nobody knows, a day that no calendar has: the reader's message quotes it.
+        place = table.column_names.index(column) + 1
+        raise DataError(
+            "its values cannot be read as what the file says they are",
+            where=f"column {place} of the file",
+            allowed="times of a known zone, days of the years 1 to 9999, texts, numbers",
+        ) from None
 
 
 def _periods(table: Any, person_column: str) -> tuple[str, str, Any]:

@@ -303,6 +303,7 @@ def check_edges(column: Column, edges: Any, kind: str, number: Callable[[Any], A
     if isinstance(edges, str) or not isinstance(edges, Iterable):
         raise column._wrong("edges is not a list", allowed=allowed)
     values = tuple(edges)
+    column.check_size(len(values) - 1)
     for value in values:
         if number(value) is None:
             raise column._wrong(f"the edge {value!r} cannot be used", allowed=allowed)

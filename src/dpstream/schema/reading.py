@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, DataError
+from dpstream.files import check_file
 from dpstream.schema.cells import cells, parse_record, plain_text, typed
 
 __all__ = ["ENDINGS", "read_sample"]
@@ -33,8 +34,10 @@ def read_sample(path: str | Path, rows: int) -> Any:
     left = rows
     files = _files(path)
     for file in files:
+        check_file(file)
         try:
             for batch in _batches(file, left):
+                _ = batch.schema.names  # decoded now: they may be no text
                 batches.append(batch.slice(0, left))
                 left -= len(batches[-1])
                 if left <= 0:

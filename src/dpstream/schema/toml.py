@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.errors import ConfigError, SchemaError
+from dpstream.files import read_text
 from dpstream.schema.column import Column
 from dpstream.schema.dates import Date, DateTime
 from dpstream.schema.discrete import Boolean, Categorical
@@ -36,10 +37,12 @@ COLUMN_TYPES: dict[str, type[Column]] = {
 _SCHEMA_KEYS = ("columns", "confirmed", "file", "format", "ignore", "null_values")
 
 
-def read_schema(source: str | Path | Mapping[str, Any], base: Path | None = None) -> Schema:
-    """See ``Schema.from_toml``."""
+def read_schema(
+    source: str | Path | Mapping[str, Any], base: Path | None = None, *, where: str = "schema"
+) -> Schema:
+    """See ``Schema.from_toml``; ``where``: the file that a parsed table was read from."""
     if isinstance(source, Mapping):
-        return _read_document(source, "schema", base, followed=False)
+        return _read_document(source, where, base, followed=False)
     path = Path(source)
     return _read_document(load_toml(path), str(path), path.parent, followed=False)
 
@@ -49,12 +52,34 @@ def load_toml(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_text(path))
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         raise ConfigError(f"the file cannot be read: {reason}", where=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError("this is nested too deep", where=str(path), allowed="a TOML file") from None
+    except (ValueError, OverflowError) as error:
+        # Beside its own errors the parser lets those of Python's numbers and dates through.
         raise ConfigError(f"this is not TOML: {error}", where=str(path), allowed="a TOML file") from None
+    _check_numbers(document, path)
+    return document
+
+
+def _check_numbers(document: dict[str, Any], path: Path) -> None:
+    """TOML promises 64 bits; Python's parser takes more, and later everything else stumbles over it."""
+    waiting: list[Any] = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(
+                "a whole number is beyond 64 bits",
+                where=str(path),
+                allowed="from -9223372036854775808 to 9223372036854775807",
+            )
 
 
 def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *, followed: bool) -> Schema:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpstream.files import check_target
 from dpstream.simulate.panel import PovertyPanel
 
 __all__ = ["MONTHS", "NAME", "config_text", "readme_text", "write_panel"]
@@ -19,6 +20,7 @@ def write_panel(people: int, months: int, seed: int, path: Path) -> None:
     """All months so far as one file; equal seeds give equal months, however many there are."""
     import pyarrow as pa
 
+    check_target(path)
     poor = PovertyPanel(people=people, periods=months).draw(seed)
     names = np.char.mod("h%06d", np.arange(1, people + 1))
     columns = {"household": pa.array(names)}

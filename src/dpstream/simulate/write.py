@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dpstream import durable
 from dpstream.errors import ConfigError
+from dpstream.files import check_target, parse_json, read_text
 from dpstream.simulate import panel_folder
 from dpstream.simulate.census import CENSUS
 from dpstream.simulate.evictions import EVICTIONS
@@ -87,17 +89,15 @@ def simulate(
     for part in range(-(-steps // example.steps_per_file)):
         count = min(example.steps_per_file, steps - part * example.steps_per_file)
         _write_table(example, list(islice(frames, count)), folder / "data" / f"part-{part:04d}.{file_format}")
-    (folder / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(_readme(example, record), encoding="utf-8")
+    _write_text(folder / _RECORD, json.dumps(record, indent=2) + "\n")
+    _write_text(folder / "README.md", _readme(example, record))
     config = folder / "dpstream.toml"
     if not config.exists():
-        config.write_text(_config(example, steps, file_format), encoding="utf-8")
+        _write_text(config, _config(example, steps, file_format))
     elif steps_before != steps:
         # Only the line that was written for the shorter stream changes; all else is the user's.
-        text = config.read_text(encoding="utf-8")
-        config.write_text(
-            text.replace(_end(example, steps_before), _end(example, steps), 1), encoding="utf-8"
-        )
+        text = read_text(config)
+        _write_text(config, text.replace(_end(example, steps_before), _end(example, steps), 1))
     return config
 
 
@@ -105,12 +105,16 @@ def _write_panel(folder: Path, record: dict[str, Any]) -> Path:
     """One file of people; a configuration that is there stays, for its horizon holds all months."""
     rows, steps, seed, form = (record[key] for key in ("rows_per_step", "steps", "seed", "file_format"))
     panel_folder.write_panel(rows, steps, seed, folder / "data" / f"panel.{form}")
-    (folder / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(panel_folder.readme_text(rows, steps, seed), encoding="utf-8")
+    _write_text(folder / _RECORD, json.dumps(record, indent=2) + "\n")
+    _write_text(folder / "README.md", panel_folder.readme_text(rows, steps, seed))
     config = folder / "dpstream.toml"
     if not config.exists():
-        config.write_text(panel_folder.config_text(form), encoding="utf-8")
+        _write_text(config, panel_folder.config_text(form))
     return config
+
+
+def _write_text(path: Path, text: str) -> None:
+    durable.replace_file(path, text.encode(), mode=0o644, lasting=False)
 
 
 def _example(name: str) -> Example:
@@ -136,7 +140,7 @@ def _claim(folder: Path, record: dict[str, Any]) -> int:
     if not any(folder.iterdir()):
         return 0
     try:
-        before = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        before = parse_json(read_text(folder / _RECORD))
         steps_before = int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(
@@ -163,6 +167,7 @@ def _write_table(example: Example, frames: list[Frame], path: Path) -> None:
     """One file from some steps; None becomes null."""
     import pyarrow as pa
 
+    check_target(path)
     columns = {name: np.concatenate([frame[name] for frame in frames]) for name in frames[0]}
     table = pa.table(
         {

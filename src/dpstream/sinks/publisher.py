@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError
+from dpstream.files import read_bytes
 from dpstream.sinks.tables import FORMATS, Format, to_bytes
 from dpstream.tables.catalogue import CATALOGUE, listed_hashes
 
@@ -94,7 +95,7 @@ class Publisher:
             if match is None:
                 continue
             try:
-                digest = hashlib.sha256((entry / MANIFEST).read_bytes()).hexdigest()
+                digest = hashlib.sha256(read_bytes(entry / MANIFEST)).hexdigest()
             except FileNotFoundError:
                 raise StoreDamagedError("the manifest is missing", where=str(entry), allowed=_AWAY) from None
             if found.setdefault(int(match[1]), digest) != digest:
@@ -160,7 +161,7 @@ class Publisher:
         self.expire(step, names)
         for name, data in files.items():
             path = folder / name
-            if not path.exists() or path.read_bytes() != data:
+            if not path.exists() or read_bytes(path) != data:
                 durable.replace_file(path, data, mode=0o644)
         durable.sync_directory(self._directory)
 
@@ -168,13 +169,13 @@ class Publisher:
         """Write the codebook, the catalogue or a part of it, if it is not there already."""
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_bytes() != data:
+        if not path.exists() or read_bytes(path) != data:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # the name of the part's folder, too
 
     def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
-        present = {entry.name: entry.read_bytes() for entry in final.iterdir()}
+        present = {entry.name: read_bytes(entry) for entry in final.iterdir()}
         if present != dict(files):
             names = sorted(n for n in present.keys() | files.keys() if present.get(n) != files.get(n))
             raise StoreDamagedError(

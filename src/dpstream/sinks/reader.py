@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from dpstream.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
+from dpstream.files import parse_json, read_bytes
 from dpstream.schema import Schema
 from dpstream.sinks.publisher import CODEBOOK, MANIFEST, step_name
 from dpstream.sinks.tables import FORMATS, Format, from_bytes
@@ -154,7 +154,7 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
             allowed="the releases of pooled, dpstabs or baseline",
         )
     try:
-        book = json.loads(path.read_bytes())
+        book = parse_json(read_bytes(path))
         # The ids of persistent records are no column of the schema, and have no bins.
         fields = [field for field in book["resources"][0]["schema"]["fields"] if "dpstream" in field]
         fingerprint = book["dpstream"]["schema"]
@@ -227,7 +227,7 @@ def _span(steps: list[int]) -> str:
 
 def _verified(path: Path, digest: str) -> bytes:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         raise StoreDamagedError("the file is missing", where=str(path)) from None
     if hashlib.sha256(data).hexdigest() != digest:
@@ -237,7 +237,7 @@ def _verified(path: Path, digest: str) -> bytes:
 
 def _json(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        value: dict[str, Any] = json.loads(data)
+        value: dict[str, Any] = parse_json(data)
         version = value["format"]
     except (ValueError, KeyError, TypeError):
         raise StoreDamagedError("the file cannot be read", where=str(path)) from None
@@ -249,7 +249,7 @@ def _json(data: bytes, path: Path) -> dict[str, Any]:
 def _fields(root: Path) -> list[dict[str, Any]]:
     path = root / CODEBOOK
     try:
-        book = json.loads(path.read_bytes())
+        book = parse_json(read_bytes(path))
         fields: list[dict[str, Any]] = book["resources"][0]["schema"]["fields"]
         more: list[dict[str, Any]] = book["dpstream"].get("panel", {}).get("fields", [])
     except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):

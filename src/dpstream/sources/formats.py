@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from dpstream.errors import DataError, counted
+from dpstream.files import check_file
 from dpstream.foreign import failures
+from dpstream.schema.arrow import first_repeated
 from dpstream.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.sources.lines import (
     MOST_BYTES,
@@ -110,6 +112,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
 def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) -> list[str]:
     """Names of a file's columns, in order (ndjson: those of ``rules``, or the keys of its first records)."""
     kind = file_format(path)
+    check_file(path)
     with readable(path):
         if kind == "parquet":
             import pyarrow.parquet
@@ -128,8 +131,8 @@ def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) 
             names = list(dict.fromkeys(key for record in records if record for key in record))
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = first_repeated(names)
+    if twice is not None:
         shown = f"the column {twice!r}" if reveal else "a column"
         raise DataError(f"{shown} occurs twice", where=str(path), allowed="each name once")
     return names

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpstream.errors import ConfigError, DataError, counted
 from dpstream.foreign import failures
+from dpstream.schema.arrow import first_repeated
 from dpstream.sources.calendar import Grid, StepNumbers
 from dpstream.sources.formats import UnreadableError
 from dpstream.sources.options import SourceOptions
@@ -163,10 +164,15 @@ def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -
     """The records of one step, inserts and deletes apart, without the column of operations.
 
     Errors:
+        ConfigError: two columns have one name.
         DataError: that column or the one of the users is missing, or operations are something else than their
         words.
     """
     column = options.op_column
+    if first_repeated(empty.column_names) is not None:
+        raise ConfigError(
+            "two columns have one name", where=where, allowed="each name once (AS gives another)"
+        )
     for needed in (column, options.user_column):
         if needed is not None and needed not in empty.column_names:
             there = f"a column of the answer, which has {counted(empty.num_columns, 'column')}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
-import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.files import parse_json, read_bytes
 from dpstream.privacy.budget import Budget
 from dpstream.streams.database import file_errors
 from dpstream.streams.history import utc_now
@@ -61,7 +61,7 @@ class Pin:
     def from_bytes(cls, data: bytes, where: str) -> Pin:
         """StoreDamagedError where it is no pin."""
         try:
-            found = json.loads(data)
+            found = parse_json(data)
             return cls(str(found["account_id"]), int(found["entry"]), str(found["seal"]))
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError("what it remembers of its account cannot be read", where=where) from None
@@ -276,6 +276,8 @@ class Account:
                 allowed="a file that dpstream ledger account create made",
             )
         with file_errors("the account could not be opened", self.path):
+            if not read_only and self.path.stat().st_size == 0:
+                raise StoreDamagedError("is not an account, or was cut short", where=str(self.path))
             for name in (self.path.name, f"{self.path.name}-wal", f"{self.path.name}-shm", self._head.name):
                 repair_mode(self.path.with_name(name), 0o600)
             db = SQLiteDatabase(self.path, read_only=read_only)
@@ -340,7 +342,7 @@ class Account:
             seal = _seal(key, seal, expected, text)
             if number != expected or not hmac.compare_digest(seal, stored):
                 raise StoreDamagedError(f"entry {expected} was changed or is missing", where=where)
-            entries.append(Entry(number, json.loads(text), seal))
+            entries.append(Entry(number, parse_json(text), seal))
         self._check_head(head, entries, where)
         return _replay(account_id.hex(), entries, where)
 
@@ -348,7 +350,7 @@ class Account:
         if not self._head.exists():
             return None
         try:
-            head = json.loads(self._head.read_bytes())
+            head = parse_json(read_bytes(self._head))
             return int(head["entry"]), bytes.fromhex(head["seal"])
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError(f"{self._head.name} cannot be read", where=where) from None

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.errors import StoreDamagedError, StoreFormatError
+from dpstream.files import parse_json
 from dpstream.mechanism import Packed
 
 __all__ = ["FORMAT", "dump", "load"]
@@ -68,7 +69,7 @@ def load(data: bytes, *, where: str) -> Packed:
     raw = zstandard.ZstdDecompressor().decompress(body)
     (length,) = _LENGTH.unpack_from(raw)
     offset = _LENGTH.size + length
-    head = json.loads(raw[_LENGTH.size : offset])
+    head = parse_json(raw[_LENGTH.size : offset])
     arrays: dict[str, NDArray[Any]] = {}
     for entry in head["arrays"]:
         arrays[entry["name"]], offset = _read_array(entry, raw, offset)

@@ -9,7 +9,6 @@ hash, and proves nothing to others.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import ConfigError
+from dpstream.files import parse_json
 from dpstream.streams.database import file_errors
 from dpstream.streams.identity import canonical_json
 from dpstream.streams.ledger import Ledger, verify_releases
@@ -172,7 +172,7 @@ def _check_lines(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
         found.append("the file ends in the middle of a line")
     for number, raw in enumerate(data.splitlines(), start=1):
         try:
-            line = json.loads(raw)
+            line = parse_json(raw)
             linked = line["previous"]
         except (ValueError, KeyError, TypeError):
             found.append(f"line {number} cannot be read")

@@ -17,6 +17,7 @@ from typing import Any
 
 from dpstream import durable
 from dpstream.errors import StoreDamagedError
+from dpstream.files import parse_json, read_bytes
 from dpstream.streams.database import TABLES, Database, file_errors
 from dpstream.streams.identity import canonical_json
 
@@ -198,7 +199,7 @@ class Head:
         if not self.path.exists():
             return None
         try:
-            head = json.loads(self.path.read_bytes())
+            head = parse_json(read_bytes(self.path))
             step, seal = int(head["step"]), bytes.fromhex(head["seal"])
             importing = head.get("importing")
         except (ValueError, KeyError, TypeError, AttributeError):

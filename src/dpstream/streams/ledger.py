@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.files import parse_json, read_bytes
 from dpstream.privacy.budget import Budget
 from dpstream.streams.account import Account, Pin
 from dpstream.streams.database import Database
@@ -192,7 +193,7 @@ def verify_releases(
         path = folder / f"step-{step:06d}" / _MANIFEST
         if not path.is_file():
             found.append(f"the manifest of step {step} is missing among the releases")
-        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        elif hashlib.sha256(read_bytes(path)).hexdigest() != digest:
             found.append(f"the released manifest of step {step} is not the one in the ledger")
     return found + _check_catalogue(folder, stream_id, known)
 
@@ -349,7 +350,7 @@ def _check_manifests(db: Database, ledger: Ledger) -> list[str]:
         (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (one.step,)).fetchone()
         if hashlib.sha256(data).hexdigest() != one.manifest_sha256:
             found.append(f"the stored manifest of step {one.step} does not have the recorded hash")
-        said = json.loads(data)
+        said = parse_json(data)
         facts = (said["step"], said["stream_id"], Fraction(said["spent"]["step"]), said["mechanism"]["parts"])
         if facts != (one.step, ledger.stream_id, one.spent, list(one.parts)):
             found.append(f"the manifest of step {one.step} does not say what the ledger says")

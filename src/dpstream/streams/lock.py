@@ -25,8 +25,9 @@ def repair_mode(path: Path, mode: int) -> None:
         StoreError: the file belongs to another user.
     """
     try:
-        found = stat.S_IMODE(path.stat().st_mode)
-        if found & ~mode == 0:
+        kind = path.stat().st_mode
+        found = stat.S_IMODE(kind)
+        if found & ~mode == 0 or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             return
         path.chmod(mode)
     except FileNotFoundError:

@@ -8,12 +8,12 @@ A stream that was started without an account and charged later remembers its cha
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from dpstream import durable
 from dpstream.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError
+from dpstream.files import parse_json, read_bytes
 from dpstream.streams.account import Account, AccountState, Charge, Pin
 from dpstream.streams.database import file_errors
 from dpstream.streams.history import PINNED, account_pin
@@ -143,7 +143,7 @@ class Membership:
         if not self._note.exists():
             return {}
         try:
-            said = json.loads(self._note.read_bytes())
+            said = parse_json(read_bytes(self._note))
             # Of one plan only, as the first versions wrote it.
             notes = said["starts"] if "starts" in said else {said["plan_hash"]: said["stream_id"]}
             sound = all(len(bytes.fromhex(stream_id)) == _ID_BYTES for stream_id in notes.values())

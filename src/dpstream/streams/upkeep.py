@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpstream import durable
 from dpstream.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.files import read_bytes
 from dpstream.streams import container, database
 from dpstream.streams.archive import locked_store, write_archive
 from dpstream.streams.database import Database, file_errors, migrate
@@ -139,7 +140,7 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
         match = _STEP.fullmatch(folder.name)
         if match is not None and folder.is_dir():
             found[int(match[1])] = {
-                file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())
+                file.name: hashlib.sha256(read_bytes(file)).hexdigest() for file in sorted(folder.iterdir())
             }
     return found
 

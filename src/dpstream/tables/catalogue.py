@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.errors import StoreDamagedError, StoreFormatError
+from dpstream.files import parse_json, read_bytes
 
 __all__ = [
     "CATALOGUE",
@@ -160,20 +161,22 @@ def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[int, Entry]]:
     """The facts of a file and its entries by step."""
-    data = path.read_bytes()
+    data = read_bytes(path)
     try:
-        facts: dict[str, Any] = json.loads(data)
+        facts: dict[str, Any] = parse_json(data)
         version = facts["format"]
         if version in (1, _FORMAT):
             listed = facts.pop("steps")
             return facts, {int(entry["step"]): _sound(entry) for entry in listed}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise _unreadable(path) from None
     raise StoreFormatError(f"format {version!r}", where=str(path), allowed=f"formats 1 and {_FORMAT}")
 
 
 def _sound(entry: Entry) -> Entry:
     entry["state"], entry["kept"], entry["manifest_sha256"]  # a missing one is a KeyError
+    if not isinstance(entry["step"], int) or not 0 < entry["step"] < 2**63:
+        raise ValueError("no number of a step")
     return entry
 
 

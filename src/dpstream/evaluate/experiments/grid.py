@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from dpstream.errors import ConfigError, StoreError
 from dpstream.evaluate.experiments.folder import PrivateFolder
 from dpstream.evaluate.experiments.runs import Task, settings_hash
+from dpstream.files import parse_json
 
 __all__ = ["Result", "Runnable", "Silent", "Watch", "run_all", "run_grid"]
 
@@ -150,7 +151,7 @@ def _file(plan: _Planned) -> str:
 def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
     """A finished run's values, or None where there is none."""
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         settings, stated = values["settings"], values["settings_hash"]
         settings["options"].items()
         intact = settings_hash(settings) == stated and {"final", "points"} <= set(values)

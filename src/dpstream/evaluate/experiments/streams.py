@@ -28,6 +28,7 @@ from dpstream.config import Config
 from dpstream.config.reader import did_you_mean
 from dpstream.errors import ConfigError, DataError, UnitError
 from dpstream.evaluate.truth import encoded_steps
+from dpstream.files import parse_json
 from dpstream.privacy import Event
 from dpstream.schema.domain import Domain
 from dpstream.streams.batch import Codes
@@ -168,7 +169,7 @@ def kumar_stream(name: str, folder: Path, seed: int = 0) -> Replay:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(_read(path))
+    return parse_json(_read(path))
 
 
 def _read(path: Path) -> str:

@@ -1,0 +1,78 @@
+"""What a verb's options accept: paths of a kind that can be used, and numbers in the one plain form."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Literal
+
+import click
+
+__all__ = ["LARGEST", "FilePath", "Whole"]
+
+#: Steps, rows and seeds are kept in 64 bits.
+LARGEST = 2**63 - 1
+
+
+class FilePath(click.Path):
+    """A path, looked at before a verb has it.
+
+    ``file``: to read, so a folder, a named pipe or a device is refused before it is opened. ``new``: to write, so
+    whatever is there has to be a file (links are refused: the file would take the link's place). ``folder``: a folder
+    or nothing. ``any``: the verb takes several kinds. Nothing there is fine for all; verbs say what they miss.
+
+    Args:
+        dash: whether ``-`` (or ``/dev/stdin``, ``/dev/stdout``) stands for standard input or output.
+        there: whether it has to be there.
+
+    Errors:
+        ConfigError: the path can never be used, or something of another kind is there.
+    """
+
+    def __init__(
+        self, kind: Literal["file", "new", "folder", "any"], *, dash: bool = False, there: bool = False
+    ) -> None:
+        super().__init__(allow_dash=dash)
+        self.kind = kind
+        self.dash = dash
+        self.there = there
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text; ``-`` for standard input and output."""
+        from dpstream import files
+        from dpstream.errors import ConfigError
+
+        if self.dash and value in ("-", "/dev/stdout" if self.kind == "new" else "/dev/stdin"):
+            return "-"
+        if not value:
+            raise ConfigError("the path is empty", where=_name(param), allowed="the name of a file or folder")
+        match self.kind:
+            case "file":
+                files.check_file(value)
+            case "new":
+                files.check_target(value)
+            case "folder":
+                files.check_folder(value)
+            case "any":
+                files.check_path(value)
+        if self.there and not os.path.exists(value):
+            raise ConfigError("there is no such file", where=files.shown_path(value), allowed="a file")
+        return value
+
+
+class Whole(click.IntRange):
+    """A whole number in plain digits (no blanks, signs but a minus, underscores or other scripts), within 64 bits."""
+
+    def __init__(self, least: int = 1, most: int = LARGEST) -> None:
+        super().__init__(min=least, max=most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,20}", value):
+            shown = value if len(value) <= 40 else f"{value[:37]}..."
+            self.fail(f"{shown!r} is not a whole number in plain digits, at most 64 bits.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _name(param: click.Parameter | None) -> str:
+    return "path" if param is None else param.opts[0] if param.opts else str(param.name)
