@@ -25,7 +25,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
-	$(BIN)/python -m dpstream.demo --out demo
+	$(BIN)/python -m dpstream.tools.demo --out demo
 
 test: $(DEV) ## the whole test suite with doctests (ARGS="tests/counters -k tree" for a part)
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)

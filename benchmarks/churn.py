@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 from made_by import write_result
 
-from dpstream.config import Config
-from dpstream.evaluate import workload_errors
-from dpstream.evaluate.experiments import data_folder, kumar_stream
-from dpstream.privacy import Randomness
-from dpstream.schema import Categorical, Schema
-from dpstream.simulate import simulate
-from dpstream.streams import Batch
-from dpstream.streams.batch import encode_batch
-from dpstream.streams.changes import carry
-from dpstream.tables import EncodedBatch, Workload, count_marginals
-from dpstream.tabular import DPStabs
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.tables import EncodedBatch, Workload, count_marginals
+from dpstream.families.tabular import DPStabs
+from dpstream.lab.experiments import data_folder, kumar_stream
+from dpstream.project import Config
+from dpstream.stream import Batch
+from dpstream.stream.frames import encode_batch
+from dpstream.stream.release.persistent_records import carry
+from dpstream.tools.evaluate import workload_errors
+from dpstream.tools.simulate import simulate
 
 LONG = "about 2 minutes"
 #: Steps of each stream, and the first that counts: early tables are nearly empty.

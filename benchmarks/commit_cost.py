@@ -34,12 +34,13 @@ import numpy as np
 from made_by import write_result
 from stream_step import BATCH, adult_stream, calibration, make_plan
 
-from dpstream import durable
-from dpstream.schema import Categorical, Schema
-from dpstream.sinks import Publisher
-from dpstream.streams import Batch, container, open_stream
-from dpstream.streams.outlet import Outlet
-from dpstream.streams.store import Store
+from dpstream.core import durable
+from dpstream.core.schema import Categorical, Schema
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Batch, open_stream
+from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.store import container
+from dpstream.stream.store.store import Store
 
 #: Steps before anything is timed, steps timed in one process, and steps timed with a process (an opening) each.
 WARM, TIMED, SINGLE = 800, 60, 15

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, Counter, counter_by_name
-from dpstream.errors import DpstreamError
-from dpstream.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, Counter, counter_by_name
+from dpstream.core.errors import DpstreamError
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
 
 LONG = "about 5 minutes"
 COLUMNS = (100, 1000, 10_000, 1_000_000)

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.counters import COUNTER_NAMES, counter_by_name
-from dpstream.errors import BudgetError
-from dpstream.privacy import ZCDP, Budget, Event, PureDP, Randomness
+from dpstream.core.counters import COUNTER_NAMES, counter_by_name
+from dpstream.core.errors import BudgetError
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 
 TICKS = 1_024
 REPEATS = 5

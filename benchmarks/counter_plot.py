@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
-from dpstream.errors import BudgetError
-from dpstream.privacy import ZCDP, Budget, Event, PureDP, Randomness
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
+from dpstream.core.errors import BudgetError
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 
 LONG = "about 2 minutes"
 HORIZON = 1_000

@@ -19,10 +19,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, CounterBank, CounterState, counter_by_name
-from dpstream.errors import DpstreamError
-from dpstream.privacy import ZCDP, Budget, Event, PureDP, Randomness
-from dpstream.privacy.noise import Noise, noise_for
+from dpstream.core.counters import (
+    COUNTER_NAMES,
+    CalibratedCounter,
+    CounterBank,
+    CounterState,
+    counter_by_name,
+)
+from dpstream.core.errors import DpstreamError
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
+from dpstream.core.privacy.noise import Noise, noise_for
 
 LONG = "about 3 minutes"
 WIDTHS = (1, 1_000, 100_000)

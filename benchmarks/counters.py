@@ -20,14 +20,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.checks import certificate
-from dpstream.counters import COUNTER_NAMES, CalibratedCounter, Counter, HybridCounter, TreeCounter
-from dpstream.counters import counter_by_name as by_name
-from dpstream.counters.intervals import Interval
-from dpstream.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.privacy.noise import DiscreteLaplace, Noise
-from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, Counter, HybridCounter, TreeCounter
+from dpstream.core.counters import counter_by_name as by_name
+from dpstream.core.counters.intervals import Interval
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
+from dpstream.core.privacy.noise import DiscreteLaplace, Noise
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.lab.checks import certificate
 
 HORIZONS = (10, 100, 1000, 10_000)
 WIDTHS = (1, 100, 10_000, 100_000)

@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpstream.counters import COUNTER_NAMES
-from dpstream.counters.choose import rms_deviation
-from dpstream.errors import BudgetError
-from dpstream.evaluate.experiments import data_folder
-from dpstream.evaluate.experiments.methods import Method
-from dpstream.evaluate.experiments.runs import Task, run_task
-from dpstream.evaluate.experiments.streams import KumarSource
-from dpstream.tabular import DPStabsPlan
-from dpstream.tabular.choice import expected_ticks
+from dpstream.core.counters import COUNTER_NAMES
+from dpstream.core.counters.choose import rms_deviation
+from dpstream.core.errors import BudgetError
+from dpstream.families.tabular import DPStabsPlan
+from dpstream.families.tabular.choice import expected_ticks
+from dpstream.lab.experiments import data_folder
+from dpstream.lab.experiments.methods import Method
+from dpstream.lab.experiments.replayed_streams import KumarSource
+from dpstream.lab.experiments.runs import Task, run_task
 
 LONG = "about 20 minutes"
 

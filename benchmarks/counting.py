@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, count_marginals
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, count_marginals
 
 #: The sizes of the 13 attributes of Adult that the paper's experiments use: 78 pairs, 9,190 cells.
 ADULT = (2, 2, 5, 6, 7, 9, 15, 16, 42, 16, 6, 10, 10)
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     start = time.process_time()
-    importlib.import_module("dpstream.tables._compiled")
+    importlib.import_module("dpstream.core.tables._compiled")
     loading = time.process_time() - start
     lines = [
         f"python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}; CPU time",

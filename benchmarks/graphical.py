@@ -24,9 +24,9 @@ import numpy as np
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.graphical import Measurement, Model, fit, junction_tree, tree_cells
-from dpstream.graphical import tree as tree_module
-from dpstream.schema.domain import Clique, Domain
+from dpstream.core.graphical import Measurement, Model, fit, junction_tree, tree_cells
+from dpstream.core.graphical import junction_tree as tree_module
+from dpstream.core.schema.domain import Clique, Domain
 
 ADULT = Domain(
     (

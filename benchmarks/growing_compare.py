@@ -35,15 +35,15 @@ import numpy as np
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.growing import LinearQuery
-from dpstream.growing.boxes import MWEMPGMBox
-from dpstream.growing.pmwg import PMWG
-from dpstream.growing.scheduler import BBImprover, BBScheduler
-from dpstream.privacy import Event, PureDP, Randomness
-from dpstream.privacy.convert import approximate_to_zcdp
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import MWEMPGM, DPStabs, Pooled
+from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.privacy.convert import approximate_to_zcdp
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.growing import LinearQuery
+from dpstream.families.growing.boxes import MWEMPGMBox
+from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.growing.scheduler import BBImprover, BBScheduler
+from dpstream.families.tabular import MWEMPGM, DPStabs, Pooled
 
 LONG = "about 10 minutes"
 UNIT = Event("replace")

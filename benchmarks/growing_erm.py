@@ -26,15 +26,15 @@ import numpy as np
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.growing import BBImprover, BBScheduler, Database
-from dpstream.growing.erm import ERM
-from dpstream.growing.erm_classifier import LinearClassifier
-from dpstream.growing.erm_features import FeatureMap
-from dpstream.growing.erm_loss import LossName, loss_by_name
-from dpstream.growing.erm_solver import Certificate, Rows, minimise, risk
-from dpstream.privacy import Budget, PureDP, Randomness
-from dpstream.privacy.convert import approximate_to_zcdp
-from dpstream.schema.domain import Domain
+from dpstream.core.privacy import Budget, PureDP, Randomness
+from dpstream.core.privacy.convert import approximate_to_zcdp
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing import BBImprover, BBScheduler, Database
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_classifier import LinearClassifier
+from dpstream.families.growing.erm_features import FeatureMap
+from dpstream.families.growing.erm_loss import LossName, loss_by_name
+from dpstream.families.growing.erm_solver import Certificate, Rows, minimise, risk
 
 LONG = "about 4 minutes"
 START, STEP, DELTA = 2_000, 200, "1e-6"

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
-from dpstream.growing import BBImprover, BBScheduler, MWEMPGMBox
-from dpstream.growing.scheduler import _Rerun
-from dpstream.privacy import Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.growing import BBImprover, BBScheduler, MWEMPGMBox
+from dpstream.families.growing.scheduler import _Rerun
 
 LONG = "about 5 minutes"
 ARRIVALS = 10**6
@@ -106,8 +106,8 @@ def compared(repeats: int) -> list[str]:
 
 def errors_once(box: MWEMPGMBox, size: int, repeats: int) -> float:
     """The same for one run with the whole budget."""
-    from dpstream.growing import Database
-    from dpstream.privacy import approximate_to_zcdp
+    from dpstream.core.privacy import approximate_to_zcdp
+    from dpstream.families.growing import Database
 
     domain, found = box.workload.domain, []
     for seed in range(repeats):

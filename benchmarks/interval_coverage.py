@@ -29,12 +29,12 @@ import numpy as np
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.privacy import Event, Randomness
-from dpstream.schema import Integer, Schema
-from dpstream.streams import Release
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tables.predicate import parse_predicate
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.core.privacy import Event, Randomness
+from dpstream.core.schema import Integer, Schema
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables.predicate import parse_predicate
+from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs
+from dpstream.stream import Release
 
 LONG = "about 6 minutes"
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 5}

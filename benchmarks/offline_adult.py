@@ -28,14 +28,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.evaluate.experiments import data_folder
-from dpstream.evaluate.experiments.streams import ConfigSource, KumarSource, Replay
-from dpstream.graphical import Measurement, Model, fit
-from dpstream.privacy import Budget, Event, PureDP, Randomness, approximate_to_zcdp
-from dpstream.schema.domain import Clique
-from dpstream.simulate import simulate
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import AIM, MWEMPGM
+from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.privacy import Budget, Event, PureDP, Randomness, approximate_to_zcdp
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import AIM, MWEMPGM
+from dpstream.lab.experiments import data_folder
+from dpstream.lab.experiments.replayed_streams import ConfigSource, KumarSource, Replay
+from dpstream.tools.simulate import simulate
 
 LONG = "about 5 minutes"
 

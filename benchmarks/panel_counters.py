@@ -23,10 +23,10 @@ from typing import Any, Literal
 import numpy as np
 from made_by import write_result
 
-from dpstream.panel import Cumulative, CumulativePlan
-from dpstream.panel.cumulative import Split
-from dpstream.privacy import Individual, Randomness
-from dpstream.simulate import PovertyPanel
+from dpstream.core.privacy import Individual, Randomness
+from dpstream.families.panel import Cumulative, CumulativePlan
+from dpstream.families.panel.cumulative import Split
+from dpstream.tools.simulate import PovertyPanel
 
 LONG = "about 4 minutes"
 RHO = "0.005"

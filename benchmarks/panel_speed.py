@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from made_by import write_result
 
-from dpstream.panel import Cumulative, FixedWindow
-from dpstream.privacy import Individual, Randomness
-from dpstream.simulate import PovertyPanel
+from dpstream.core.privacy import Individual, Randomness
+from dpstream.families.panel import Cumulative, FixedWindow
+from dpstream.tools.simulate import PovertyPanel
 
 LONG = "about 2 minutes"
 REPEATS = 1000

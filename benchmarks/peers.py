@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.privacy import approximate_to_zcdp
-from dpstream.schema.domain import Clique, Domain
-from dpstream.tables import count_marginals
+from dpstream.core.privacy import approximate_to_zcdp
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import count_marginals
 
 Counts = dict[Clique, NDArray[np.float64]]
 

@@ -19,9 +19,9 @@ import numpy as np
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.growing import PMWG, Asker, LinearQuery
-from dpstream.schema import Categorical, Schema
-from dpstream.tables import EncodedBatch
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.tables import EncodedBatch
+from dpstream.families.growing import PMWG, Asker, LinearQuery
 
 START, STEP, STEPS, QUESTIONS = 5_000, 5_000, 10, 20
 SCHEMA = Schema([Categorical(n, [f"{n}{i}" for i in range(k)]) for n, k in (("a", 6), ("b", 5), ("c", 4))])

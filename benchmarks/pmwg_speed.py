@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
-from dpstream.growing import PMWG, Asker, LinearQuery, PMWGPlan
-from dpstream.growing.universe import matched, multiplied
-from dpstream.schema import Categorical, Schema
-from dpstream.streams import AskingStream, Batch, open_stream
-from dpstream.tables import EncodedBatch
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.tables import EncodedBatch
+from dpstream.families.growing import PMWG, Asker, LinearQuery, PMWGPlan
+from dpstream.families.growing.universe import matched, multiplied
+from dpstream.stream import AskingStream, Batch, open_stream
 
 QUESTIONS = 100_000
 RECORDS = 3_000_000

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
-from dpstream.points import PointsStream, PointsSynthesis
-from dpstream.privacy import Event, Randomness
-from dpstream.schema import Categorical, Real, Schema
-from dpstream.simulate import EXAMPLES
-from dpstream.tables import EncodedBatch
+from dpstream.core.privacy import Event, Randomness
+from dpstream.core.schema import Categorical, Real, Schema
+from dpstream.core.tables import EncodedBatch
+from dpstream.families.points import PointsStream, PointsSynthesis
+from dpstream.tools.simulate import EXAMPLES
 
 STEPS, ROWS = 104, 2000
 SCHEMA = Schema(

@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.counters import CounterState, UnboundedBlockCounter
-from dpstream.points.consistency import Splits, pool
-from dpstream.points.partition import codes_of, points_in
-from dpstream.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.counters import CounterState, UnboundedBlockCounter
+from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.families.points.consistency import Splits, pool
+from dpstream.families.points.partition import codes_of, points_in
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

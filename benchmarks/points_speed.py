@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.points import OnlinePoints
-from dpstream.privacy import Randomness
+from dpstream.core.privacy import Randomness
+from dpstream.families.points import OnlinePoints
 
 BATCH = 10_000
 #: Where the time is read: the same number of points follow each other in each level.

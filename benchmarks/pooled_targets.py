@@ -34,18 +34,18 @@ from typing import Any
 import numpy as np
 from made_by import write_result
 
-from dpstream.evaluate import churn, workload_errors
-from dpstream.evaluate.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream, published_kumar
-from dpstream.evaluate.experiments.folder import PrivateFolder
-from dpstream.evaluate.truth import TrueTable
-from dpstream.graphical import Measurement, Model, fit
-from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Event, PureDP, Randomness
-from dpstream.schema.domain import Clique
-from dpstream.tables import Workload, count_marginals
-from dpstream.tabular import DPStabs, Pooled
-from dpstream.tabular.aim import AIM
-from dpstream.tabular.pooled_state import PooledState
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.graphical import Measurement, Model, fit
+from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import Workload, count_marginals
+from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.families.tabular.aim import AIM
+from dpstream.families.tabular.pooled_state import PooledState
+from dpstream.lab.experiments import KUMAR_STREAMS, Replay, data_folder, kumar_stream, published_kumar
+from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.tools.evaluate import churn, workload_errors
+from dpstream.tools.evaluate.true_table import TrueTable
 
 LONG = "about an hour and a half of one core; most of it DP-STabS"
 

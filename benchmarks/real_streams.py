@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
-from dpstream.evaluate import workload_errors
-from dpstream.evaluate.experiments import Replay, data_folder, kumar_stream, published_kumar
-from dpstream.schema import Schema
-from dpstream.sinks import read
-from dpstream.tables import Workload, count_marginals
+from dpstream.core.schema import Schema
+from dpstream.core.tables import Workload, count_marginals
+from dpstream.io.sinks import read
+from dpstream.lab.experiments import Replay, data_folder, kumar_stream, published_kumar
+from dpstream.tools.evaluate import workload_errors
 
 LONG = "about 15 minutes"
 STREAMS = ("Adult-randomized-bs-50", "Adult-ordered-bs-50", "Eviction-weekly")

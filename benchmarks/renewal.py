@@ -22,17 +22,17 @@ import numpy as np
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.config import Config
-from dpstream.evaluate import workload_errors
-from dpstream.mechanism import StartTable, Synthesis
-from dpstream.privacy import Randomness
-from dpstream.schema.domain import Clique, Domain
-from dpstream.simulate import simulate
-from dpstream.streams import Batch
-from dpstream.streams.batch import encode_batch
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import DPStabs
-from dpstream.tabular.base import ColumnSource, MappedTable
+from dpstream.core.contracts import StartTable, Synthesis
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import DPStabs
+from dpstream.families.tabular.start_table import ColumnSource, MappedTable
+from dpstream.project import Config
+from dpstream.stream import Batch
+from dpstream.stream.frames import encode_batch
+from dpstream.tools.evaluate import workload_errors
+from dpstream.tools.simulate import simulate
 
 LONG = "about 2 minutes"
 BORDER, STEPS, RUNS = 104, 156, 6

@@ -12,8 +12,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from dpstream.evaluate.experiments import Comparison
-from dpstream.simulate import simulate
+from dpstream.lab.experiments import Comparison
+from dpstream.tools.simulate import simulate
 
 LONG = "about 10 minutes of one core"
 STEPS = (3, 6, 12, 20)

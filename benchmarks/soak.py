@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 from made_by import write_result
 
-from dpstream import durable
-from dpstream.schema import Boolean, Categorical, Schema
-from dpstream.sinks import Publisher
-from dpstream.streams import Batch, open_stream
-from dpstream.tables import Workload
-from dpstream.tabular import DPStabs
+from dpstream.core import durable
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import DPStabs
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Batch, open_stream
 
 LONG = "about 15 minutes"
 #: Steps on each side of the one that a window is named after.

@@ -29,15 +29,16 @@ from pathlib import Path
 from made_by import write_result
 
 from dpstream import Batch, Publisher, Schema
-from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Event
-from dpstream.schema import Boolean, Categorical
-from dpstream.streams import StateKey, Stream, encryption, open_stream
-from dpstream.streams.encryption import write_key
-from dpstream.streams.outlet import Outlet
-from dpstream.streams.rekey import rekey_store
-from dpstream.tables import Workload
-from dpstream.tabular import DPStabs
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.privacy import Event
+from dpstream.core.schema import Boolean, Categorical
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import DPStabs
+from dpstream.stream import StateKey, Stream, open_stream
+from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.store import encryption
+from dpstream.stream.store.encryption import write_key
+from dpstream.stream.store.rekey import rekey_store
 
 LONG = "about 3 minutes"
 RUNS = 5

@@ -34,14 +34,15 @@ from graphical import ADULT, PAIRS, records
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.evaluate.experiments import Replay, data_folder, kumar_stream
-from dpstream.privacy import Randomness
-from dpstream.schema import Categorical, Schema
-from dpstream.sinks import Publisher
-from dpstream.streams import Batch, container, open_stream
-from dpstream.tables import EncodedBatch, Workload, count_marginals
-from dpstream.tabular import DPStabs, DPStabsPlan
-from dpstream.tabular.limits import within
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.tables import EncodedBatch, Workload, count_marginals
+from dpstream.families.tabular import DPStabs, DPStabsPlan
+from dpstream.families.tabular.limits import within
+from dpstream.io.sinks import Publisher
+from dpstream.lab.experiments import Replay, data_folder, kumar_stream
+from dpstream.stream import Batch, open_stream
+from dpstream.stream.store import container
 
 LONG = "about 15 minutes, most of it in mbi; 2 minutes with --without-mbi"
 

@@ -32,9 +32,9 @@ from made_by import write_result
 from postgres_server import Cluster, programs
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.privacy import User
-from dpstream.streams import Batch, StateKey, open_stream
-from dpstream.streams.postgres import PostgresServer
+from dpstream.core.privacy import User
+from dpstream.stream import Batch, StateKey, open_stream
+from dpstream.stream.store.postgres import PostgresServer
 
 LONG = "about 3 minutes"
 BOUND = 2

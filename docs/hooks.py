@@ -17,7 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from dpstream.cli.reference import reference
-from dpstream.config.keys import SECTIONS, keys_of
+from dpstream.project.keys import SECTIONS, keys_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "dpstream"

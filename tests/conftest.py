@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dpstream.privacy import Randomness
+from dpstream.core.privacy import Randomness
 
 # A busy machine is no failure. Single tests set other numbers of examples and keep these two.
 settings.register_profile("dpstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.errors import DpstreamError
-    from dpstream.schema import Schema
-    from dpstream.sinks import Publisher, read
-    from dpstream.streams import Batch, Release, Stream
+    from dpstream.core.errors import DpstreamError
+    from dpstream.core.schema import Schema
+    from dpstream.io.sinks import Publisher, read
+    from dpstream.project import Config
+    from dpstream.stream import Batch, Release, Stream
 
 __all__ = [
     "Batch",
@@ -31,14 +31,14 @@ __version__ = "0.1.0"
 
 #: Public name -> the part it comes from.
 _HOME = {
-    "Batch": "dpstream.streams",
-    "Config": "dpstream.config",
-    "DpstreamError": "dpstream.errors",
-    "Publisher": "dpstream.sinks",
-    "Release": "dpstream.streams",
-    "Schema": "dpstream.schema",
-    "Stream": "dpstream.streams",
-    "read": "dpstream.sinks",
+    "Batch": "dpstream.stream",
+    "Config": "dpstream.project",
+    "DpstreamError": "dpstream.core.errors",
+    "Publisher": "dpstream.io.sinks",
+    "Release": "dpstream.stream",
+    "Schema": "dpstream.core.schema",
+    "Stream": "dpstream.stream",
+    "read": "dpstream.io.sinks",
 }
 
 

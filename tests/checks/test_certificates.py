@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.checks import certificate, read_map
-from dpstream.checks.lattice import IntegerSystem, unique_solutions
-from dpstream.checks.shifts import shift_costs
-from dpstream.counters import CalibratedCounter, LinearMap, SimpleCounter, TreeCounter
-from dpstream.counters.block import BlockCounter, UnboundedBlockCounter
-from dpstream.counters.intervals import CalibratedIntervalCounter, Interval
-from dpstream.errors import ConfigError
-from dpstream.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
-from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event
+from dpstream.core.counters import CalibratedCounter, LinearMap, SimpleCounter, TreeCounter
+from dpstream.core.counters.block import BlockCounter, UnboundedBlockCounter
+from dpstream.core.counters.intervals import CalibratedIntervalCounter, Interval
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.lab.checks import certificate, read_map
+from dpstream.lab.checks.lattice import IntegerSystem, unique_solutions
+from dpstream.lab.checks.shifts import shift_costs
 
 ONE = PureDP.of(1)
 ADD = Event()

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.checks import certificate, read_cell, read_map
-from dpstream.checks.lattice import Echelon, IntegerSystem
-from dpstream.checks.tape import run_on_tape
-from dpstream.counters import (
+from dpstream.core.counters import (
     COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
     CalibratedCounter,
@@ -24,12 +21,15 @@ from dpstream.counters import (
     TreeCounter,
     counter_by_name,
 )
-from dpstream.counters.factored import FactoredCounter
-from dpstream.counters.intervals import CalibratedIntervalCounter
-from dpstream.errors import BudgetError, ConfigError
-from dpstream.privacy import ZCDP, Budget, Event, PureDP
-from dpstream.privacy.noise import Noise, noise_for
-from dpstream.privacy.randomness import Randomness
+from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.intervals import CalibratedIntervalCounter
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP
+from dpstream.core.privacy.noise import Noise, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.lab.checks import certificate, read_cell, read_map
+from dpstream.lab.checks.lattice import Echelon, IntegerSystem
+from dpstream.lab.checks.tape import run_on_tape
 
 PURE, RHO = PureDP.of("0.7"), ZCDP.of("1/3")
 HORIZONS = (100, 257, 1500)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.checks import check_counter
-from dpstream.counters import BlockCounter, CalibratedCounter, Counter, SimpleCounter, TreeCounter
-from dpstream.counters.intervals import CalibratedIntervalCounter, IntervalCounter
-from dpstream.errors import ConfigError
-from dpstream.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
-from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event
+from dpstream.core.counters import BlockCounter, CalibratedCounter, Counter, SimpleCounter, TreeCounter
+from dpstream.core.counters.intervals import CalibratedIntervalCounter, IntervalCounter
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.lab.checks import check_counter
 
 ONE = PureDP.of(1)
 

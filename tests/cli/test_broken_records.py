@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from dpstream.cli import check as verb
 from dpstream.cli import main
-from dpstream.config import Config
-from dpstream.errors import ConfigError
+from dpstream.core.errors import ConfigError
+from dpstream.project import Config
 
 CONFIG = (
     '[stream]\nname = "odd"\n{total}[source]\npath = "d.csv"\ntime_column = "step"\nend = 2\n{rule}'

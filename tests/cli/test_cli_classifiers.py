@@ -11,8 +11,8 @@ import pyarrow.csv
 import pytest
 from cli_stream import dpstream, status
 
-from dpstream.config import Config
-from dpstream.sinks import read, read_manifest
+from dpstream.io.sinks import read, read_manifest
+from dpstream.project import Config
 
 ROWS, STEPS = 400, 4
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dpstream.cli import main
-from dpstream.counters import SimpleCounter
-from dpstream.privacy import Event, PureDP
-from dpstream.tabular.accuracy import cell_law
+from dpstream.core.counters import SimpleCounter
+from dpstream.core.privacy import Event, PureDP
+from dpstream.families.tabular.accuracy import cell_law
 
 VISITS = """day,clinic,note
 2026-01-12,north,x

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from cli_stream import dpstream, released, status
 
-from dpstream import durable
-from dpstream.config import Config, pending_steps
-from dpstream.privacy import Randomness
-from dpstream.sinks import read, read_manifest
-from dpstream.streams import Account
+from dpstream.core import durable
+from dpstream.core.privacy import Randomness
+from dpstream.io.sinks import read, read_manifest
+from dpstream.project import Config, pending_steps
+from dpstream.stream import Account
 
 OLD = """\
 format = 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_stream import dpstream, make, status
 
-from dpstream.schema import Schema
+from dpstream.core.schema import Schema
 
 LONG = 2**53 + 1
 COLUMNS = f"""\

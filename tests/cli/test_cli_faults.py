@@ -17,13 +17,13 @@ from cli_stream import dpstream, make
 from click.testing import CliRunner
 
 import dpstream as package
-from dpstream import durable, files
 from dpstream.cli import main
 from dpstream.cli.faults import explain
-from dpstream.config import Config
-from dpstream.errors import BudgetError, ConfigError, SchemaError
-from dpstream.privacy import PureDP
-from dpstream.schema import Categorical
+from dpstream.core import durable, files
+from dpstream.core.errors import BudgetError, ConfigError, SchemaError
+from dpstream.core.privacy import PureDP
+from dpstream.core.schema import Categorical
+from dpstream.project import Config
 
 
 @pytest.mark.parametrize("place", ["none/run.log", "folder", "pipe", "config.toml/x", "n" * 300])

@@ -12,7 +12,7 @@ import pyarrow.csv
 import pytest
 from cli_stream import dpstream, status
 
-from dpstream.sinks import read, read_manifest
+from dpstream.io.sinks import read, read_manifest
 
 ROWS = 60
 STEPS = 6

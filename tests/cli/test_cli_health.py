@@ -19,12 +19,12 @@ from cli_stream import dpstream, make, write_step
 from click.testing import CliRunner, Result
 
 import dpstream as package
-from dpstream import durable
 from dpstream.cli import main
 from dpstream.cli.health import ATTENTION, is_running
 from dpstream.cli.logs import EVENTS, JsonLog
-from dpstream.config import Config
-from dpstream.streams import Stream
+from dpstream.core import durable
+from dpstream.project import Config
+from dpstream.stream import Stream
 
 KEYS = {"time", "level", "event", "stream", "step", "state"}
 
@@ -116,7 +116,7 @@ def test_records_that_are_not_listed_are_not_copied(capsys: pytest.CaptureFixtur
 
 
 def test_every_log_line_of_the_streams_is_listed() -> None:
-    """A new line in ``dpstream.streams`` needs an entry (or a reason why none)."""
+    """A new line in ``dpstream.stream`` needs an entry (or a reason why none)."""
     said = set()
     for path in (Path(package.__file__).parent / "streams").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -158,7 +158,7 @@ def test_health_over_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         patch.setattr(durable, "rename", full)
-        patch.setattr("dpstream.streams.store.Store.write_head", lambda _, **options: None)
+        patch.setattr("dpstream.stream.store.store.Store.write_head", lambda _, **options: None)
         dpstream("run", config, "--until", 2, code=4)
     assert healthy(config) == "unpublished"
     dpstream("run", config, "--until", 2)

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import dpstream
 from dpstream.cli import main
 from dpstream.cli.reference import reference
-from dpstream.simulate import simulate
+from dpstream.tools.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = (
@@ -84,7 +84,7 @@ def test_a_missing_configuration_is_one_line(verb: str, tmp_path: Path) -> None:
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
     config = simulate("census", 1, tmp_path)
     code = (
-        "import dpstream.config.description as d\n"
+        "import dpstream.project.description as d\n"
         "def broken(config): raise RuntimeError('planted')\n"
         "d.describe = broken\n"
         "from dpstream.cli import main\n"

@@ -10,7 +10,7 @@ import pytest
 from cli_stream import dpstream, make, released, status, write_step
 from test_cli_health import healthy
 
-from dpstream.sinks import read
+from dpstream.io.sinks import read
 
 
 @pytest.mark.filterwarnings("default")

@@ -15,9 +15,9 @@ from cli_stream import dpstream, status
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.config import Config
-from dpstream.simulate import simulate
-from dpstream.sinks import read, read_changes
+from dpstream.io.sinks import read, read_changes
+from dpstream.project import Config
+from dpstream.tools.simulate import simulate
 
 TRUTH = np.random.default_rng(5).random((40, 6)) < 0.4
 NAMES = [f"marked-household-{i}" for i in range(40)]

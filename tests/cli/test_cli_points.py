@@ -14,8 +14,8 @@ from cli_stream import dpstream, status
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.simulate import simulate
-from dpstream.sinks import read, read_changes
+from dpstream.io.sinks import read, read_changes
+from dpstream.tools.simulate import simulate
 
 GENERATOR = np.random.default_rng(5)
 ROWS = {

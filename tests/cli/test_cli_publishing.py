@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from cli_stream import dpstream, make, released, status
 
-from dpstream.config import Config
-from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.sinks import read, read_catalogue
-from dpstream.tables.changes import apply_changes
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.tables.change_tables import apply_changes
+from dpstream.io.sinks import read, read_catalogue
+from dpstream.project import Config
 
 
 def configured(folder: Path, *lines: str, steps: int = 4) -> Path:
@@ -120,7 +120,7 @@ def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
     assert rows == list(zip(*(column.to_pylist() for column in newest.columns), strict=True))
     assert steps == [(1, "past"), (2, "past"), (3, "past"), (4, "current")]
     first = read(tmp_path / "releases", 3, ids=True)
-    from dpstream.sinks import read_changes
+    from dpstream.io.sinks import read_changes
 
     assert apply_changes(first, read_changes(tmp_path / "releases", 4)).equals(newest)
 

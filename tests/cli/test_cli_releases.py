@@ -11,9 +11,9 @@ from cli_stream import dpstream, make, released
 from test_cli_health import healthy
 from test_cli_publishing import configured
 
-from dpstream.errors import StoreError
-from dpstream.sinks import read
-from dpstream.streams import Stream
+from dpstream.core.errors import StoreError
+from dpstream.io.sinks import read
+from dpstream.stream import Stream
 
 CHANGES = ['records = "persistent"', 'publish = "both"']
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_made_again_stops_the_run(tmp_path: Path, monkeypatch: py
     config.write_text(config.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "100"'))
     dpstream("run", config)
     shutil.rmtree(tmp_path / "releases" / "step-000001")
-    from dpstream.streams import again
+    from dpstream.stream.release import again
 
     real = again.draw_table
     with monkeypatch.context() as patch:
@@ -216,7 +216,7 @@ def test_a_restored_step_is_an_event_of_the_log(tmp_path: Path) -> None:
 
 def test_a_restoration_that_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every durable call in turn: what is there is whole, and the next run ends it."""
-    from dpstream import durable
+    from dpstream.core import durable
 
     config = make(tmp_path, 3)
     dpstream("run", config)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_stream import ROWS, dpstream, make, released, status, write_step
 
-from dpstream.streams import Stream
+from dpstream.stream import Stream
 
 
 def test_from_simulation_to_sample(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from dpstream.cli import main
 from dpstream.cli.shared import console, print_json, print_table, seen
-from dpstream.config.keys import KEYS, SECTIONS
-from dpstream.errors import ConfigError
-from dpstream.showing import shown
+from dpstream.core.errors import ConfigError
+from dpstream.core.showing import shown
+from dpstream.project.keys import KEYS, SECTIONS
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt.exe\u2066\x7f\rgone"
 PASSWORD = "hun:t/er2"

@@ -13,9 +13,9 @@ from cli_stream import dpstream, make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.errors import BudgetError
-from dpstream.privacy import ZCDP, zcdp_to_epsilon
-from dpstream.privacy.odds import best_guess, surer
+from dpstream.core.errors import BudgetError
+from dpstream.core.privacy import ZCDP, zcdp_to_epsilon
+from dpstream.core.privacy.odds import best_guess, surer
 
 
 def budget(config: Path, text: str, stream: str = "") -> Path:

@@ -13,11 +13,11 @@ import pytest
 from cli_stream import ROWS, dpstream, make, released, status, write_step
 from click.testing import CliRunner
 
-from dpstream import durable
 from dpstream.cli import main
-from dpstream.errors import LimitError, StoreError
-from dpstream.streams import Stream
-from dpstream.streams.store import Store
+from dpstream.core import durable
+from dpstream.core.errors import LimitError, StoreError
+from dpstream.stream import Stream
+from dpstream.stream.store.store import Store
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_failure_after_drawing_is_decided_by_hand(tmp_path: Path, monkeypatch:
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    from dpstream.config import Config
+    from dpstream.project import Config
 
     config = make(tmp_path, 2)
     dpstream("run", config, "--until", 1)

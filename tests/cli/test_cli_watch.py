@@ -14,7 +14,7 @@ import pytest
 from cli_stream import dpstream, make, released, status, write_step
 
 from dpstream.cli import watch as watch_module
-from dpstream.sources import FileSource, SourceOptions
+from dpstream.io.sources import FileSource, SourceOptions
 
 Action = Callable[[], None]
 

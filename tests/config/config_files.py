@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpstream.config import Config
+from dpstream.project import Config
 
 MINIMAL = """\
 [stream]

@@ -12,14 +12,14 @@ import pytest
 from config_files import write
 from numpy.typing import NDArray
 
-from dpstream.config import Config
-from dpstream.config.base_reading import base_table, border, read_predecessor
-from dpstream.config.succession import draft_successor
-from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.privacy import ZCDP, Noise, PureDP, Randomness
-from dpstream.sources.options import SourceOptions
-from dpstream.streams import Batch
-from dpstream.streams.base import base_words, together
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness
+from dpstream.io.sources.options import SourceOptions
+from dpstream.project import Config
+from dpstream.project.base_reading import base_table, border, read_predecessor
+from dpstream.project.succession import draft_successor
+from dpstream.stream import Batch
+from dpstream.stream.predecessor_cost import base_words, together
 
 COLUMNS = """\
 [schema.columns.rent]

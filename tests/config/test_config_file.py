@@ -12,18 +12,24 @@ from typing import Any
 import pytest
 from config_files import DEFAULTS, PUBLIC, ROWS, load, write
 
-from dpstream.config import KEYS, SECTIONS, Config, describe
-from dpstream.config.keys import DEFAULT_MECHANISM, keys_of, recipe_defaults
-from dpstream.config.offline_keys import OF_OFFLINE
-from dpstream.errors import (
-    ConfigError,
-    LimitError,
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
+from dpstream.families.points import PointsStream
+from dpstream.families.tabular import (
+    AIM,
+    MWEMPGM,
+    Baseline,
+    BaselinePlan,
+    DPStabs,
+    DPStabsPlan,
+    Pooled,
+    PooledPlan,
 )
-from dpstream.points import PointsStream
-from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
-from dpstream.sources import SourceOptions
-from dpstream.tabular import AIM, MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan, Pooled, PooledPlan
-from dpstream.tabular.cells import SCORES
+from dpstream.families.tabular.workload_cells import SCORES
+from dpstream.io.sources import SourceOptions
+from dpstream.project import KEYS, SECTIONS, Config, describe
+from dpstream.project.keys import DEFAULT_MECHANISM, keys_of, recipe_defaults
+from dpstream.project.offline_keys import OF_OFFLINE
 
 
 def test_defaults_and_their_reasons(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from config_files import DEFAULTS, load
 
-from dpstream.config import pending_steps
-from dpstream.config.description import describe
-from dpstream.errors import DataError, UnitError
-from dpstream.evaluate.experiments import streams
-from dpstream.privacy import Randomness, User
+from dpstream.core.errors import DataError, UnitError
+from dpstream.core.privacy import Randomness, User
+from dpstream.lab.experiments import replayed_streams as streams
+from dpstream.project import pending_steps
+from dpstream.project.description import describe
 
 STREAM = 'unit = "user"\nmax_events = 3'
 SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from config_files import DEFAULTS, GROWING, PANELS, POINTS, PUBLIC, ROWS, load, write
 
-from dpstream.config import KEYS, Config
-from dpstream.config.keys import FAMILIES_TO_COME, MECHANISMS
-from dpstream.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
+from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
+from dpstream.project import KEYS, Config
+from dpstream.project.keys import FAMILIES_TO_COME, MECHANISMS
 
 # (parts, exception, what the message has to hold beside the file)
 WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = {

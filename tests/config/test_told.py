@@ -19,15 +19,15 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
-from dpstream.config import Config
-from dpstream.config.description import measurement_deviation
-from dpstream.growing import PMWGPlan
-from dpstream.growing.erm_stream import ClassifierPlan
-from dpstream.growing.streams import GrowingPlan
-from dpstream.panel import CumulativeStreamPlan
-from dpstream.panel.people import PeoplePlan
-from dpstream.privacy import PureDP, User
-from dpstream.tabular import BaselinePlan, DPStabsPlan, PooledPlan
+from dpstream.core.privacy import PureDP, User
+from dpstream.families.growing import PMWGPlan
+from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.families.growing.growing_plan import GrowingPlan
+from dpstream.families.panel import CumulativeStreamPlan
+from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
+from dpstream.project import Config
+from dpstream.project.description import measurement_deviation
 
 STEPS = 3
 TABLE = """

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.counters import (
+from dpstream.core.counters import (
     COUNTER_NAMES,
     PURE_COUNTER_NAMES,
     CounterBank,
@@ -19,12 +19,19 @@ from dpstream.counters import (
     OptimalEpochsCounter,
     counter_by_name,
 )
-from dpstream.counters.base import MAX_INCREMENT, MAX_TICKS
-from dpstream.counters.forest import Tree
-from dpstream.errors import ConfigError, DataError, DpstreamError, HorizonError, LimitError, StoreDamagedError
-from dpstream.privacy import ZCDP, Event, PureDP
-from dpstream.privacy.noise import Noise
-from dpstream.privacy.randomness import Randomness
+from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
+from dpstream.core.counters.forest import Tree
+from dpstream.core.errors import (
+    ConfigError,
+    DataError,
+    DpstreamError,
+    HorizonError,
+    LimitError,
+    StoreDamagedError,
+)
+from dpstream.core.privacy import ZCDP, Event, PureDP
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.randomness import Randomness
 
 WIDTHS = (3, 1, 5, 2)
 HORIZON = 12

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.counters import COUNTER_NAMES, BLTCounter, best, counter_by_name
-from dpstream.counters.choose import rms_deviation
-from dpstream.errors import BudgetError, ConfigError, LimitError
-from dpstream.privacy import ZCDP, Budget, Event, PureDP
+from dpstream.core.counters import COUNTER_NAMES, BLTCounter, best, counter_by_name
+from dpstream.core.counters.choose import rms_deviation
+from dpstream.core.errors import BudgetError, ConfigError, LimitError
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP
 
 BUDGETS: list[Budget] = [PureDP.of(1), PureDP.of("0.05"), ZCDP.of("1/2")]
 

@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.checks import NoiseTape, certificate, check_counter
-from dpstream.checks.tape import run_on_tape
-from dpstream.counters import (
+from dpstream.core.counters import (
     COUNTER_NAMES,
     PURE_COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
@@ -27,9 +25,9 @@ from dpstream.counters import (
     UnboundedBlockCounter,
     counter_by_name,
 )
-from dpstream.counters.base import MAX_INCREMENT, MAX_TICKS
-from dpstream.counters.block import _partition
-from dpstream.errors import (
+from dpstream.core.counters.block import _partition
+from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
+from dpstream.core.errors import (
     BudgetError,
     ConfigError,
     DataError,
@@ -38,10 +36,12 @@ from dpstream.errors import (
     StoreDamagedError,
     UnitError,
 )
-from dpstream.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.privacy.noise import DiscreteGaussian, DiscreteLaplace
-from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event, Individual
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event, Individual
+from dpstream.lab.checks import NoiseTape, certificate, check_counter
+from dpstream.lab.checks.tape import run_on_tape
 
 BUDGETS: list[Budget] = [PureDP.of("0.7"), ZCDP.of("1/3")]
 UNITS = [Event(), Event("replace")]

@@ -12,26 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.checks import NoiseTape, certificate
-from dpstream.checks.statistics import two_sample_p_values
-from dpstream.checks.tape import measured_on_tape, run_on_tape
-from dpstream.counters import (
+from dpstream.core.counters import (
     Counter,
     KaryTreeCounter,
     OptimalEpochsCounter,
     OptimalTreeCounter,
     SubtractBlocksCounter,
 )
-from dpstream.counters.base import MAX_INCREMENT, MAX_TICKS
-from dpstream.counters.designs import epochs, optimal_trees
-from dpstream.counters.forest import CalibratedForest
-from dpstream.counters.optimal import CalibratedOptimalForest
-from dpstream.counters.subtract import CalibratedSubtraction
-from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
-from dpstream.privacy.budget import ZCDP, PureDP
-from dpstream.privacy.randomness import Randomness
-from dpstream.privacy.unit import Event
-from dpstream.streams.watched import WatchedRandomness
+from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
+from dpstream.core.counters.designs import epochs, optimal_trees
+from dpstream.core.counters.forest import CalibratedForest
+from dpstream.core.counters.optimal import CalibratedOptimalForest
+from dpstream.core.counters.subtract import CalibratedSubtraction
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.core.privacy.budget import ZCDP, PureDP
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.lab.checks import NoiseTape, certificate
+from dpstream.lab.checks.law_of_errors import two_sample_p_values
+from dpstream.lab.checks.tape import measured_on_tape, run_on_tape
+from dpstream.stream.watched import WatchedRandomness
 
 PURE = PureDP.of(1)
 

@@ -12,10 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from dpstream.checks import NoiseTape, certificate
-from dpstream.counters import SimpleCounter, SparseCounter, TreeCounter, counter_by_name
-from dpstream.counters.sparse import CalibratedSparseCounter
-from dpstream.errors import (
+from dpstream.core.counters import SimpleCounter, SparseCounter, TreeCounter, counter_by_name
+from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
+from dpstream.core.errors import (
     BudgetError,
     ConfigError,
     DataError,
@@ -23,7 +22,8 @@ from dpstream.errors import (
     LimitError,
     StoreDamagedError,
 )
-from dpstream.privacy import ZCDP, DiscreteLaplace, Event, Noise, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, Noise, PureDP, Randomness
+from dpstream.lab.checks import NoiseTape, certificate
 
 ONE = PureDP.of(1)
 TICKS = 4

@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from dpstream.checks import NoiseTape, certificate, check_counter, read_cell
-from dpstream.counters import BLTCounter, Counter, CounterBank, ToeplitzCounter, counter_by_name, propagation
-from dpstream.counters.binned import CalibratedBinnedCounter, Design, Weights, design_of
-from dpstream.counters.lagbins import LagBins
-from dpstream.counters.propagation import NoiseTable
-from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
-from dpstream.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
+from dpstream.core.counters import (
+    BLTCounter,
+    Counter,
+    CounterBank,
+    ToeplitzCounter,
+    counter_by_name,
+    propagation,
+)
+from dpstream.core.counters.binned import CalibratedBinnedCounter, Design, Weights, design_of
+from dpstream.core.counters.lagbins import LagBins
+from dpstream.core.counters.propagation import NoiseTable
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
+from dpstream.lab.checks import NoiseTape, certificate, check_counter, read_cell
 
 RHO = ZCDP.of("1/2")
 UNITS = [Event(), Event("replace")]

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.config import Config
-from dpstream.demo import Line, compare
-from dpstream.demo.__main__ import main
-from dpstream.demo.folder import MARKER, fresh_folder
-from dpstream.errors import ConfigError
-from dpstream.sinks import read, read_catalogue, read_manifest
+from dpstream.core.errors import ConfigError
+from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.project import Config
+from dpstream.tools.demo import Line, compare
+from dpstream.tools.demo.__main__ import main
+from dpstream.tools.demo.demo_folder import MARKER, fresh_folder
 
 
 def demo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """The demo as ``make demo`` calls it."""
-    command = [sys.executable, "-m", "dpstream.demo", "--out", folder.name, *more]
+    command = [sys.executable, "-m", "dpstream.tools.demo", "--out", folder.name, *more]
     return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
 
 

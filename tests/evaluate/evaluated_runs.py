@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpstream.config import Config, pending_steps
-from dpstream.privacy import Randomness
+from dpstream.core.privacy import Randomness
+from dpstream.project import Config, pending_steps
 
 Row = tuple[str, str, str]
 #: zip, paid, size

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from cli_stream import make
 
-from dpstream.evaluate.experiments.streams import ADULT_COLUMNS
+from dpstream.lab.experiments.replayed_streams import ADULT_COLUMNS
 
 COMPARE = """\
 format = 1

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from cli_stream import COLUMNS, dpstream, make
 
-from dpstream.config import Config
-from dpstream.errors import ConfigError
-from dpstream.evaluate.audits import Finding, configured, run_audits
-from dpstream.evaluate.audits.configured import configured_audits
-from dpstream.evaluate.audits.controls import broken_quiet_counter
-from dpstream.evaluate.audits.page import AuditReport, prepare_folder
-from dpstream.evaluate.audits.runner import AUDITS, audit_names
-from dpstream.privacy import Randomness
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
+from dpstream.lab.audits import Finding, configured, run_audits
+from dpstream.lab.audits.audit_page import AuditReport, prepare_folder
+from dpstream.lab.audits.configured import configured_audits
+from dpstream.lab.audits.controls import broken_quiet_counter
+from dpstream.lab.audits.runner import AUDITS, audit_names
+from dpstream.project import Config
 
 HOLDS = Finding("good counter", "exact", 1.0, 1.0, None, None, False, "everywhere | here", 0.1)
 BOUND = Finding("good stream", "empirical", 1.0, 0.8, 1 - 1e-7, 5_000, False, "at step 1", 0.1)
@@ -218,7 +218,7 @@ def test_two_processes_find_what_one_finds(config, monkeypatch):
 
 def test_an_error_in_a_child_process_is_told(config):
     """A file that stops being readable after the first look ends the audit with its sentence, not with a hang."""
-    from dpstream.evaluate.audits.runner import _parallel
+    from dpstream.lab.audits.runner import _parallel
 
     rewrite(config, (COLUMNS, ""))
     with pytest.raises(ConfigError, match="no schema"):

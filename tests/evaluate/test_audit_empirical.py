@@ -15,18 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from dpstream.counters import SimpleCounter, TreeCounter
-from dpstream.counters.intervals import CalibratedIntervalCounter
-from dpstream.errors import DataError
-from dpstream.evaluate.audits import controls
-from dpstream.evaluate.audits.counters import (
+from dpstream.core.counters import SimpleCounter, TreeCounter
+from dpstream.core.counters.intervals import CalibratedIntervalCounter
+from dpstream.core.errors import DataError
+from dpstream.core.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
+from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits import controls
+from dpstream.lab.audits.counters_audit import (
     CONFIDENCE,
     audit_counter,
     border_steps,
     divergence_rate,
     rho_lower_bound,
 )
-from dpstream.evaluate.audits.selection import (
+from dpstream.lab.audits.selection_audit import (
     AGAINST,
     TOGETHER,
     Questions,
@@ -34,8 +36,6 @@ from dpstream.evaluate.audits.selection import (
     audit_selector,
     audit_threshold,
 )
-from dpstream.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
-from dpstream.tabular.selection import Selector
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 

@@ -15,15 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.counters import (
-    COUNTER_NAMES,
-    CalibratedCounter,
-    counter_by_name,
-)
-from dpstream.errors import ConfigError
-from dpstream.evaluate.audits import Finding, controls
-from dpstream.evaluate.audits.counters import calibrated_by_name, divergence_rate
-from dpstream.evaluate.audits.exact import (
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_name
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
+from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits import Finding, controls
+from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
+from dpstream.lab.audits.exact import (
     _plans,
     _ThresholdReader,
     exact_counter,
@@ -31,9 +29,7 @@ from dpstream.evaluate.audits.exact import (
     exact_threshold,
     exact_transcripts,
 )
-from dpstream.evaluate.audits.sparse import audit_sparse
-from dpstream.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
-from dpstream.tabular.selection import Selector
+from dpstream.lab.audits.sparse_audit import audit_sparse
 
 ONE, HALF = PureDP.of(1), ZCDP.of("0.5")
 SOURCE = Path(controls.__file__).parents[2]

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.errors import ConfigError
-from dpstream.evaluate.audits.growing import exact_growing, growing_loss
-from dpstream.evaluate.audits.growing_subjects import arrivals, growing_subjects
-from dpstream.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
-from dpstream.growing.synthesis import GrowingSynthesis
-from dpstream.mechanism import PrivateBatch
-from dpstream.privacy import Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import Workload
+from dpstream.core.contracts import PrivateBatch
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.growing import BBScheduler, Counts, Database, GrowingPlan, MWEMPGMBox, OwnMechanism
+from dpstream.families.growing.growing_release import GrowingSynthesis
+from dpstream.lab.audits.growing_audit import exact_growing, growing_loss
+from dpstream.lab.audits.growing_subjects import arrivals, growing_subjects
 
 SUBJECTS = growing_subjects()
 

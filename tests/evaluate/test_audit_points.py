@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.evaluate.audits.points import (
+from dpstream.core.privacy import Randomness
+from dpstream.families.points import OnlinePoints
+from dpstream.lab.audits.points_audit import (
     PointsSubject,
     _places,
     _sampled_cells,
     exact_points,
     points_subjects,
 )
-from dpstream.evaluate.audits.points_controls import BrokenQuiet, FarPlan
-from dpstream.points import OnlinePoints
-from dpstream.privacy import Randomness
+from dpstream.lab.audits.points_controls import BrokenQuiet, FarPlan
 
 SUBJECTS = points_subjects()
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, norm
 
-from dpstream.errors import ConfigError, DataError
-from dpstream.evaluate.audits.statistics import clopper_pearson, distinguish, lower_bound
-from dpstream.privacy import DiscreteLaplace, Randomness
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.lab.audits.loss_bounds import clopper_pearson, distinguish, lower_bound
 
 
 @given(st.integers(1, 400), st.data(), st.sampled_from([0.3, 0.05, 1e-7]))

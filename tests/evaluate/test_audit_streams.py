@@ -13,21 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpstream.evaluate.audits.canaries import Pair, Scene, crowded, empty
-from dpstream.evaluate.audits.leaky import ExactTotal
-from dpstream.evaluate.audits.outputs import features, run_scene
-from dpstream.evaluate.audits.published import BlindPlan, LeakyPlan, audit_published, published_bytes
-from dpstream.evaluate.audits.streams import (
-    CONFIDENCE,
-    audit_stream,
-    stream_controls,
-    stream_subjects,
-)
-from dpstream.privacy import Event, Randomness, pure_to_zcdp, zcdp_to_epsilon
-from dpstream.privacy.budget import PureDP
-from dpstream.schema.domain import Domain
-from dpstream.tables import Workload
-from dpstream.tabular import DPStabs
+from dpstream.core.privacy import Event, Randomness, pure_to_zcdp, zcdp_to_epsilon
+from dpstream.core.privacy.budget import PureDP
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import DPStabs
+from dpstream.lab.audits.canaries import Pair, Scene, crowded, empty
+from dpstream.lab.audits.leaky import ExactTotal
+from dpstream.lab.audits.outputs import features, run_scene
+from dpstream.lab.audits.published_audit import BlindPlan, LeakyPlan, audit_published, published_bytes
+from dpstream.lab.audits.streams_audit import CONFIDENCE, audit_stream, stream_controls, stream_subjects
 
 TWO = Domain(("a", "b"), (2, 2))
 ALL = stream_subjects() + stream_controls()

@@ -14,9 +14,9 @@ from cli_stream import dpstream
 from evaluated_runs import run, typical, write_run
 
 from dpstream.cli import evaluate as verb
-from dpstream.errors import ConfigError
-from dpstream.evaluate import LABEL, METRICS, evaluate_run, evaluation_pictures, private_folder
-from dpstream.evaluate.evaluation_files import FILES, PICTURES
+from dpstream.core.errors import ConfigError
+from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, evaluation_pictures, private_folder
+from dpstream.tools.evaluate.evaluation_files import FILES, PICTURES
 
 
 @pytest.fixture(scope="module")

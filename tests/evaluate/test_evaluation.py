@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from evaluated_runs import COLUMNS, NAMES, fingerprint, net, run, typical, write_run, write_step
 
-from dpstream.config import Config
-from dpstream.errors import (
+from dpstream.core.errors import (
     ConfigError,
     DataError,
     SchemaError,
@@ -21,11 +20,12 @@ from dpstream.errors import (
     StoreDamagedError,
     StoreLockedError,
 )
-from dpstream.evaluate import LABEL, evaluate_run, true_steps
-from dpstream.evaluate.released import read_codes
-from dpstream.schema import Boolean, Categorical, Integer, Schema
-from dpstream.sinks import read
-from dpstream.tables import Workload
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.core.tables import Workload
+from dpstream.io.sinks import read
+from dpstream.project import Config
+from dpstream.tools.evaluate import LABEL, evaluate_run, true_steps
+from dpstream.tools.evaluate.synthetic_side import read_codes
 
 STEPS = typical(14)
 

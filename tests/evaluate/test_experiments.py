@@ -19,8 +19,9 @@ from experiment_data import fake_data
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError
-from dpstream.evaluate.experiments import (
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy import Randomness
+from dpstream.lab.experiments import (
     KUMAR_METHODS,
     KUMAR_STREAMS,
     ConfigSource,
@@ -37,14 +38,13 @@ from dpstream.evaluate.experiments import (
     run_task,
     summarise,
 )
-from dpstream.evaluate.experiments import runs as runs_module
-from dpstream.evaluate.experiments.folder import PrivateFolder
-from dpstream.evaluate.experiments.reproduce import epsilon_text
-from dpstream.evaluate.experiments.streams import ADULT_COLUMNS
-from dpstream.evaluate.experiments.tables import csv_table, markdown_table, verdict
-from dpstream.evaluate.label import LABEL
-from dpstream.evaluate.metrics import METRICS
-from dpstream.privacy import Randomness
+from dpstream.lab.experiments import runs as runs_module
+from dpstream.lab.experiments.kumar import epsilon_text
+from dpstream.lab.experiments.kumar_tables import csv_table, markdown_table, verdict
+from dpstream.lab.experiments.private_output import PrivateFolder
+from dpstream.lab.experiments.replayed_streams import ADULT_COLUMNS
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.metrics import METRICS
 
 
 class Noted:

@@ -16,11 +16,12 @@ from cli_stream import dpstream, make
 from evaluated_runs import write_run
 from experiment_data import COMPARE, comparison, fake_data
 
-from dpstream.errors import ConfigError, DpstreamError
-from dpstream.evaluate.experiments import Comparison, offline, runs
-from dpstream.evaluate.label import LABEL
-from dpstream.privacy import Randomness
-from dpstream.simulate import simulate
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import Randomness
+from dpstream.lab.experiments import Comparison, runs
+from dpstream.lab.experiments import offline_ceiling as offline
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER = """\

@@ -11,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpstream.errors import DataError
-from dpstream.evaluate import METRICS, TrueTable, WorkloadErrors, churn, total_variation, workload_errors
-from dpstream.evaluate.metrics import errors_or_blank
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch
+from dpstream.core.errors import DataError
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch
+from dpstream.tools.evaluate import (
+    METRICS,
+    TrueTable,
+    WorkloadErrors,
+    churn,
+    total_variation,
+    workload_errors,
+)
+from dpstream.tools.evaluate.metrics import errors_or_blank
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 CLIQUES = ((0,), (1,), (0, 1), (0, 1, 2))
@@ -132,7 +139,7 @@ def codes(records):
 @settings(max_examples=150, deadline=None)
 def test_the_true_table_is_a_multiset_with_deletions(steps, block):
     """Against ``collections.Counter``; asked in between or only at the end, the answer is the same."""
-    from dpstream.evaluate import truth
+    from dpstream.tools.evaluate import true_table as truth
 
     table, late = TrueTable(DOMAIN), TrueTable(DOMAIN)
     net: Counter = Counter()

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.errors import ConfigError, DataError
-from dpstream.evaluate import LABEL
-from dpstream.evaluate.panels import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
-from dpstream.evaluate.panels.data import panel_path
-from dpstream.evaluate.panels.repeat import _View
-from dpstream.panel import FixedWindow
-from dpstream.privacy import Individual, Randomness
-from dpstream.simulate import PovertyPanel
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy import Individual, Randomness
+from dpstream.families.panel import FixedWindow
+from dpstream.lab.panels import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
+from dpstream.lab.panels.data import panel_path
+from dpstream.lab.panels.repeat import _View
+from dpstream.tools.evaluate import LABEL
+from dpstream.tools.simulate import PovertyPanel
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from cli_stream import dpstream
 from report_pages import Page
 
-from dpstream.errors import ConfigError
-from dpstream.evaluate import LABEL
-from dpstream.evaluate.report import write_report
-from dpstream.sinks import read_manifest
+from dpstream.core.errors import ConfigError
+from dpstream.io.sinks import read_manifest
+from dpstream.tools.evaluate import LABEL
+from dpstream.tools.report import write_report
 
 STEPS = 6
 

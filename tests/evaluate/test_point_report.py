@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import Page
 
-from dpstream.errors import ConfigError, StepError
-from dpstream.evaluate import LABEL
-from dpstream.evaluate.point_maps import LEVELS, leaves, levels
-from dpstream.evaluate.report import write_report
-from dpstream.evaluate.report.maps import drawn_map
-from dpstream.evaluate.transport import line, w1
-from dpstream.points.space import Space
-from dpstream.sinks import read, read_manifest, readable_steps
+from dpstream.core.errors import ConfigError, StepError
+from dpstream.families.points.space import Space
+from dpstream.io.sinks import read, read_manifest, readable_steps
+from dpstream.tools.evaluate import LABEL
+from dpstream.tools.evaluate.point_maps import LEVELS, leaves, levels
+from dpstream.tools.evaluate.transport import line, w1
+from dpstream.tools.report import write_report
+from dpstream.tools.report.maps import drawn_map
 
 STEPS = 5
 

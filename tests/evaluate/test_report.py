@@ -17,14 +17,14 @@ from cli_stream import dpstream, make
 from report_pages import Page
 
 from dpstream import Batch
-from dpstream.config import Config
-from dpstream.errors import ConfigError, DpstreamError, SchemaError, StepError, StoreDamagedError
-from dpstream.evaluate import LABEL, evaluate_run
-from dpstream.evaluate.report import write_report
-from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Randomness
-from dpstream.sinks import read
-from dpstream.tabular import PooledPlan
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import ConfigError, DpstreamError, SchemaError, StepError, StoreDamagedError
+from dpstream.core.privacy import Randomness
+from dpstream.families.tabular import PooledPlan
+from dpstream.io.sinks import read
+from dpstream.project import Config
+from dpstream.tools.evaluate import LABEL, evaluate_run
+from dpstream.tools.report import write_report
 
 STEPS = 6
 

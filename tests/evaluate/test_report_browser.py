@@ -14,7 +14,7 @@ import pytest
 from cli_stream import dpstream, make
 from report_pages import Page
 
-from dpstream.evaluate.report import write_report
+from dpstream.tools.report import write_report
 
 BROWSER = next(
     (

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli import main
-from dpstream.errors import ConfigError, DataError
-from dpstream.evaluate.panels import sipp
-from dpstream.evaluate.panels.data import load_panel
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.lab.panels import sipp
+from dpstream.lab.panels.data import load_panel
 
 HEAD = "SHHADID|SSUID|PNUM|MONTHCODE|WPFINWGT|THINCPOVT2|TPTOTINC"
 

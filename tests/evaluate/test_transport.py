@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError, DataError
-from dpstream.evaluate.transport import (
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.tools.evaluate.transport import (
     assignment,
     dyadic_bound,
     grid_distance,

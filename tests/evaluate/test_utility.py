@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import chi2_contingency
 
-from dpstream.errors import ConfigError, DataError, SchemaError
-from dpstream.evaluate import association, cramers_v, predict, total_variation, utility
-from dpstream.evaluate.prediction import MOST_ROWS, _score, _split
-from dpstream.evaluate.utility import pairwise
-from dpstream.schema import Boolean, Categorical, Integer, Schema
-from dpstream.schema.domain import Domain
-from dpstream.tables import count_marginals
+from dpstream.core.errors import ConfigError, DataError, SchemaError
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import count_marginals
+from dpstream.tools.evaluate import association, cramers_v, predict, total_variation, utility
+from dpstream.tools.evaluate.prediction import MOST_ROWS, _score, _split
+from dpstream.tools.evaluate.utility import pairwise
 
 DOMAIN = Domain(("a", "b", "c", "fixed"), (2, 3, 4, 2))
 SCHEMA = Schema(
@@ -34,7 +34,7 @@ SCHEMA = Schema(
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
     """Two hundred records need no hundred trees."""
-    from dpstream.evaluate import prediction
+    from dpstream.tools.evaluate import prediction
 
     monkeypatch.setattr(prediction, "_TREES", 16)
 
@@ -216,7 +216,7 @@ def test_scores_are_those_of_the_definitions():
 
 
 def test_long_training_tables_are_cut_by_a_fixed_draw(monkeypatch):
-    from dpstream.evaluate import prediction
+    from dpstream.tools.evaluate import prediction
 
     monkeypatch.setattr(prediction, "MOST_ROWS", 300)
     found = predict(people(1000), people(800, seed=1), SCHEMA, "paid")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpstream.graphical import Measurement, fit
-from dpstream.schema.domain import Domain
+from dpstream.core.graphical import Measurement, fit
+from dpstream.core.schema.domain import Domain
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 

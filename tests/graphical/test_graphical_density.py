@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import InputError
-from dpstream.graphical import Model, junction_tree
-from dpstream.schema.domain import Domain
-from dpstream.tabular.synthesis import ModelSynthesis
+from dpstream.core.errors import InputError
+from dpstream.core.graphical import Model, junction_tree
+from dpstream.core.schema.domain import Domain
+from dpstream.families.tabular.table_release import ModelSynthesis
 
 
 def joint(model: Model) -> np.ndarray:

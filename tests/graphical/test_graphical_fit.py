@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from dpstream.errors import InputError, LimitError
-from dpstream.graphical import Measurement, Model, estimate_total, fit, junction_tree, tree_cells
-from dpstream.graphical.compiled.inference import exp_nonpositive
-from dpstream.schema.domain import Clique, Domain
+from dpstream.core.errors import InputError, LimitError
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit, junction_tree, tree_cells
+from dpstream.core.graphical.compiled.inference import exp_nonpositive
+from dpstream.core.schema.domain import Clique, Domain
 
 NAMES = tuple("abcdefgh")
 

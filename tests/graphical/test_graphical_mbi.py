@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.graphical import Measurement, fit
-from dpstream.schema.domain import Clique, Domain
+from dpstream.core.graphical import Measurement, fit
+from dpstream.core.schema.domain import Clique, Domain
 
 TREE = [(3, 4), (5, 6), (0, 3), (6, 7), (4, 12), (1, 3), (0, 6), (2, 8), (6, 11), (1, 9), (7, 8), (1, 10)]
 CLIQUES = [*TREE, (3, 12), (0, 4), (1, 4)]

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.errors import InputError, LimitError, StoreDamagedError, StoreFormatError
-from dpstream.graphical import Model, junction_tree, tree_cells, tree_cells_each
-from dpstream.mechanism import Packed
-from dpstream.schema.domain import Clique, Domain
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import InputError, LimitError, StoreDamagedError, StoreFormatError
+from dpstream.core.graphical import Model, junction_tree, tree_cells, tree_cells_each
+from dpstream.core.schema.domain import Clique, Domain
 
 NAMES = tuple("abcdefghij")
 

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.growing.asking import Asker
-from dpstream.growing.blackbox import LinearQuery
-from dpstream.growing.pmwg import PMWG, PMWGPlan
-from dpstream.privacy import DiscreteLaplace, Randomness
-from dpstream.schema import Boolean, Categorical, Integer, Schema
-from dpstream.schema.domain import Clique, Domain
+from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.growing.answers import Asker
+from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.pmwg import PMWG, PMWGPlan
 
 SCHEMA = Schema(
     [

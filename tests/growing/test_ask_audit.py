@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpstream.evaluate.audits.asking import audit_asking
-from dpstream.evaluate.audits.finding import Finding
-from dpstream.privacy import Randomness
+from dpstream.core.privacy import Randomness
+from dpstream.lab.audits.asking_audit import audit_asking
+from dpstream.lab.audits.finding import Finding
 
 
 def test_honest_questions_pass_and_broken_ones_are_caught() -> None:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
-from dpstream.config import Config
-from dpstream.growing.pmwg import PMWGPlan
+from dpstream.families.growing.pmwg import PMWGPlan
+from dpstream.project import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """

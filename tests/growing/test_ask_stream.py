@@ -18,15 +18,15 @@ from fault_harness import faulty, full_disk, in_child, kill, lying_commit
 from pmwg_cases import SCHEMA, plan, query
 from postgres_server import Cluster, programs
 
-from dpstream.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
-from dpstream.growing.linear_queries import linear_query
-from dpstream.growing.pmwg import PMWGPlan
-from dpstream.growing.universe import WEIGHT_BITS
-from dpstream.privacy import Noise, Randomness
-from dpstream.streams import AskingStream, Batch, PostgresServer, StateKey, open_stream
-from dpstream.streams.account import Account
-from dpstream.streams.limit import Limit
-from dpstream.streams.step_rows import Prepared
+from dpstream.core.errors import BudgetError, ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.core.privacy import Noise, Randomness
+from dpstream.families.growing.linear_queries import linear_query
+from dpstream.families.growing.pmwg import PMWGPlan
+from dpstream.families.growing.universe import WEIGHT_BITS
+from dpstream.stream import AskingStream, Batch, PostgresServer, StateKey, open_stream
+from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.limit import Limit
+from dpstream.stream.store.step_rows import Prepared
 
 PLAN = plan(start=100, hard_questions=4, learning="matching")
 QUESTIONS = ("smoker", "city = 'Bern'", "age >= 65 and smoker")

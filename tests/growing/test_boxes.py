@@ -11,14 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError, LimitError
-from dpstream.growing.blackbox import BlackBox, Counts, Database, LinearQuery, PowerLaw, Records
-from dpstream.growing.boxes import MWEMPGMBox, _Counted
-from dpstream.growing.mwem import MWEM
-from dpstream.growing.own import OwnMechanism
-from dpstream.growing.released import RowsTable, WeightsTable, answer
-from dpstream.growing.smalldb import SmallDB, _databases, _histogram
-from dpstream.privacy import (
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import (
     ZCDP,
     Budget,
     DiscreteGaussian,
@@ -31,10 +25,16 @@ from dpstream.privacy import (
     permute_and_flip_probabilities,
     selection_epsilon,
 )
-from dpstream.schema.domain import Domain
-from dpstream.tables import Workload, count_marginals
-from dpstream.tabular import MWEMPGM
-from dpstream.tabular.cells import SCORES, Cells, Score
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload, count_marginals
+from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery, PowerLaw, Records
+from dpstream.families.growing.boxes import MWEMPGMBox, _Counted
+from dpstream.families.growing.distributions import RowsTable, WeightsTable, answer
+from dpstream.families.growing.mwem import MWEM
+from dpstream.families.growing.own import OwnMechanism
+from dpstream.families.growing.smalldb import SmallDB, _databases, _histogram
+from dpstream.families.tabular import MWEMPGM
+from dpstream.families.tabular.workload_cells import SCORES, Cells, Score
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

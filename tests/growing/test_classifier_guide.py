@@ -6,8 +6,8 @@ import doctest
 import re
 from pathlib import Path
 
-from dpstream.config import Config
-from dpstream.growing import ClassifierPlan
+from dpstream.families.growing import ClassifierPlan
+from dpstream.project import Config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "growing-classifiers.md"
 

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError, LimitError, SchemaError
-from dpstream.growing.blackbox import Counts, Database, Records
-from dpstream.growing.erm import ERM, ErmRun, root_above
-from dpstream.growing.erm_classifier import LinearClassifier
-from dpstream.growing.erm_features import FeatureMap
-from dpstream.growing.erm_loss import loss_by_name
-from dpstream.growing.erm_solver import Certificate, Rows, _descend, minimise, risk
-from dpstream.mechanism import Packed
-from dpstream.privacy import ZCDP, Budget, PureDP, Randomness
-from dpstream.schema import Boolean, Categorical, Integer, Schema
-from dpstream.schema.domain import Domain
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError, DataError, LimitError, SchemaError
+from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.blackbox import Counts, Database, Records
+from dpstream.families.growing.erm import ERM, ErmRun, root_above
+from dpstream.families.growing.erm_classifier import LinearClassifier
+from dpstream.families.growing.erm_features import FeatureMap
+from dpstream.families.growing.erm_loss import loss_by_name
+from dpstream.families.growing.erm_solver import Certificate, Rows, _descend, minimise, risk
 
 DOMAIN = Domain(("zip", "late", "age", "paid"), (3, 2, 5, 2))
 FEATURES = FeatureMap(DOMAIN, "late", numbers=(("age", 4),))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpstream.evaluate.audits.erm import audit_classifiers
-from dpstream.privacy import Randomness
+from dpstream.core.privacy import Randomness
+from dpstream.lab.audits.erm_audit import audit_classifiers
 
 
 def test_every_finding_is_as_it_must_be() -> None:

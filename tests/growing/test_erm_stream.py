@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from dpstream import Batch, Publisher, read
-from dpstream.errors import ConfigError, UnitError
-from dpstream.growing import BBImprover, BBScheduler
-from dpstream.growing.erm import ERM
-from dpstream.growing.erm_features import FeatureMap
-from dpstream.growing.erm_stream import ClassifierPlan
-from dpstream.privacy import Event, Randomness
-from dpstream.schema import Boolean, Categorical, Integer, Schema
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch
+from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.privacy import Event, Randomness
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch
+from dpstream.families.growing import BBImprover, BBScheduler
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_features import FeatureMap
+from dpstream.families.growing.erm_stream import ClassifierPlan
 
 SCHEMA = Schema(
     (

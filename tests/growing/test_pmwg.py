@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan, query, silent
 
-from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
-from dpstream.growing.asking import Asker
-from dpstream.growing.blackbox import LinearQuery
-from dpstream.growing.numeric_sparse import GRID, Books, NumericSparse, Run
-from dpstream.growing.pmwg import PMWG, PMWGPlan
-from dpstream.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
-from dpstream.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
-from dpstream.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.schema.domain import Domain
+from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
+from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.answers import Asker
+from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, Run
+from dpstream.families.growing.pmwg import PMWG, PMWGPlan
+from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
+from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
 
 HALF = Fraction(1, 2)
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pmwg_cases import CELLS, DOMAIN, Arrived, plan
 
-from dpstream.growing.asking import Answer
-from dpstream.growing.blackbox import LinearQuery
-from dpstream.growing.numeric_sparse import Books, Draw, NumericSparse, Run
-from dpstream.growing.pmwg_plan import PMWGPlan
-from dpstream.privacy import DiscreteLaplace, Randomness
+from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.families.growing.answers import Answer
+from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, Run
+from dpstream.families.growing.pmwg_plan import PMWGPlan
 
 
 @dataclass(frozen=True)

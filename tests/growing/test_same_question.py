@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan
 
-from dpstream.growing.blackbox import LinearQuery
-from dpstream.growing.universe import WEIGHT_BITS, Universe
+from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.universe import WEIGHT_BITS, Universe
 
 
 @given(st.data())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.config import Config
+from dpstream.project import Config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "growing.md"
 

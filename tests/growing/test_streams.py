@@ -14,8 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.errors import BudgetError, ConfigError, DpstreamError, LimitError, StoreDamagedError, UnitError
-from dpstream.growing import (
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    DpstreamError,
+    LimitError,
+    StoreDamagedError,
+    UnitError,
+)
+from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, User
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.growing import (
     MWEM,
     BBImprover,
     BBScheduler,
@@ -29,14 +41,9 @@ from dpstream.growing import (
     Records,
     SmallDB,
 )
-from dpstream.growing.streams import GrowingState
-from dpstream.mechanism import Packed
-from dpstream.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, User
-from dpstream.schema import Categorical, Schema
-from dpstream.schema.domain import Domain
-from dpstream.sinks import Publisher, read, read_manifest
-from dpstream.streams import Batch, open_stream
-from dpstream.tables import EncodedBatch, Workload
+from dpstream.families.growing.growing_plan import GrowingState
+from dpstream.io.sinks import Publisher, read, read_manifest
+from dpstream.stream import Batch, open_stream
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 PAIR = Workload.all_k_way(DOMAIN, 2)

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from dpstream.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
-from dpstream.panel import AtLeast, Cumulative, FixedWindow, People
-from dpstream.panel.synthesis import CumulativeSynthesis
-from dpstream.panel.thresholds import proxies
-from dpstream.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.schema.domain import Domain
+from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.families.panel import AtLeast, Cumulative, FixedWindow, People
+from dpstream.families.panel.people_release import CumulativeSynthesis
+from dpstream.families.panel.thresholds import proxies
 
 REPLACE = Individual("replace")
 

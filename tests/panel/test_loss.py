@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.checks import certificate
-from dpstream.counters import COUNTER_NAMES, counter_by_name
-from dpstream.counters.base import LinearMap
-from dpstream.errors import BudgetError
-from dpstream.evaluate.audits.panel import exact_panel, history_loss, panel_subjects, sampled_panel
-from dpstream.evaluate.audits.panel_controls import broken_unpaired_counters, two_thirds
-from dpstream.panel import Cumulative, FixedWindow
-from dpstream.panel.thresholds import moved_loss, person_factor
-from dpstream.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
+from dpstream.core.counters import COUNTER_NAMES, counter_by_name
+from dpstream.core.counters.counter import LinearMap
+from dpstream.core.errors import BudgetError
+from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
+from dpstream.families.panel import Cumulative, FixedWindow
+from dpstream.families.panel.thresholds import moved_loss, person_factor
+from dpstream.lab.audits.panel_audit import exact_panel, history_loss, panel_subjects, sampled_panel
+from dpstream.lab.audits.panel_controls import broken_unpaired_counters, two_thirds
+from dpstream.lab.checks import certificate
 
 REPLACE = Individual("replace")
 SUBJECTS = {subject.name: subject for subject in panel_subjects()}

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.panel import WindowStream, people
-from dpstream.privacy import Individual, Randomness
-from dpstream.schema import Boolean, Schema
-from dpstream.tables import EncodedReports
+from dpstream.core.privacy import Individual, Randomness
+from dpstream.core.schema import Boolean, Schema
+from dpstream.core.tables import EncodedReports
+from dpstream.families.panel import WindowStream, people
 
 PERIODS = 4
 SCHEMA = Schema((Boolean("poor", missing="absent"),))

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from dpstream.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
-from dpstream.panel import AtLeast, Consecutive, FixedWindow, Pattern, People, Weighted
-from dpstream.panel.extension import extend, split_whole
-from dpstream.panel.queries import digits
-from dpstream.panel.reports import MAX_PEOPLE
-from dpstream.panel.synthesis import WindowSynthesis
-from dpstream.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.schema.domain import Domain
+from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.families.panel import AtLeast, Consecutive, FixedWindow, Pattern, People, Weighted
+from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel.people_release import WindowSynthesis
+from dpstream.families.panel.queries import digits
+from dpstream.families.panel.reports import MAX_PEOPLE
 
 REPLACE = Individual("replace")
 

@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from dpstream.points import OnlinePoints, OnlinePointsPlan, blocks, online
-from dpstream.points.cells import Cells
-from dpstream.points.estimates import cell_estimates
-from dpstream.points.partition import codes_of
-from dpstream.points.schedule import DEFAULT, PAPER, Design
-from dpstream.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.families.points import OnlinePoints, OnlinePointsPlan, blocks, online
+from dpstream.families.points.cell_counters import Cells
+from dpstream.families.points.cell_schedule import DEFAULT, PAPER, Design
+from dpstream.families.points.estimates import cell_estimates
+from dpstream.families.points.partition import codes_of
 
 Floats = NDArray[np.float64]
 POINTS = np.random.default_rng(12).random((60, 2)) * 0.45

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError
-from dpstream.points import changes
+from dpstream.core.errors import ConfigError
+from dpstream.families.points import fewest_changes as changes
 
 
 def height(a: int, b: int) -> int:

@@ -15,12 +15,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from dpstream.counters import CounterState
-from dpstream.points import OnlinePoints, OnlinePointsPlan
-from dpstream.points.cells import CellRule, Cells, cell_rule
-from dpstream.points.schedule import PAPER, Design
-from dpstream.privacy import DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.privacy.noise import sample
+from dpstream.core.counters import CounterState
+from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.privacy.noise import sample
+from dpstream.families.points import OnlinePoints, OnlinePointsPlan
+from dpstream.families.points.cell_counters import CellRule, Cells, cell_rule
+from dpstream.families.points.cell_schedule import PAPER, Design
 
 #: Thresholds so low that segments end all the time.
 LOW = Design(Fraction(1), Fraction(1, 2), Fraction(1), True, Fraction(0), False, False)

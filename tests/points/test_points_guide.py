@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.config import Config
-from dpstream.simulate import simulate
+from dpstream.project import Config
+from dpstream.tools.simulate import simulate
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "points.md"
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError, SchemaError
-from dpstream.points.space import Space
-from dpstream.schema import Date, DateTime, Integer, Real
-from dpstream.schema.fine import fine
+from dpstream.core.errors import ConfigError, DataError, SchemaError
+from dpstream.core.schema import Date, DateTime, Integer, Real
+from dpstream.core.schema.fine import fine
+from dpstream.families.points.space import Space
 
 # --- coordinates ---------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import (
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import (
     BudgetError,
     ConfigError,
     DataError,
@@ -23,15 +24,15 @@ from dpstream.errors import (
     StoreFormatError,
     UnitError,
 )
-from dpstream.mechanism import Packed
-from dpstream.points import PointsStream, PointsStreamPlan
-from dpstream.points.streams import shuffled
-from dpstream.privacy import Event, Individual, Randomness, User
-from dpstream.schema import Boolean, Categorical, Integer, Real, Schema
-from dpstream.sinks import Publisher, read, read_changes, read_manifest
-from dpstream.streams import Batch, Stream, container, open_stream
-from dpstream.streams.publishing import Publishing
-from dpstream.tables import EncodedBatch
+from dpstream.core.privacy import Event, Individual, Randomness, User
+from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
+from dpstream.core.tables import EncodedBatch
+from dpstream.families.points import PointsStream, PointsStreamPlan
+from dpstream.families.points.points_plan import shuffled
+from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.store import container
 
 CITY = Schema(
     (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.privacy import ZCDP, PureDP, decimal_text, parse_unit
+from dpstream.core.privacy import ZCDP, PureDP, decimal_text, parse_unit
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpstream.errors import BudgetError, ConfigError
-from dpstream.privacy import (
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy import (
     ZCDP,
     PureDP,
     approximate_to_zcdp,

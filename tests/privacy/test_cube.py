@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.errors import ConfigError, LimitError
-from dpstream.privacy import ZCDP, CubeNoise, DiscreteGaussian, PureDP, Randomness, noise_for_bounded
-from dpstream.privacy.cube import _CubeSampler, _degrees, _differences
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import ZCDP, CubeNoise, DiscreteGaussian, PureDP, Randomness, noise_for_bounded
+from dpstream.core.privacy.cube import _CubeSampler, _degrees, _differences
 
 CASES = [("1/3", 4), ("3/2", 1), ("3/2", 2), ("7", 3), ("40", 24)]
 DRAWS = 20_000

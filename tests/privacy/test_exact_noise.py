@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpstream.errors import ConfigError, LimitError
-from dpstream.privacy import (
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import (
     ZCDP,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -26,8 +26,8 @@ from dpstream.privacy import (
     Randomness,
     noise_for,
 )
-from dpstream.privacy._coins import coins
-from dpstream.privacy._exact import (
+from dpstream.core.privacy._coins import coins
+from dpstream.core.privacy._exact import (
     Distribution,
     _exp_series,
     exp_bounds,
@@ -37,8 +37,8 @@ from dpstream.privacy._exact import (
     laplace_magnitude,
     negative_sign,
 )
-from dpstream.privacy._inversion import InversionTable
-from dpstream.privacy._samplers import _LargeGaussian, _LargeLaplace, build_gaussian, build_laplace
+from dpstream.core.privacy._inversion import InversionTable
+from dpstream.core.privacy._samplers import _LargeGaussian, _LargeLaplace, build_gaussian, build_laplace
 
 LAPLACES = ["1/2", "3/2", "10", "256", "300", "20000", "1000000000000"]
 GAUSSIANS = ["1/2", "5", "100", "1048576", "1050625", "1000000000000000000000000"]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError
-from dpstream.privacy import DiscreteLaplace, Noise, Randomness, permute_and_flip
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness, permute_and_flip
 
 pytestmark = pytest.mark.entropy(
     "false alarms below 1e-7: the fairness of 64 bits and of 6 bounds, repeated words"

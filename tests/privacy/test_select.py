@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.errors import BudgetError, ConfigError
-from dpstream.privacy import (
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy import (
     Randomness,
     exponential_mechanism,
     exponential_probabilities,
@@ -23,7 +23,7 @@ from dpstream.privacy import (
     permute_and_flip_probabilities,
     selection_epsilon,
 )
-from dpstream.privacy.select import _exponential, _permute_and_flip, _read
+from dpstream.core.privacy.select import _exponential, _permute_and_flip, _read
 
 Probabilities = Callable[..., NDArray[np.float64]]
 PROBABILITIES: list[Probabilities] = [permute_and_flip_probabilities, exponential_probabilities]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.errors import BudgetError, ConfigError, StoreDamagedError
-from dpstream.privacy import AboveThreshold, DiscreteLaplace, Noise, Randomness
-from dpstream.privacy.sparse import _at_least
+from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
+from dpstream.core.privacy import AboveThreshold, DiscreteLaplace, Noise, Randomness
+from dpstream.core.privacy.sparse_vector import _at_least
 
 
 def fresh_threshold_probabilities(test: AboveThreshold, values: list[int], limit: int) -> NDArray[np.float64]:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dpstream.errors import ConfigError
-from dpstream.privacy import DiscreteLaplace, Randomness, waiting
-from dpstream.privacy.waiting import _no, _power, reaches, waiting_time, waiting_times
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import DiscreteLaplace, Randomness, waiting
+from dpstream.core.privacy.waiting import _no, _power, reaches, waiting_time, waiting_times
 
 
 def probability(noise: DiscreteLaplace, gap: int) -> float:

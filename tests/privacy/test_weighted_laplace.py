@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError
-from dpstream.privacy.law import NoiseSum, WeightedLaplace, unpack_law
-from dpstream.privacy.noise import DiscreteLaplace
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, unpack_law
+from dpstream.core.privacy.noise import DiscreteLaplace
 
 _ANGLES = np.linspace(1e-6, 60.0, 24_001)
 #: Far above one record, so that whole numbers do not matter.

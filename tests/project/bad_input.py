@@ -24,7 +24,7 @@ from bad_input_judge import ROWS, TEXT, Case, World, inside
 
 from dpstream.cli import main
 from dpstream.cli.types import FilePath, Whole
-from dpstream.config.keys import KEYS, SECTIONS
+from dpstream.project.keys import KEYS, SECTIONS
 
 __all__ = ["damaged_data", "damaged_state", "keys", "numbers", "paths"]
 

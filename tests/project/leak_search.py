@@ -22,8 +22,8 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 
-from dpstream import durable
 from dpstream.cli import main
+from dpstream.core import durable
 
 #: Unique enough to be searched for; none of them is declared anywhere.
 TEXT, PERSON = "Zq7-Korvath-Lane", "usr-9f41c7d2e0"

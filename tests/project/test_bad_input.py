@@ -18,7 +18,7 @@ from bad_input import damaged_data, damaged_state, keys, numbers, paths
 from bad_input_judge import MARKS, Case, World, judge
 
 from dpstream.cli.check import command as check
-from dpstream.errors import ConfigError
+from dpstream.core.errors import ConfigError
 
 #: Cases that other work mends, by a part of their name: why.
 PENDING: dict[str, str] = {}

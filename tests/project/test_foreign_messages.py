@@ -21,11 +21,11 @@ from leak_search import DAY, NUMBER, PERSON, SPELLINGS, TEXT, Spill, spill
 from test_marked_values import LENIENT, configure
 
 from dpstream.cli.failures import ASKED
-from dpstream.errors import DataError, SchemaError
-from dpstream.foreign import failures, shielded
-from dpstream.schema import Categorical, Schema
-from dpstream.sources import SourceOptions
-from dpstream.sources.stdin import StdinSource
+from dpstream.core.errors import DataError, SchemaError
+from dpstream.core.foreign import failures, shielded
+from dpstream.core.schema import Categorical, Schema
+from dpstream.io.sources import SourceOptions
+from dpstream.io.sources.stdin import StdinSource
 
 __all__ = ["spill"]
 
@@ -220,7 +220,7 @@ def test_the_door_knows_what_libraries_raise() -> None:
 _BUG = """
 import sys, threading, warnings
 from dpstream.cli import main
-from dpstream.config import Config
+from dpstream.project import Config
 TEXT = {text!r}
 
 class Strange(Exception):

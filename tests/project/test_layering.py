@@ -53,12 +53,15 @@ FRONT = {"__init__", "__main__"}
 
 #: (module, part it imports): why.
 ALLOWED: dict[tuple[str, str], str] = {
-    ("dpstream.mechanism", "streams"): "StreamPlan.open: a plan opens its durable stream (import on call)",
+    (
+        "dpstream.core.contracts",
+        "streams",
+    ): "StreamPlan.open: a plan opens its durable stream (import on call)",
 }
 
 
 def module_name(path: Path, source: Path) -> str:
-    """``src/dpstream/privacy/unit.py`` -> ``dpstream.privacy.unit``."""
+    """``src/dpstream/core/privacy/unit.py`` -> ``dpstream.core.privacy.unit``."""
     parts = ("dpstream", *path.relative_to(source).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -125,10 +128,10 @@ def test_exceptions_are_used() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "message"),
     [
-        ("privacy/noise.py", "from dpstream.mechanism import Part", "privacy imports mechanism"),
-        ("privacy/noise.py", "from dpstream.schema.domain import Domain", "privacy imports schema"),
+        ("privacy/noise.py", "from dpstream.core.contracts import Part", "privacy imports mechanism"),
+        ("privacy/noise.py", "from dpstream.core.schema.domain import Domain", "privacy imports schema"),
         ("privacy/noise.py", "from ..schema import Domain", "privacy imports schema"),
-        ("counters/tree.py", "def f():\n    import dpstream.tables", "counters imports tables"),
+        ("counters/tree.py", "def f():\n    import dpstream.core.tables", "counters imports tables"),
         (
             "graphical/fit.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpstream import tabular",
@@ -154,11 +157,14 @@ def test_planted_violations_are_found(tmp_path: Path, module: str, line: str, me
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("tabular/stabs.py", "from dpstream.counters import simple\nfrom ..privacy.budget import Budget"),
-        ("privacy/noise.py", "from .randomness import Randomness\nimport dpstream.errors"),
+        (
+            "tabular/stabs.py",
+            "from dpstream.core.counters import simple\nfrom ..privacy.budget import Budget",
+        ),
+        ("privacy/noise.py", "from .randomness import Randomness\nimport dpstream.core.errors"),
         ("cli/__init__.py", "from dpstream import __version__, streams"),
-        ("__init__.py", "from dpstream.streams import read"),
-        ("mechanism.py", "def f():\n    from dpstream.streams import Stream"),
+        ("__init__.py", "from dpstream.stream import read"),
+        ("mechanism.py", "def f():\n    from dpstream.stream import Stream"),
     ],
 )
 def test_downward_imports_pass(tmp_path: Path, module: str, line: str) -> None:

@@ -26,10 +26,10 @@ import pytest
 from click.testing import CliRunner
 from leak_search import COUNT, DAY, NUMBER, PERSON, REAL, TEXT, Spill, spill
 
-from dpstream import durable
 from dpstream.cli import main
-from dpstream.errors import DataError
-from dpstream.streams import Stream
+from dpstream.core import durable
+from dpstream.core.errors import DataError
+from dpstream.stream import Stream
 
 __all__ = ["spill"]
 
@@ -365,7 +365,7 @@ def test_planted_leaks_are_found(
         if leak == "count":
             raise DataError(f"step 1 has {len(column)} records")
         if leak == "log":
-            logging.getLogger("dpstream.sources").debug("first: %s", value)
+            logging.getLogger("dpstream.io.sources").debug("first: %s", value)
         if leak == "file":
             durable.replace_file(tmp_path / "releases" / "x.json", value.encode().hex().encode(), mode=0o644)
         if leak == "temporary":

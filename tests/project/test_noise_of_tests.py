@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dpstream.privacy import Randomness
+from dpstream.core.privacy import Randomness
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dpstream
-from dpstream import compiling
+from dpstream.core import compiling
 
 SOURCE = Path(dpstream.__file__).parent
 #: Where a child looks for compiled code.
@@ -38,8 +38,8 @@ def child(sealed: Path, code: str, **places: str) -> subprocess.CompletedProcess
     return done
 
 
-_LAZY = "import dpstream.graphical.compiled.elimination; print(dpstream.__file__)"
-_EAGER = "import dpstream.tables._compiled"
+_LAZY = "import dpstream.core.graphical.compiled.elimination; print(dpstream.__file__)"
+_EAGER = "import dpstream.core.tables._compiled"
 
 
 def test_without_any_place_it_works_and_says_so_once(sealed: Path) -> None:

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import SchemaError
-from dpstream.schema import Boolean, Categorical, Column, Date, DateTime, Integer, Real, Schema
-from dpstream.schema.fine import fine
-from dpstream.sources import FileSource, SourceOptions
-from dpstream.sources.joining import join
+from dpstream.core.errors import SchemaError
+from dpstream.core.schema import Boolean, Categorical, Column, Date, DateTime, Integer, Real, Schema
+from dpstream.core.schema.fine import fine
+from dpstream.io.sources import FileSource, SourceOptions
+from dpstream.io.sources.joining import join
 
 LIMIT = 2**53
 POLICIES = [{"other": "(other)"}, {"outside": "clip"}]

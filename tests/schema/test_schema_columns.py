@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import DataError, SchemaError
-from dpstream.schema import Boolean, Categorical, Column, Date, DateTime, Integer, Real
-from dpstream.schema.dates import borders, parse_every
+from dpstream.core.errors import DataError, SchemaError
+from dpstream.core.schema import Boolean, Categorical, Column, Date, DateTime, Integer, Real
+from dpstream.core.schema.dates import borders, parse_every
 
 PERIODS = ["day", "week", "month", "quarter", "year", "14 days", "1 day"]
 whole = st.integers(-(2**62), 2**62)

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema, draft_config
-from dpstream.schema.draft import MARK
-from dpstream.schema.guess import guess_column, nice_edges
-from dpstream.schema.reading import read_sample
-from dpstream.sources import SourceOptions
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema, draft_config
+from dpstream.core.schema.draft import MARK
+from dpstream.core.schema.guess import guess_column, nice_edges
+from dpstream.core.schema.reading import read_sample
+from dpstream.io.sources import SourceOptions
 
 GOLDEN = Path(__file__).with_name("golden_draft.toml")
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError, SchemaError
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Problem, Real, Schema
+from dpstream.core.errors import ConfigError, DataError, SchemaError
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Problem, Real, Schema
 
 SCHEMA = Schema(
     [
@@ -303,6 +303,8 @@ def test_codebook_is_a_data_package() -> None:
 
 
 def test_importing_the_schema_stays_light() -> None:
-    code = "import sys, dpstream.schema; print(sorted({'pyarrow', 'pandas', 'scipy'} & set(sys.modules)))"
+    code = (
+        "import sys, dpstream.core.schema; print(sorted({'pyarrow', 'pandas', 'scipy'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, InputError, SchemaError
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.core.errors import ConfigError, InputError, SchemaError
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
 
 CONFIG = """
 format = 1

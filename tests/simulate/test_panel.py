@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.errors import ConfigError
-from dpstream.simulate import PovertyPanel
+from dpstream.core.errors import ConfigError
+from dpstream.tools.simulate import PovertyPanel
 
 
 def rates(panel: np.ndarray) -> list[float]:

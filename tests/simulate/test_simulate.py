@@ -12,10 +12,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from dpstream.errors import ConfigError
-from dpstream.schema import Schema
-from dpstream.simulate import EXAMPLES, simulate
-from dpstream.sources import FileSource, SourceOptions
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Schema
+from dpstream.io.sources import FileSource, SourceOptions
+from dpstream.tools.simulate import EXAMPLES, simulate
 
 NAMES = sorted(EXAMPLES)
 

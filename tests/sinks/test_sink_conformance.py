@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dpstream import durable
-from dpstream.errors import StoreDamagedError, StoreError
-from dpstream.schema import Categorical, Date, Real, Schema
-from dpstream.schema.codebook import codebook
-from dpstream.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
-from dpstream.sinks.database import DatabaseFeed
-from dpstream.streams import Sink
-from dpstream.tables.changes import apply_changes, content_sha256
+from dpstream.core import durable
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.schema import Categorical, Date, Real, Schema
+from dpstream.core.schema.codebook import codebook
+from dpstream.core.tables.change_tables import apply_changes, content_sha256
+from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
+from dpstream.io.sinks.database_feed import DatabaseFeed
+from dpstream.stream import Sink
 
 SCHEMA = Schema(
     [
@@ -367,8 +367,8 @@ def test_drivers_are_optional(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['duckdb'] = None\n"
         "from pathlib import Path\n"
-        "from dpstream.errors import ConfigError\n"
-        "from dpstream.sinks import DuckDBFeed\n"
+        "from dpstream.core.errors import ConfigError\n"
+        "from dpstream.io.sinks import DuckDBFeed\n"
         f"try: DuckDBFeed(Path({str(tmp_path / 'x.duckdb')!r})).withdraw(1)\n"
         "except ConfigError as error: print(error)\n"
     )

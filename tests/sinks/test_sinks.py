@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpstream import durable
-from dpstream.errors import ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.schema.codebook import codebook
-from dpstream.sinks import Publisher, read, read_catalogue, read_manifest
-from dpstream.sinks.tables import FORMATS, from_bytes, to_bytes
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.core.schema.codebook import codebook
+from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
 
 SCHEMA = Schema(
     [

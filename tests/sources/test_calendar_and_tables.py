@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpstream.sources import read_table
-from dpstream.sources.calendar import day_number, period_grid
+from dpstream.io.sources import read_table
+from dpstream.io.sources.calendar import day_number, period_grid
 
 DAYS = st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1))
 EVERY = st.sampled_from(["day", "week", "14 days", "2 weeks", "month", "3 months", "12 months"])

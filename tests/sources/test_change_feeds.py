@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dpstream.errors import ConfigError, DataError
-from dpstream.sources import FileSource, SourceOptions
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.io.sources import FileSource, SourceOptions
 
 FEED = [
     (1, "insert", "a"),

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpstream.cli import main
-from dpstream.errors import ConfigError, DataError
-from dpstream.sources import diff as diff_module
-from dpstream.sources import formats, read_table
-from dpstream.sources.diff import Diff, write_diff
-from dpstream.sources.operations import Operations
-from dpstream.sources.rowhash import row_hashes
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.io.sources import formats, read_table
+from dpstream.io.sources import snapshot_diff as diff_module
+from dpstream.io.sources.operations import Operations
+from dpstream.io.sources.rowhash import row_hashes
+from dpstream.io.sources.snapshot_diff import Diff, write_diff
 
 SECRET = "Q7731"
 ROWS = st.lists(

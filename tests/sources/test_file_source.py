@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import DataError, StepError
-from dpstream.sources import FileSource, SourceOptions, StepInput, formats
-from dpstream.sources import files as files_module
-from dpstream.sources.pieces import Pieces
+from dpstream.core.errors import DataError, StepError
+from dpstream.io.sources import FileSource, SourceOptions, StepInput, formats
+from dpstream.io.sources import files as files_module
+from dpstream.io.sources.pieces import Pieces
 
 ENDINGS = ("csv", "csv.gz", "parquet", "ndjson", "ndjson.gz")
 START = datetime.date(1997, 1, 2)

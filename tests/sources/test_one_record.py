@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.schema.cells import cells, parse_record
-from dpstream.sources import SourceOptions, formats, lines, open_source, read_table
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+from dpstream.core.schema.cells import cells, parse_record
+from dpstream.io.sources import SourceOptions, formats, lines, open_source, read_table
 
 BINS = {"other": "none of them", "missing": "nothing there"}
 SCHEMA = Schema(

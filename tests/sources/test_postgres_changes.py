@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dpstream.errors import ConfigError, DataError, StepError
-from dpstream.sources import SourceOptions, UnreadableError, open_source, pgoutput, replication
-from dpstream.sources import server as server_module
+from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.io.sources import SourceOptions, UnreadableError, open_source, pgoutput, replication
+from dpstream.io.sources import pg_session as server_module
 
 if TYPE_CHECKING:
     from postgres_server import Cluster

@@ -8,8 +8,8 @@ import pytest
 import test_postgres_changes
 from test_postgres_changes import COLUMNS, Feed
 
-from dpstream.errors import DataError
-from dpstream.sources import open_source, pgoutput
+from dpstream.core.errors import DataError
+from dpstream.io.sources import open_source, pgoutput
 
 feed = test_postgres_changes.feed  # the fixture
 

@@ -20,7 +20,7 @@ import pytest
 from cli_stream import dpstream, make, released, status
 
 from dpstream.cli import watch
-from dpstream.sources import SourceOptions, open_source, replication
+from dpstream.io.sources import SourceOptions, open_source, replication
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -188,8 +188,8 @@ KILLED = """
 import datetime, os, signal, sys
 from dpstream.cli import main
 from dpstream.cli import watch
-from dpstream.sources import SourceOptions
-from dpstream.sources.replication import ChangeSource
+from dpstream.io.sources import SourceOptions
+from dpstream.io.sources.replication import ChangeSource
 today = datetime.datetime.now(datetime.UTC).date()
 SourceOptions.clock = lambda self, now=None: today + datetime.timedelta(7)
 ChangeSource.committed = lambda self, position: os.kill(os.getpid(), signal.SIGKILL)
@@ -250,7 +250,7 @@ def test_what_is_missing_is_told_before_the_first_step_is_due(
 INSIDE = """
 import os, signal, sys
 from dpstream.cli import main
-from dpstream.streams.store import Store
+from dpstream.stream.store.store import Store
 Store.commit_step = lambda self, prepared: os.kill(os.getpid(), signal.SIGKILL)
 main(["run", sys.argv[1], "--until", "2", "--test-seed", "5"])
 """

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from dpstream.errors import ConfigError, DataError, InputError, StepError
-from dpstream.sources import SourceOptions, UnreadableError, open_source
-from dpstream.sources import server as server_module
+from dpstream.core.errors import ConfigError, DataError, InputError, StepError
+from dpstream.io.sources import SourceOptions, UnreadableError, open_source
+from dpstream.io.sources import pg_session as server_module
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -273,7 +273,7 @@ def test_numbers_of_32_bits_are_counted_back_from_the_next_one(
     server: Cluster, table: psycopg.Connection, epochs: int
 ) -> None:
     """The server keeps 32 bits of a row's number; checked against whole ones, across the wrap."""
-    from dpstream.sources.table import _XID, _Reading, _Safe
+    from dpstream.io.sources.table import _XID, _Reading, _Safe
 
     reading = _Reading.__new__(_Reading)
     following = epochs * 2**32 + 5

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpstream.errors import ConfigError, DataError, StepError
-from dpstream.sources import FileSource, SourceOptions, read_table
+from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.io.sources import FileSource, SourceOptions, read_table
 
 SECRET = "Q7731"
 GOOD = f"when,op,zip\n1,insert,{SECRET}\n"

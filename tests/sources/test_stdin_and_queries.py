@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError, StepError
-from dpstream.sources import SourceOptions, UnreadableError
-from dpstream.sources import stdin as stdin_module
-from dpstream.sources.query import QuerySource
-from dpstream.sources.stdin import StdinSource
+from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.io.sources import SourceOptions, UnreadableError
+from dpstream.io.sources import stdin as stdin_module
+from dpstream.io.sources.query import QuerySource
+from dpstream.io.sources.stdin import StdinSource
 
 duckdb = pytest.importorskip("duckdb")
 SECRET = "Q7731"

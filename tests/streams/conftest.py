@@ -50,8 +50,9 @@ def on_postgres(postgres: Cluster) -> Iterator[Cluster]:
     """Every store of the test lives on the server, in a schema for its state directory."""
     import fault_harness
 
-    from dpstream.streams import status, store
-    from dpstream.streams.postgres import PostgresBackend, PostgresServer
+    from dpstream.stream.store import store
+    from dpstream.stream.store import store_status as status
+    from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
 
     def schema(path: Path) -> str:
         return f"t_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:20]}"

@@ -1,6 +1,6 @@
 """Stop a small stream before each of its durability calls, finish it, and look for broken promises.
 
-A child process is forked for every run. ``faulty`` wraps each function of ``dpstream.durable``: before the
+A child process is forked for every run. ``faulty`` wraps each function of ``dpstream.core.durable``: before the
 N-th call the child kills itself (SIGKILL), or the call fails as on a full disk. What is left is finished by
 another child without faults, and then judged by ``violations``, from the files alone.
 """
@@ -24,16 +24,16 @@ from typing import Any
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream import durable
-from dpstream.errors import StoreError
-from dpstream.mechanism import StreamPlan
-from dpstream.privacy import Randomness
-from dpstream.schema import Schema
-from dpstream.sinks import Publisher, read, read_catalogue
-from dpstream.streams import Batch, StateKey, Stream, open_stream
-from dpstream.streams.postgres import PostgresDatabase
-from dpstream.streams.publishing import Publishing
-from dpstream.streams.store import Prepared
+from dpstream.core import durable
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import StoreError
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema import Schema
+from dpstream.io.sinks import Publisher, read, read_catalogue
+from dpstream.stream import Batch, StateKey, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.store.postgres import PostgresDatabase
+from dpstream.stream.store.store import Prepared
 
 STEPS = 3
 #: Every primitive; the composite functions call these.

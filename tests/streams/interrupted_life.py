@@ -37,11 +37,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fault_harness import PublishFirst, faulty, forked, in_child, kill
 
 from dpstream.cli import main as dpstream
-from dpstream.errors import ConfigError
-from dpstream.privacy import Randomness
-from dpstream.streams import Stream, read_ledger
-from dpstream.streams.ledger import Ledger
-from dpstream.streams.postgres import PostgresServer, schema_name
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
+from dpstream.stream import Stream, read_ledger
+from dpstream.stream.ledger.reading import Ledger
+from dpstream.stream.store.postgres import PostgresServer, schema_name
 
 NAME, URL, SEED = "interrupted", "DPSTREAM_TEST_URL", 7
 CONTROLS = ("publish-first", "one-entropy")

@@ -20,13 +20,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.errors import BudgetError, ConfigError, DpstreamError, StoreDamagedError, StoreError, UnitError
-from dpstream.privacy import ZCDP, Event, PureDP, zcdp_to_delta
-from dpstream.streams import StatePermissionWarning, Stream, open_stream, verify_ledger
-from dpstream.streams.account import Account
-from dpstream.streams.archive import export_store, import_store
-from dpstream.streams.limit import Limit, compose, in_unit
-from dpstream.streams.store import DATABASE
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    DpstreamError,
+    StoreDamagedError,
+    StoreError,
+    UnitError,
+)
+from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
+from dpstream.stream import StatePermissionWarning, Stream, open_stream, verify_ledger
+from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.limit import Limit, compose, in_unit
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.store import DATABASE
 
 HALF = ToyPlan(budget=PureDP.of("1/2"))
 
@@ -448,7 +455,7 @@ def test_a_closed_stream_takes_no_step_and_stays_charged(tmp_path: Path) -> None
 def test_the_clock_is_for_people_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = ["2031-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"]
     clock: Callable[[], str] = lambda: times.pop(0)  # noqa: E731
-    monkeypatch.setattr("dpstream.streams.account.utc_now", clock)
+    monkeypatch.setattr("dpstream.stream.ledger.account_file.utc_now", clock)
     book = account(tmp_path)
     for name in "ab":
         start(tmp_path, name).close()

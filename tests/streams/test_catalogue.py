@@ -25,14 +25,13 @@ from fault_harness import (
 from test_migration import STORED, go_on, unpack
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream import durable
-from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.sinks import Publisher, read, read_catalogue, read_manifest, readable_steps
-from dpstream.streams import Batch, Stream, open_stream
-from dpstream.streams.ledger import verify_ledger
-from dpstream.streams.publishing import Publishing
-from dpstream.streams.sqlite import SQLiteDatabase
-from dpstream.tables import catalogue
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.io.sinks import Publisher, catalogue, read, read_catalogue, read_manifest, readable_steps
+from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.ledger.reading import verify_ledger
+from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.store.sqlite import SQLiteDatabase
 
 RECORDS = batch(1).inserts
 

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from toy_stream import SCHEMA, ToyPlan, ToySynthesis, batch
 
-from dpstream.errors import ConfigError, StepError, StoreDamagedError
-from dpstream.graphical import Model, junction_tree
-from dpstream.privacy import Randomness
-from dpstream.schema import Categorical, Schema
-from dpstream.sinks import Publisher, read, read_catalogue, read_changes, read_manifest
-from dpstream.streams import Publishing, Stream, container, open_stream, verify_ledger
-from dpstream.streams.changes import Records, carry, carry_codes, join_packed, split_packed
-from dpstream.streams.upkeep import check_store
-from dpstream.tables.changes import apply_changes, content_sha256
-from dpstream.tabular.synthesis import ModelSynthesis
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
+from dpstream.core.graphical import Model, junction_tree
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema import Categorical, Schema
+from dpstream.core.tables.change_tables import apply_changes, content_sha256
+from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes, read_manifest
+from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
+from dpstream.stream.release.persistent_records import Records, carry, carry_codes, join_packed, split_packed
+from dpstream.stream.store import container
+from dpstream.stream.store.upkeep import check_store
 
 SMALL = Schema(
     [Categorical("a", ["x", "y", "z"]), Categorical("b", ["u", "v"]), Categorical("c", ["r", "s"])]

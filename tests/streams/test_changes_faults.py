@@ -8,9 +8,9 @@ import pytest
 from fault_harness import Fault, faulty, full_disk, in_child, kill, outcome
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.privacy import Randomness
-from dpstream.sinks import Publisher, read
-from dpstream.streams import Publishing, Stream, open_stream
+from dpstream.core.privacy import Randomness
+from dpstream.io.sinks import Publisher, read
+from dpstream.stream import Publishing, Stream, open_stream
 
 REASON = "sent twice"
 

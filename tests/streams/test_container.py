@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpstream.errors import StoreDamagedError, StoreFormatError
-from dpstream.mechanism import Packed
-from dpstream.streams import container
-from dpstream.streams.batch import canonical_bytes
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.stream.frames import canonical_bytes
+from dpstream.stream.store import container
 
 NUMBERS = st.one_of(
     hnp.boolean_dtypes(),
@@ -74,7 +74,7 @@ def test_only_numbers_and_json() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_content_is_a_multiset(data: st.DataObject) -> None:
-    from dpstream.schema import Domain
+    from dpstream.core.schema import Domain
 
     sizes = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 65535]), min_size=1, max_size=6)))
     domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)

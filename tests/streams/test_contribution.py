@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.errors import ConfigError, DataError, StepError, StoreDamagedError
-from dpstream.privacy import PureDP, Randomness, User
-from dpstream.streams import Batch, Stream, open_stream
-from dpstream.streams.contribution import admit, checksum, id_bytes, read_owners
+from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
+from dpstream.core.privacy import PureDP, Randomness, User
+from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.contribution import admit, checksum, id_bytes, read_owners
 
 KEY = b"k" * 32
 COLUMNS = 2

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from toy_stream import ToyPlan, batch, run, start
 
-from dpstream.errors import ConfigError, DataError, StoreDamagedError
-from dpstream.privacy import Event
-from dpstream.schema import Categorical, Schema
-from dpstream.sinks import read_manifest
-from dpstream.sources import FileSource, SourceOptions
-from dpstream.streams import Batch, open_stream, read_status
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
+from dpstream.core.privacy import Event
+from dpstream.core.schema import Categorical, Schema
+from dpstream.io.sinks import read_manifest
+from dpstream.io.sources import FileSource, SourceOptions
+from dpstream.stream import Batch, open_stream, read_status
 
 WEEKS = {"path": "*.csv", "time_column": "day", "every": "week", "start": "2026-01-05", "end": "2026-12-31"}
 

@@ -19,24 +19,24 @@ from fault_harness import faulty, in_child, kill
 from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.privacy import User
-from dpstream.sinks import Publisher
-from dpstream.streams import (
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.privacy import User
+from dpstream.io.sinks import Publisher
+from dpstream.stream import (
     Batch,
     PostgresServer,
     StateKey,
     Stream,
-    archive,
     open_stream,
     read_ledger,
     read_status,
     verify_ledger,
 )
-from dpstream.streams.archive import export_store, import_store
-from dpstream.streams.rekey import rekey_store, stored_key
-from dpstream.streams.sqlite import SQLiteDatabase
-from dpstream.streams.upkeep import check_store
+from dpstream.stream.store import archive
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.rekey import rekey_store, stored_key
+from dpstream.stream.store.sqlite import SQLiteDatabase
+from dpstream.stream.store.upkeep import check_store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, StoreDamagedError
-from dpstream.streams import StateKey
-from dpstream.streams.encryption import Cipher, write_key
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.stream import StateKey
+from dpstream.stream.store.encryption import Cipher, write_key
 
 KEY, OTHER = StateKey.generate(), StateKey.generate()
 
@@ -69,8 +69,8 @@ def test_a_value_belongs_to_its_place(other: tuple[StateKey, bytes, str, tuple[i
 
 
 def test_nonces_do_not_repeat_and_salts_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.streams.encryption._VALUES", 100)
-    monkeypatch.setattr("dpstream.streams.encryption._KEPT", 5)
+    monkeypatch.setattr("dpstream.stream.store.encryption._VALUES", 100)
+    monkeypatch.setattr("dpstream.stream.store.encryption._KEPT", 5)
     cipher = Cipher(KEY, b"stream", "here")
     sealed = [cipher.seal(b"x", "kind", n) for n in range(1000)]
     assert len({one[4:20] for one in sealed}) == 10

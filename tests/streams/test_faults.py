@@ -20,8 +20,8 @@ from fault_harness import (
     violations_at_end,
 )
 
-from dpstream.errors import DpstreamError, StoreError
-from dpstream.streams import StateKey
+from dpstream.core.errors import DpstreamError, StoreError
+from dpstream.stream import StateKey
 
 KEY = StateKey.generate()
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.errors import StoreError
-from dpstream.streams import filesystem, open_stream
-from dpstream.streams.filesystem import NetworkFileSystemWarning, network_file_system
+from dpstream.core.errors import StoreError
+from dpstream.stream import open_stream
+from dpstream.stream.store import filesystem
+from dpstream.stream.store.filesystem import NetworkFileSystemWarning, network_file_system
 
 MOUNTS = """\
 1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

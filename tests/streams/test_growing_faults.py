@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, killed_at_every, lying_commit
 
-from dpstream.growing import ERM, MWEM, BBImprover, BBScheduler, FeatureMap, MWEMPGMBox
-from dpstream.schema import Boolean, Schema
-from dpstream.sinks import read_manifest
-from dpstream.streams import Batch
-from dpstream.tables import Workload
-from dpstream.tabular import MWEMPGM
+from dpstream.core.schema import Boolean, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.growing import ERM, MWEM, BBImprover, BBScheduler, FeatureMap, MWEMPGMBox
+from dpstream.families.tabular import MWEMPGM
+from dpstream.io.sinks import read_manifest
+from dpstream.stream import Batch
 
 SCHEMA = Schema((Boolean("paid"), Boolean("late")))
 WORKLOAD = Workload.all_k_way(SCHEMA.domain, 1)

@@ -9,8 +9,8 @@ import pytest
 from fault_harness import outcome
 from toy_stream import batch, start
 
-from dpstream import durable
-from dpstream.privacy import Randomness
+from dpstream.core import durable
+from dpstream.core.privacy import Randomness
 
 
 def test_reservation_and_step_are_on_the_disk_when_their_commits_return(

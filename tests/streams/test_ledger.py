@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.errors import ConfigError, HorizonError, StoreDamagedError
-from dpstream.privacy import PureDP, Randomness
-from dpstream.sinks import Publisher
-from dpstream.streams import open_stream
-from dpstream.streams.account import Account
-from dpstream.streams.export import check_export, export_ledger, write_export
-from dpstream.streams.ledger import read_ledger, verify_ledger
-from dpstream.streams.limit import Limit
-from dpstream.streams.postgres import PostgresServer
+from dpstream.core.errors import ConfigError, HorizonError, StoreDamagedError
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.io.sinks import Publisher
+from dpstream.stream import open_stream
+from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.export import check_export, export_ledger, write_export
+from dpstream.stream.ledger.limit import Limit
+from dpstream.stream.ledger.reading import read_ledger, verify_ledger
+from dpstream.stream.store.postgres import PostgresServer
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -218,7 +218,7 @@ def test_a_moved_clock_changes_the_printed_time_only(tmp_path: Path, monkeypatch
     exports, files = [], []
     for home, clock in [("a", ["2026-01-01", "2026-01-02"]), ("b", ["2026-01-01", "1970-01-01"])]:
         times = iter(clock)
-        monkeypatch.setattr("dpstream.streams.store.utc_now", lambda times=times: next(times))
+        monkeypatch.setattr("dpstream.stream.store.store.utc_now", lambda times=times: next(times))
         run(tmp_path / home, 2, randomness=Randomness.seeded(5))
         ledger = read_ledger(tmp_path / home / "state")
         assert [one.time for one in ledger.spends] == clock

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from toy_stream import run, start
 
-from dpstream.errors import StoreError
-from dpstream.streams import StatePermissionWarning
+from dpstream.core.errors import StoreError
+from dpstream.stream import StatePermissionWarning
 
 
 def test_a_linked_state_is_for_its_owner_only(tmp_path: Path) -> None:

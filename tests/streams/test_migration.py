@@ -18,16 +18,18 @@ from fault_harness import faulty, full_disk, in_child, kill
 from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream import durable
-from dpstream.errors import StoreError
-from dpstream.privacy import User
-from dpstream.sinks import Publisher
-from dpstream.streams import Batch, PostgresServer, StateKey, Stream, archive, database, open_stream, sqlite
-from dpstream.streams.archive import export_store, import_store
-from dpstream.streams.postgres import PostgresDatabase
-from dpstream.streams.rekey import rekey_store
-from dpstream.streams.sqlite import SQLiteDatabase
-from dpstream.streams.upkeep import check_store, migrate_store
+from dpstream.core import durable
+from dpstream.core.errors import StoreError
+from dpstream.core.privacy import User
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Batch, PostgresServer, StateKey, Stream, open_stream
+from dpstream.stream.store import archive, sqlite
+from dpstream.stream.store import store_database as database
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.postgres import PostgresDatabase
+from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.store.sqlite import SQLiteDatabase
+from dpstream.stream.store.upkeep import check_store, migrate_store
 
 STORED = sorted((Path(__file__).parent / "data").glob("format-*.tar.xz"))
 

@@ -12,8 +12,8 @@ import pytest
 from fault_harness import faulty, in_child, kill
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream import durable
-from dpstream.errors import (
+from dpstream.core import durable
+from dpstream.core.errors import (
     ConfigError,
     DpstreamError,
     StepError,
@@ -21,10 +21,10 @@ from dpstream.errors import (
     StoreError,
     StoreLockedError,
 )
-from dpstream.sinks import Publisher
-from dpstream.streams import Stream, open_stream, read_status
-from dpstream.streams.archive import export_store, import_store
-from dpstream.streams.history import Head
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Stream, open_stream, read_status
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.sealed_history import Head
 
 PINNED: dict[str, Any] = {}
 

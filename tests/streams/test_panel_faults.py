@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, killed_at_every, lying_commit
 
-from dpstream.panel import CumulativeStream, WindowStream
-from dpstream.privacy import Individual
-from dpstream.schema import Boolean, Schema
-from dpstream.sinks import read
-from dpstream.streams import Batch, StateKey
-from dpstream.streams.publishing import Publishing
+from dpstream.core.privacy import Individual
+from dpstream.core.schema import Boolean, Schema
+from dpstream.families.panel import CumulativeStream, WindowStream
+from dpstream.io.sinks import read
+from dpstream.stream import Batch, StateKey
+from dpstream.stream.release.publishing import Publishing
 
 SCHEMA = Schema((Boolean("poor", missing="absent"),))
 KEY = StateKey.generate()

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import BudgetError, ConfigError, DataError, DpstreamError, HorizonError, UnitError
-from dpstream.panel import AtLeast, CumulativeStream, FixedWindow, WindowStream
-from dpstream.panel.seats import seat
-from dpstream.privacy import Event, Individual, Randomness
-from dpstream.schema import Boolean, Categorical, Integer, Schema
-from dpstream.sinks import Publisher, read, read_changes, read_manifest
-from dpstream.streams import Batch, Stream, open_stream
-from dpstream.streams.publishing import Publishing
+from dpstream.core.errors import BudgetError, ConfigError, DataError, DpstreamError, HorizonError, UnitError
+from dpstream.core.privacy import Event, Individual, Randomness
+from dpstream.core.schema import Boolean, Categorical, Integer, Schema
+from dpstream.families.panel import AtLeast, CumulativeStream, FixedWindow, WindowStream
+from dpstream.families.panel.seats import seat
+from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
+from dpstream.stream import Batch, Stream, open_stream
+from dpstream.stream.release.publishing import Publishing
 
 POOR = Schema((Boolean("poor"),))
 LOOSE = Schema((Boolean("poor", missing="no report"),))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from fault_harness import Fault, Subject, fails_clearly_at, full_disk, killed_at_every, lying_commit
 
-from dpstream.points import PointsStream
-from dpstream.privacy import Event
-from dpstream.schema import Categorical, Real, Schema
-from dpstream.streams import Batch, StateKey
-from dpstream.streams.publishing import Publishing
+from dpstream.core.privacy import Event
+from dpstream.core.schema import Categorical, Real, Schema
+from dpstream.families.points import PointsStream
+from dpstream.stream import Batch, StateKey
+from dpstream.stream.release.publishing import Publishing
 
 PLANE = Schema((Categorical("kind", ["a", "b", "c"]), Real("x", [0, 1]), Real("y", [0, 0.5, 1])))
 LINE = Schema((Real("x", [0, 1]),))

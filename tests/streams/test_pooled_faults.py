@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, killed_at_every, lying_commit
 
-from dpstream.schema import Boolean, Categorical, Schema
-from dpstream.streams import Batch
-from dpstream.streams.publishing import Publishing
-from dpstream.tables import Workload
-from dpstream.tabular import Pooled
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import Pooled
+from dpstream.stream import Batch
+from dpstream.stream.release.publishing import Publishing
 
 SCHEMA = Schema((Boolean("paid"), Categorical("zip", ["94102", "94103", "94110"])))
 

@@ -58,7 +58,7 @@ def test_a_failed_step_that_is_repeated_is_counted_once(
     test = test_same_object.test_a_failed_step_that_is_repeated_is_counted_once
     with pytest.MonkeyPatch.context() as patch:
         # The test gives a full SQLite file its room back.
-        from dpstream.streams.postgres import PostgresDatabase
+        from dpstream.stream.store.postgres import PostgresDatabase
 
         execute = PostgresDatabase.execute
 
@@ -75,7 +75,7 @@ def test_a_failure_after_drawing_waits_for_a_decision(
 ) -> None:
     from toy_stream import ToyPlan, batch, start
 
-    from dpstream.errors import StepError
+    from dpstream.core.errors import StepError
 
     home = request.getfixturevalue("tmp_path")
 

@@ -25,9 +25,9 @@ from fault_harness import (
 from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
-from dpstream.streams import StatePermissionWarning, open_stream, read_status
-from dpstream.streams.postgres import PostgresBackend, PostgresDatabase, PostgresServer
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
+from dpstream.stream import StatePermissionWarning, open_stream, read_status
+from dpstream.stream.store.postgres import PostgresBackend, PostgresDatabase, PostgresServer
 
 
 def undisturbed(home: Path) -> tuple[list[str], dict[str, str]]:

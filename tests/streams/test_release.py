@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.errors import ConfigError, LimitError, SchemaError
-from dpstream.mechanism import CellEstimate, Measured, Packed
-from dpstream.privacy import DiscreteLaplace, Event
-from dpstream.privacy.law import NoiseSum
-from dpstream.schema import Boolean, Categorical, Date, DateTime, Domain, Integer, Real, Schema
-from dpstream.schema.domain import Clique
-from dpstream.streams import Release, open_stream, release
-from dpstream.streams.manifest import accuracy_of
-from dpstream.tables import Workload
-from dpstream.tables.predicate import parse_predicate
-from dpstream.tabular import DPStabs, Pooled
+from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.errors import ConfigError, LimitError, SchemaError
+from dpstream.core.privacy import DiscreteLaplace, Event
+from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Domain, Integer, Real, Schema
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import Workload
+from dpstream.core.tables.predicate import parse_predicate
+from dpstream.families.tabular import DPStabs, Pooled
+from dpstream.stream import Release, open_stream
+from dpstream.stream.release import release
+from dpstream.stream.release.manifest import accuracy_of
 
 WIDE = Schema(
     [

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from toy_stream import ToyPlan, batch, start
 
-from dpstream import durable
-from dpstream.errors import StoreError
-from dpstream.privacy import Randomness
-from dpstream.streams import Stream
-from dpstream.streams.store import Store
+from dpstream.core import durable
+from dpstream.core.errors import StoreError
+from dpstream.core.privacy import Randomness
+from dpstream.stream import Stream
+from dpstream.stream.store.store import Store
 
 Fault = Callable[[Stream, pytest.MonkeyPatch], type[BaseException]]
 

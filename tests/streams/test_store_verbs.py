@@ -15,11 +15,13 @@ import pytest
 from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.errors import ConfigError, StepError, StoreDamagedError, StoreError
-from dpstream.sinks import Publisher, read
-from dpstream.streams import PostgresServer, Stream, database, open_stream, sqlite
-from dpstream.streams.archive import export_store, import_store
-from dpstream.streams.upkeep import check_store, migrate_store
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.io.sinks import Publisher, read
+from dpstream.stream import PostgresServer, Stream, open_stream
+from dpstream.stream.store import sqlite
+from dpstream.stream.store import store_database as database
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.upkeep import check_store, migrate_store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_stream import dpstream, make, released

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream import durable
-from dpstream.errors import (
+from dpstream.core import durable
+from dpstream.core.errors import (
     ConfigError,
     DataError,
     HorizonError,
@@ -27,10 +27,10 @@ from dpstream.errors import (
     StoreError,
     StoreLockedError,
 )
-from dpstream.privacy import PureDP, Randomness
-from dpstream.schema import Categorical, Schema
-from dpstream.sinks import Publisher, read, read_catalogue, read_manifest
-from dpstream.streams import Batch, StatePermissionWarning, open_stream, read_status
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.schema import Categorical, Schema
+from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
+from dpstream.stream import Batch, StatePermissionWarning, open_stream, read_status
 
 
 def test_a_step_spends_once_and_tells_the_truth_about_itself(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
         ):
             with pytest.raises((DataError, Exception), match=r".") as caught:
                 stream.step(bad, "b")
-            assert caught.value.__class__.__module__ == "dpstream.errors"
+            assert caught.value.__class__.__module__ == "dpstream.core.errors"
             assert "perhaps" not in str(caught.value)
         with pytest.raises(DataError, match="is not a batch"):
             stream.step({"zip": []}, "b")  # type: ignore[arg-type]
@@ -264,8 +264,8 @@ def test_bad_options(tmp_path: Path, options: dict[str, object]) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from toy_stream import *\nfrom dpstream.streams import open_stream\n"
-        "from dpstream.errors import StoreLockedError\n"
+        "from toy_stream import *\nfrom dpstream.stream import open_stream\n"
+        "from dpstream.core.errors import StoreLockedError\n"
         "try:\n    open_stream(ToyPlan(), SCHEMA, sys.argv[1])\n"
         "except StoreLockedError as error:\n    print(error)\n    sys.exit(4)\n"
     )

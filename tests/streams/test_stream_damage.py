@@ -12,14 +12,10 @@ import numpy as np
 import pytest
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
-from dpstream.errors import (
-    ConfigError,
-    StoreDamagedError,
-    StoreError,
-    StoreFormatError,
-)
-from dpstream.sinks import Publisher, read
-from dpstream.streams import Stream, database, open_stream
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreFormatError
+from dpstream.io.sinks import Publisher, read
+from dpstream.stream import Stream, open_stream
+from dpstream.stream.store import store_database as database
 
 
 def test_places(tmp_path: Path) -> None:

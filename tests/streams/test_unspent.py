@@ -11,9 +11,9 @@ import pytest
 from fault_harness import faulty, full_disk, in_child, kill
 from toy_stream import ToyPlan, batch, run, start
 
-from dpstream.errors import ConfigError, DataError, StoreError
-from dpstream.streams import Account, Batch, Limit, StateKey, Stream, read_status
-from dpstream.streams.upkeep import check_store
+from dpstream.core.errors import ConfigError, DataError, StoreError
+from dpstream.stream import Account, Batch, Limit, StateKey, Stream, read_status
+from dpstream.stream.store.upkeep import check_store
 
 OTHER = ToyPlan(label="other")
 KEY = StateKey.generate()

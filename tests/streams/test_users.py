@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.privacy import Randomness, User
-from dpstream.streams import Batch, StateKey, open_stream, sqlite, users
-from dpstream.streams.contribution import ID_BYTES
-from dpstream.streams.store import Store
+from dpstream.core.privacy import Randomness, User
+from dpstream.stream import Batch, StateKey, open_stream, users
+from dpstream.stream.contribution import ID_BYTES
+from dpstream.stream.store import sqlite
+from dpstream.stream.store.store import Store
 
 ZIPS = ["94102", "94103", "94110"]
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -119,7 +120,7 @@ def test_counters_are_read_and_written_exactly_in_any_order(store: Store) -> Non
 
 def wrong(db: object, key: bytes) -> bool:
     """Whether the counters are found to be damaged."""
-    from dpstream.errors import StoreDamagedError
+    from dpstream.core.errors import StoreDamagedError
 
     try:
         return users.verify_events(db, 30, key) is not None  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.privacy import CubeNoise, Randomness
-from dpstream.streams.watched import WatchedRandomness
+from dpstream.core.privacy import CubeNoise, Randomness
+from dpstream.stream.watched import WatchedRandomness
 
 
 class Tape(Randomness):

@@ -34,7 +34,7 @@ from torture_judge import Seen, damaged_life, judge, judge_end, look, scratch, u
 from torture_life import Settings
 from torture_upkeep import APART, OWN, feed, stored_format, tend
 
-from dpstream.tables import catalogue
+from dpstream.io.sinks import catalogue
 
 #: Kinds of interruption. ``damage`` follows a kill, so that logs and half-made files are there to be hit; what is done
 #: to a store (``OWN``) comes after a kill where there was none yet.

@@ -16,11 +16,11 @@ import torture_life as lives
 from fault_harness import faulty, in_child
 from torture_life import Settings
 
-from dpstream.errors import StoreDamagedError
-from dpstream.sinks import read_catalogue, read_manifest
-from dpstream.streams import read_ledger, verify_ledger
-from dpstream.streams.account import Account
-from dpstream.streams.upkeep import check_store
+from dpstream.core.errors import StoreDamagedError
+from dpstream.io.sinks import read_catalogue, read_manifest
+from dpstream.stream import read_ledger, verify_ledger
+from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.store.upkeep import check_store
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,19 @@ from fault_harness import (
 )
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
-from dpstream.mechanism import StreamPlan
-from dpstream.points import PointsStream
-from dpstream.privacy import Event, PureDP, Randomness, User
-from dpstream.schema import Boolean, Real, Schema
-from dpstream.sinks import Publisher, read, read_catalogue, read_changes
-from dpstream.streams import Batch, PostgresServer, Publishing, StateKey, Stream, history, open_stream
-from dpstream.streams.account import Account
-from dpstream.streams.limit import Limit
-from dpstream.streams.postgres import PostgresDatabase
-from dpstream.tables import Workload
-from dpstream.tabular import DPStabs
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
+from dpstream.core.privacy import Event, PureDP, Randomness, User
+from dpstream.core.schema import Boolean, Real, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.points import PointsStream
+from dpstream.families.tabular import DPStabs
+from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes
+from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
+from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.limit import Limit
+from dpstream.stream.store import sealed_history as history
+from dpstream.stream.store.postgres import PostgresDatabase
 
 #: Exit codes of a child: any other error, a typed error, and a stream that somebody else has open.
 FAILED, REFUSED, LOCKED = 1, 3, 4

@@ -15,16 +15,17 @@ from fault_harness import Fault, faulty, in_child, kill
 from torture_life import Settings
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.errors import ConfigError
-from dpstream.sinks import Publisher
-from dpstream.sources.diff import write_diff
-from dpstream.streams import StateKey, database, open_stream
-from dpstream.streams.archive import export_store, import_store
-from dpstream.streams.identity import plan_facts
-from dpstream.streams.produce import steps_to_keep
-from dpstream.streams.rekey import rekey_store, stored_key
-from dpstream.streams.store import Store
-from dpstream.streams.upkeep import check_store, migrate_store
+from dpstream.core.errors import ConfigError
+from dpstream.io.sinks import Publisher
+from dpstream.io.sources.snapshot_diff import write_diff
+from dpstream.stream import StateKey, open_stream
+from dpstream.stream.identity import plan_facts
+from dpstream.stream.release.produce import steps_to_keep
+from dpstream.stream.store import store_database as database
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.rekey import rekey_store, stored_key
+from dpstream.stream.store.store import Store
+from dpstream.stream.store.upkeep import check_store, migrate_store
 
 #: What is done to a life's own store, and what has a place of its own.
 OWN = ("move", "compact", "rekey")

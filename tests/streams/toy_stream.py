@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.mechanism import CellEstimate, Measured, Packed, Part, PrivateBatch, StreamPlan
-from dpstream.privacy import Event, PureDP, Randomness, noise_for
-from dpstream.schema import Boolean, Categorical, Domain, Integer, Schema
-from dpstream.schema.domain import Clique
-from dpstream.sinks import Publisher
-from dpstream.streams import Batch, Stream, open_stream
+from dpstream.core.contracts import CellEstimate, Measured, Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.privacy import Event, PureDP, Randomness, noise_for
+from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
+from dpstream.core.schema.domain import Clique
+from dpstream.io.sinks import Publisher
+from dpstream.stream import Batch, Stream, open_stream
 
 SCHEMA = Schema(
     [

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, DataError, LimitError
-from dpstream.schema.domain import Clique, Domain
-from dpstream.tables import EncodedBatch, count_marginals
-from dpstream.tables import counting as counting_module
+from dpstream.core.errors import ConfigError, DataError, LimitError
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import EncodedBatch, count_marginals
+from dpstream.core.tables import counting as counting_module
 
 BACKENDS = ("numpy", "compiled")
 
@@ -89,7 +89,7 @@ def test_many_rows_cross_every_block_border(order: Any, monkeypatch: pytest.Monk
 
 
 def test_one_compiled_version_serves_everything() -> None:
-    from dpstream.tables._compiled import count_codes
+    from dpstream.core.tables._compiled import count_codes
 
     for sizes, rows in (((2,), 3), ((2, 3, 4), 5000), ((1, 1), 0)):
         domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)

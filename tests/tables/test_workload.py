@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, LimitError
-from dpstream.schema.domain import Domain
-from dpstream.tables import Workload
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
 
 DOMAIN = Domain(("zip", "paid", "rent", "const"), (29, 2, 4, 1))
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from dpstream.schema.domain import Domain
-from dpstream.tables import Workload
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 

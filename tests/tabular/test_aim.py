@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, LimitError
-from dpstream.evaluate.audits.aim import aim_loss, audit_aim
-from dpstream.graphical import Measurement
-from dpstream.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import AIM, AIMPlan, Baseline
-from dpstream.tabular.aim_candidates import Candidates
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.graphical import Measurement
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import AIM, AIMPlan, Baseline
+from dpstream.families.tabular.aim_candidates import Candidates
+from dpstream.lab.audits.aim_audit import aim_loss, audit_aim
 
 SMALL = Domain(("a", "b", "c", "d"), (2, 3, 4, 2))
 WIDE = Domain(tuple("abcdefgh"), (2, 2, 3, 5, 7, 4, 2, 12))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError
-from dpstream.privacy import Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import Baseline, DPStabs
-from dpstream.tabular.base import ColumnSource, MappedTable
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Baseline, DPStabs
+from dpstream.families.tabular.start_table import ColumnSource, MappedTable
 
 
 @st.composite

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from dpstream import Batch, Schema
-from dpstream.counters import best
-from dpstream.errors import ConfigError
-from dpstream.privacy import Event, PureDP
-from dpstream.schema import Boolean, Categorical
-from dpstream.tables import Workload
-from dpstream.tabular import DPStabs
+from dpstream.core.counters import best
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Event, PureDP
+from dpstream.core.schema import Boolean, Categorical
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import DPStabs
 
 SCHEMA = Schema([Categorical("zip", ["a", "b", "c"]), Boolean("late"), Boolean("paid")])
 SINGLES = Workload.all_k_way(SCHEMA.domain, 1)

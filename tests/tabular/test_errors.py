@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpstream.counters import PURE_COUNTER_NAMES, CalibratedCounter, counter_by_name
-from dpstream.counters.intervals import CalibratedIntervalCounter
-from dpstream.errors import ConfigError, HorizonError
-from dpstream.graphical import Measurement, tree_cells
-from dpstream.mechanism import Measured
-from dpstream.privacy import DiscreteGaussian, DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.privacy.law import NoiseSum
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs, accuracy
-from dpstream.tabular.accuracy import TotalNoise, arrival_weights
-from dpstream.tabular.offline import OfflineMechanism, OfflinePlan
-from dpstream.tabular.synthesis import ModelSynthesis, TableSynthesis
+from dpstream.core.contracts import Measured
+from dpstream.core.counters import PURE_COUNTER_NAMES, CalibratedCounter, counter_by_name
+from dpstream.core.counters.intervals import CalibratedIntervalCounter
+from dpstream.core.errors import ConfigError, HorizonError
+from dpstream.core.graphical import Measurement, tree_cells
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, PureDP, Randomness
+from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, accuracy
+from dpstream.families.tabular.accuracy import TotalNoise, arrival_weights
+from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
+from dpstream.families.tabular.table_release import ModelSynthesis, TableSynthesis
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpstream.counters import TreeCounter
-from dpstream.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
-from dpstream.graphical import Model
-from dpstream.privacy import Event, Individual, Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload, count_marginals
-from dpstream.tabular import MWEMPGM, Baseline, DPStabs, Pooled
-from dpstream.tabular.baseline import remove_nearest
+from dpstream.core.counters import TreeCounter
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy import Event, Individual, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload, count_marginals
+from dpstream.families.tabular import MWEMPGM, Baseline, DPStabs, Pooled
+from dpstream.families.tabular.baseline import remove_nearest
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 1))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
-from dpstream.evaluate.audits.pooled import audit_pooled
-from dpstream.graphical import Model
-from dpstream.privacy import (
+from dpstream.core.errors import ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy import (
     ZCDP,
     CubeNoise,
     DiscreteGaussian,
@@ -22,15 +21,16 @@ from dpstream.privacy import (
     Randomness,
     User,
 )
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import Pooled
-from dpstream.tabular.cells import MAX_RECORDS, Cells
-from dpstream.tabular.pooled_epochs import Epochs
-from dpstream.tabular.pooled_estimates import Epoch, Estimates
-from dpstream.tabular.pooled_run import Design, Followed, Runner
-from dpstream.tabular.pooled_signs import Signs
-from dpstream.tabular.selection import Selector
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled
+from dpstream.families.tabular.pooled_epochs import Epochs
+from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
+from dpstream.families.tabular.pooled_run import Design, Followed, Runner
+from dpstream.families.tabular.pooled_signs import Signs
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells
+from dpstream.lab.audits.pooled_audit import audit_pooled
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

@@ -7,11 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from dpstream.evaluate import workload_errors
-from dpstream.evaluate.experiments import data_folder, kumar_stream
-from dpstream.privacy import Event, PureDP, Randomness, approximate_to_zcdp
-from dpstream.tables import Workload, count_marginals
-from dpstream.tabular import AIM, Baseline, DPStabs
+from dpstream.core.privacy import Event, PureDP, Randomness, approximate_to_zcdp
+from dpstream.core.tables import Workload, count_marginals
+from dpstream.families.tabular import AIM, Baseline, DPStabs
+from dpstream.lab.experiments import data_folder, kumar_stream
+from dpstream.tools.evaluate import workload_errors
 
 pytestmark = [
     pytest.mark.data,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.errors import ConfigError, LimitError
-from dpstream.privacy import Event
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular.cells import GRID_BITS, SCORES, Cells, Score, expected_deviation
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy import Event
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular.workload_cells import GRID_BITS, SCORES, Cells, Score, expected_deviation
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 1))
 WORKLOADS = (

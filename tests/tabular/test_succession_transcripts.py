@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.evaluate.audits.transcripts import _Taped, transcript_loss
-from dpstream.privacy import Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import DPStabs
-from dpstream.tabular.base import ColumnSource, MappedTable
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import DPStabs
+from dpstream.families.tabular.start_table import ColumnSource, MappedTable
+from dpstream.lab.audits.transcripts import _Taped, transcript_loss
 
 OLD = Domain(("a", "b"), (2, 3))
 NEW = Domain(("a", "b", "c"), (3, 2, 2))

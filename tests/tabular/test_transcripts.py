@@ -1,4 +1,4 @@
-"""Exact privacy check of whole streams on transcripts (see ``dpstream.evaluate.audits.transcripts``).
+"""Exact privacy check of whole streams on transcripts (see ``dpstream.lab.audits.transcripts``).
 
 The ratio must stay within the budget for every transcript; a plan that draws 2/3 of the noise must not, and a stream
 that lets something exact through must lose everything.
@@ -13,13 +13,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpstream.counters import SimpleCounter
-from dpstream.errors import ConfigError
-from dpstream.evaluate.audits.transcripts import transcript_loss
-from dpstream.privacy import Event, PureDP, Randomness
-from dpstream.schema.domain import Domain
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import DPStabs, DPStabsPlan, ModelSynthesis
+from dpstream.core.counters import SimpleCounter
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import DPStabs, DPStabsPlan, ModelSynthesis
+from dpstream.lab.audits.transcripts import transcript_loss
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 STEPS = 3

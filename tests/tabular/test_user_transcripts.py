@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpstream.errors import UnitError
-from dpstream.evaluate.audits.transcripts import transcript_loss
-from dpstream.privacy import ZCDP, Event, Individual, PureDP, Randomness, User
-from dpstream.schema.domain import Domain
-from dpstream.streams.contribution import admit, read_owners
-from dpstream.streams.identity import spent_per_step
-from dpstream.tables import EncodedBatch, Workload
-from dpstream.tabular import Baseline, DPStabs
+from dpstream.core.errors import UnitError
+from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Randomness, User
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Baseline, DPStabs
+from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.stream.contribution import admit, read_owners
+from dpstream.stream.identity import spent_per_step
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)

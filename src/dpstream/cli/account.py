@@ -11,7 +11,7 @@ from dpstream.cli.shared import config_argument, json_option, print_json, print_
 from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
-    from dpstream.streams.account import AccountState
+    from dpstream.stream.ledger.account_file import AccountState
 
 __all__ = ["command"]
 
@@ -47,8 +47,8 @@ def create(file: str, limit: str, unit: str) -> None:
     Example:
       dpstream ledger account create account.sqlite --limit "epsilon=2,delta=1e-9" --unit event
     """
-    from dpstream.streams.account import Account
-    from dpstream.streams.limit import Limit
+    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.limit import Limit
 
     stated = Limit.parse(limit)
     Account.create(file, stated, unit)
@@ -65,7 +65,7 @@ def show(file: str, as_json: bool) -> None:
     Example:
       dpstream ledger account show account.sqlite
     """
-    from dpstream.streams.account import Account
+    from dpstream.stream.ledger.account_file import Account
 
     facts = _facts(Account(file).read())
     if as_json:
@@ -99,8 +99,8 @@ def raise_limit(file: str, limit: str) -> None:
     Example:
       dpstream ledger account raise account.sqlite --limit epsilon=3
     """
-    from dpstream.streams.account import Account
-    from dpstream.streams.limit import Limit
+    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.limit import Limit
 
     stated = Limit.parse(limit)
     Account(file).raise_limit(stated)
@@ -120,10 +120,10 @@ def charge(file: str, config: str, state: str | None) -> None:
     Example:
       dpstream ledger account charge account.sqlite dpstream.toml
     """
-    from dpstream.config import Config
-    from dpstream.errors import ConfigError
-    from dpstream.streams.account import Account
-    from dpstream.streams.ledger import read_ledger
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
+    from dpstream.stream.ledger.account_file import Account
+    from dpstream.stream.ledger.reading import read_ledger
 
     loaded = Config.load(config)
     folder = loaded.state_dir if state is None else Path(state)
@@ -145,7 +145,7 @@ def close_stream(file: str, stream_id: str) -> None:
     Example:
       dpstream ledger account close-stream account.sqlite 0123456789abcdef0123456789abcdef
     """
-    from dpstream.streams.account import Account
+    from dpstream.stream.ledger.account_file import Account
 
     Account(file).close_stream(stream_id)
     click.echo(f"stream {stream_id} takes no further step; its charge stays")
@@ -165,8 +165,8 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
     Example:
       dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
     """
-    from dpstream.errors import StoreDamagedError
-    from dpstream.streams.account import Account
+    from dpstream.core.errors import StoreDamagedError
+    from dpstream.stream.ledger.account_file import Account
 
     try:
         state = Account(file).read()
@@ -182,9 +182,9 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _verify_stream(config: str, file: str) -> tuple[str | None, list[str]]:
-    from dpstream.config import Config
-    from dpstream.errors import StoreDamagedError
-    from dpstream.streams.ledger import read_ledger, verify_ledger
+    from dpstream.core.errors import StoreDamagedError
+    from dpstream.project import Config
+    from dpstream.stream.ledger.reading import read_ledger, verify_ledger
 
     loaded = Config.load(config)
     key = loaded.state_key()
@@ -209,7 +209,7 @@ def _tell(findings: list[str], others: list[str], as_json: bool) -> int:
 
 
 def _facts(state: AccountState) -> dict[str, Any]:
-    from dpstream.streams.limit import Limit
+    from dpstream.stream.ledger.limit import Limit
 
     total = state.total
     return {

@@ -51,8 +51,8 @@ def command(
       dpstream approve dpstream.toml --all
       dpstream approve dpstream.toml --step 3-7 --by "Anna Meier"
     """
-    from dpstream.config import Config
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
 
     if everything == (chosen is not None):
         raise ConfigError("say which steps", where="approve", allowed="either --step or --all")

@@ -13,8 +13,8 @@ from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.streams import Asked, AskingStream
+    from dpstream.project import Config
+    from dpstream.stream import Asked, AskingStream
 
 __all__ = ["command"]
 
@@ -57,8 +57,8 @@ def command(
       dpstream ask "age >= 65"
       dpstream ask dpstream.toml --file questions.txt --json
     """
-    from dpstream.config import Config
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
 
     config, question = _arranged(config, question, path is not None or listed)
     if sum((question is not None, path is not None, listed)) != 1:
@@ -83,7 +83,7 @@ def _arranged(config: str, question: str | None, asked: bool) -> tuple[str, str 
     Errors:
         ConfigError: a question alone, and no dpstream.toml here.
     """
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     if not re.search(r"[<>=!]|\s", config) or _is_file(config):
         return config, question
@@ -108,10 +108,10 @@ def _is_file(text: str) -> bool:
 
 
 def _opened(config: Config, state: str | None) -> AskingStream:
-    from dpstream.errors import ConfigError
-    from dpstream.growing.pmwg import PMWGPlan
-    from dpstream.streams import AskingStream
-    from dpstream.streams.place import has_store
+    from dpstream.core.errors import ConfigError
+    from dpstream.families.growing.pmwg import PMWGPlan
+    from dpstream.stream import AskingStream
+    from dpstream.stream.store.place import has_store
 
     if not isinstance(config.plan(), PMWGPlan):
         raise ConfigError(
@@ -127,7 +127,7 @@ def _opened(config: Config, state: str | None) -> AskingStream:
 
 
 def _lines(path: Path) -> list[str]:
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

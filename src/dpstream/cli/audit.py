@@ -12,8 +12,8 @@ from dpstream.cli.shared import json_option, print_json
 from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
-    from dpstream.evaluate.audits import AuditLength, Finding
-    from dpstream.evaluate.audits.page import AuditReport
+    from dpstream.lab.audits import AuditLength, Finding
+    from dpstream.lab.audits.audit_page import AuditReport
 
 __all__ = ["command"]
 
@@ -47,9 +47,9 @@ def command(
       dpstream audit dpstream.toml --only exact
       dpstream audit --long --out audit
     """
-    from dpstream.errors import ConfigError, RefusedError
-    from dpstream.evaluate.audits.page import AuditReport, prepare_folder, write_report
-    from dpstream.evaluate.audits.runner import audit_names, run_audits
+    from dpstream.core.errors import ConfigError, RefusedError
+    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_report
+    from dpstream.lab.audits.runner import audit_names, run_audits
 
     names = (
         audit_names(configured=config is not None)
@@ -88,7 +88,7 @@ _HEADING = f"{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} su
 
 
 def _line(finding: Finding) -> str:
-    from dpstream.evaluate.audits.page import amount, verdict
+    from dpstream.lab.audits.audit_page import amount, verdict
 
     return (
         f"{verdict(finding):<8} {amount(finding.claimed):>8} {amount(finding.found):>9}  {finding.unit:<7} "
@@ -97,7 +97,7 @@ def _line(finding: Finding) -> str:
 
 
 def _print_end(report: AuditReport) -> None:
-    from dpstream.evaluate.audits.page import rounded_up
+    from dpstream.lab.audits.audit_page import rounded_up
 
     honest = [f for f in report.findings if not f.control]
     controls = len(report.findings) - len(honest)
@@ -132,6 +132,6 @@ def _command() -> str:
 def _stream(config: str | None) -> str | None:
     if config is None:
         return None
-    from dpstream.config import Config
+    from dpstream.project import Config
 
     return Config.load(config).name

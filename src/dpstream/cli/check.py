@@ -11,9 +11,9 @@ import click
 from dpstream.cli.shared import config_argument, json_option, print_json
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.schema import Problem
-    from dpstream.sources import Source
+    from dpstream.core.schema import Problem
+    from dpstream.io.sources import Source
+    from dpstream.project import Config
 
 __all__ = ["command", "find_problems"]
 
@@ -55,8 +55,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     Example:
       dpstream check dpstream.toml --show-values
     """
-    from dpstream.config import Config
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
 
     if show_values and (as_json or not sys.stdout.isatty()):
         raise ConfigError(
@@ -103,8 +103,8 @@ def find_problems(
         source: where the records are read; the configuration's own by default.
         filled: gets the names of the columns that hold something in some record.
     """
-    from dpstream.config.panel_people import PeopleCheck
-    from dpstream.schema.cells import holds_something
+    from dpstream.core.schema.cells import holds_something
+    from dpstream.project.panel_people import PeopleCheck
 
     schema, steps = config.plan().reading_schema(config.schema()), 0
     people = PeopleCheck.of(config)
@@ -132,9 +132,9 @@ def find_problems(
 
 
 def _unusable_ids(column: str, users: tuple[Any, Any], place: str) -> Problem | None:
-    from dpstream.errors import DataError
-    from dpstream.schema import Problem
-    from dpstream.streams.contribution import id_bytes
+    from dpstream.core.errors import DataError
+    from dpstream.core.schema import Problem
+    from dpstream.stream.contribution import id_bytes
 
     try:
         for ids in users:

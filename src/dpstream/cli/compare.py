@@ -36,7 +36,7 @@ def command(file: str, out: str | None, data: str | None, jobs: int, no_figures:
     from pathlib import Path
 
     with watching() as watch:
-        from dpstream.evaluate.experiments import Comparison
+        from dpstream.lab.experiments import Comparison
 
         comparison = Comparison.load(file, data=data)
         target = out or Path(file).with_suffix("")

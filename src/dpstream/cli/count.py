@@ -14,8 +14,8 @@ from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
     from dpstream.cli.counting import Cells, Tick
-    from dpstream.counters import CalibratedCounter
-    from dpstream.privacy import Budget
+    from dpstream.core.counters import CalibratedCounter
+    from dpstream.core.privacy import Budget
 
 __all__ = ["command"]
 
@@ -120,8 +120,8 @@ def _refuse(option: str, given: object, only: str) -> None:
 
 
 def _budget(epsilon: str | None, rho: str | None) -> Budget:
-    from dpstream.errors import BudgetError
-    from dpstream.privacy import ZCDP, PureDP
+    from dpstream.core.errors import BudgetError
+    from dpstream.core.privacy import ZCDP, PureDP
 
     if epsilon is not None and rho is None:
         return PureDP.of(epsilon)
@@ -134,8 +134,8 @@ def _counter(
     name: str, budget: Budget, horizon: int | None, cells: Cells, *, lines: bool
 ) -> CalibratedCounter:
     """The counter; what it promises goes to standard error."""
-    from dpstream.counters import best, counter_by_name
-    from dpstream.privacy import Event
+    from dpstream.core.counters import best, counter_by_name
+    from dpstream.core.privacy import Event
 
     # A line that holds a category is a record that everybody sees; private is which category.
     unit = Event("replace") if lines and cells.values else Event()
@@ -158,7 +158,7 @@ def _counter(
 def _source(source: str) -> Iterator[IO[str]]:
     import csv
 
-    from dpstream.errors import DataError
+    from dpstream.core.errors import DataError
 
     try:
         if source == "-":
@@ -176,7 +176,7 @@ def _source(source: str) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _target(out: str | None) -> Iterator[IO[str]]:
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     if out is None:
         yield sys.stdout
@@ -216,8 +216,8 @@ def _write(
     import json
     import math
 
-    from dpstream.privacy import Randomness
-    from dpstream.tabular.accuracy import cell_law
+    from dpstream.core.privacy import Randomness
+    from dpstream.families.tabular.accuracy import cell_law
 
     state, randomness = counter.init(cells.width), Randomness.system()
     names = ["tick", "period", *(["value"] if cells.values else []), "count", "standard_error", "low", "high"]

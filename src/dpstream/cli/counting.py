@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.errors import ConfigError, DataError, counted
-from dpstream.sources.calendar import Grid, day_number, period_grid
+from dpstream.core.errors import ConfigError, DataError, counted
+from dpstream.io.sources.calendar import Grid, day_number, period_grid
 
 __all__ = ["Cells", "Tick", "by_calendar", "by_line", "calendar_of", "read_column"]
 

@@ -32,8 +32,8 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
     Example:
       dpstream datasets sipp pu2021_csv.zip --out panel.csv
     """
-    from dpstream.config.reader import did_you_mean
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project.reader import did_you_mean
 
     if name != "sipp":
         raise ConfigError(
@@ -46,7 +46,7 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
         )
     if place.is_dir() or (place.exists() and not force):
         raise ConfigError("there is a file already", where=out, allowed="another name, or --force")
-    from dpstream.evaluate.panels.sipp import read_sipp, write_panel
+    from dpstream.lab.panels.sipp import read_sipp, write_panel
 
     panel = read_sipp(file)
     write_panel(panel, place)

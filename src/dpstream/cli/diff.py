@@ -48,7 +48,7 @@ def command(
     """
     from pathlib import Path
 
-    from dpstream.sources.diff import Diff, write_diff
+    from dpstream.io.sources.snapshot_diff import Diff, write_diff
 
     target = Path(out)
     write_diff(Path(old), Path(new), target, Diff(tuple(dict.fromkeys(key)), op_column, step_column))

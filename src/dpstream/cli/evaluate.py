@@ -14,9 +14,9 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.evaluate import Evaluation, Utility
-    from dpstream.tables import Workload
+    from dpstream.core.tables import Workload
+    from dpstream.project import Config
+    from dpstream.tools.evaluate import Evaluation, Utility
 
 __all__ = ["command"]
 
@@ -76,12 +76,12 @@ def command(
       dpstream evaluate dpstream.toml
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
-    from dpstream.config import Config
-    from dpstream.evaluate.evaluation import evaluate_run
-    from dpstream.evaluate.evaluation_files import summarise, write_evaluation
-    from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
-    from dpstream.panel.people import PeoplePlan
-    from dpstream.points.streams import PointsStreamPlan
+    from dpstream.families.panel.people import PeoplePlan
+    from dpstream.families.points.points_plan import PointsStreamPlan
+    from dpstream.project import Config
+    from dpstream.tools.evaluate.evaluation import evaluate_run
+    from dpstream.tools.evaluate.evaluation_files import summarise, write_evaluation
+    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
 
     loaded = Config.load(config)
     if isinstance(loaded.plan(), PointsStreamPlan):
@@ -133,9 +133,9 @@ def command(
 
 def _panel(config: Config, out: str | None, releases: str | None, as_json: bool, *, refused: bool) -> None:
     """The usual questions of a panel, answered by the published people and by the private ones."""
-    from dpstream.errors import ConfigError
-    from dpstream.evaluate.panel_run import evaluate_panel, write_panel_evaluation
-    from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
+    from dpstream.core.errors import ConfigError
+    from dpstream.tools.evaluate.panel_run import evaluate_panel, write_panel_evaluation
+    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
 
     if refused:
         raise ConfigError(
@@ -174,9 +174,9 @@ def _points(
     as_json: bool,
 ) -> None:
     """Distances between the published points and the private ones, counts of cells, categories."""
-    from dpstream.errors import ConfigError
-    from dpstream.evaluate.point_run import evaluate_points, write_point_evaluation
-    from dpstream.evaluate.private_folder import check_private_folder, open_private_folder
+    from dpstream.core.errors import ConfigError
+    from dpstream.tools.evaluate.point_run import evaluate_points, write_point_evaluation
+    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
 
     if refused:
         raise ConfigError(
@@ -219,7 +219,7 @@ def parse_steps(text: str) -> list[int]:
     >>> parse_steps("1,10,12-14")
     [1, 10, 12, 13, 14]
     """
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     steps: list[int] = []
     for word in text.split(","):
@@ -238,13 +238,13 @@ def parse_steps(text: str) -> list[int]:
 
 
 def _workload(config: Config, name: str | None) -> Workload | None:
-    from dpstream.tables import Workload
+    from dpstream.core.tables import Workload
 
     return None if name is None else Workload.parse(config.schema().domain, name)
 
 
 def _require_matplotlib() -> None:
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     try:
         import matplotlib  # noqa: F401

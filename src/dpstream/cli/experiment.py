@@ -15,8 +15,8 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.shared import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from dpstream.evaluate.experiments import Outcome, Watch
-    from dpstream.evaluate.panels import PanelOutcome
+    from dpstream.lab.experiments import Outcome, Watch
+    from dpstream.lab.panels import PanelOutcome
 
 __all__ = ["say_outcome", "say_panels", "watching", "words"]
 
@@ -113,7 +113,7 @@ def _duration(seconds: float) -> str:
 
 def say_outcome(outcome: Outcome, as_json: bool) -> None:
     """The table on the terminal, or everything as JSON; both say that it is not releasable."""
-    from dpstream.evaluate.label import LABEL
+    from dpstream.tools.evaluate.label import LABEL
 
     if as_json:
         print_json(
@@ -149,7 +149,7 @@ def say_outcome(outcome: Outcome, as_json: bool) -> None:
 
 
 def _rows(outcome: Outcome) -> list[dict[str, Any]]:
-    from dpstream.evaluate.experiments.tables import PRINTED_AS
+    from dpstream.lab.experiments.kumar_tables import PRINTED_AS
 
     rows = []
     for line in outcome.lines:
@@ -178,9 +178,9 @@ def _rows(outcome: Outcome) -> list[dict[str, Any]]:
 
 def say_panels(outcome: PanelOutcome, as_json: bool) -> None:
     """How the answers of each run came out, or every line as JSON; both say that it is not releasable."""
-    from dpstream.evaluate.label import LABEL
-    from dpstream.evaluate.panels import lines_of
-    from dpstream.evaluate.panels.tables import method_of
+    from dpstream.lab.panels import lines_of
+    from dpstream.lab.panels.bun_tables import method_of
+    from dpstream.tools.evaluate.label import LABEL
 
     if as_json:
         rows = [

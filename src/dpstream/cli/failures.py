@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-from dpstream.errors import DpstreamError
-from dpstream.showing import shown
+from dpstream.core.errors import DpstreamError
+from dpstream.core.showing import shown
 
 __all__ = ["ASKED", "guarded", "report"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.streams import Sink
+    from dpstream.project import Config
+    from dpstream.stream import Sink
 
 __all__ = ["ATTENTION", "health", "length"]
 
@@ -103,7 +103,7 @@ def is_running(state: Path) -> bool:
 
 def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str | None:
     """What of the published steps, the catalogue or the codebook is not as it was published."""
-    from dpstream.streams.status import compare_releases
+    from dpstream.stream.store.store_status import compare_releases
 
     committed, found = compare_releases(state, sink, server=config.server, deep=deep)
     if not committed:
@@ -125,11 +125,11 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
 
 def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
-    from dpstream.errors import InputError, StoreError
-    from dpstream.sinks import read_catalogue
-    from dpstream.streams.described import describe_tables
-    from dpstream.streams.manifest import pretty_json
-    from dpstream.streams.stored import MANIFEST
+    from dpstream.core.errors import InputError, StoreError
+    from dpstream.io.sinks import read_catalogue
+    from dpstream.stream.release.described import describe_tables
+    from dpstream.stream.release.manifest import pretty_json
+    from dpstream.stream.store.stored import MANIFEST
 
     try:
         steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}
@@ -155,7 +155,7 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
 
 
 def _too_old(config: Config, releases: Path, max_age: float) -> bool:
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     if getattr(config.output, "sink", "folder") != "folder":
         raise ConfigError(

@@ -50,9 +50,9 @@ def command(
       dpstream init panel.csv --person-column household
       dpstream init --after dpstream.toml --out next.toml
     """
-    from dpstream.config.succession import draft_successor
-    from dpstream.errors import ConfigError
-    from dpstream.schema import draft_config
+    from dpstream.core.errors import ConfigError
+    from dpstream.core.schema import draft_config
+    from dpstream.project.succession import draft_successor
 
     apart = time_column is None and person_column is None
     if (data is None) == (after is None) or (after is not None and not apart):

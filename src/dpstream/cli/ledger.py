@@ -13,8 +13,8 @@ from dpstream.cli.shared import config_argument, json_option, print_json, print_
 from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.streams.ledger import Ledger
+    from dpstream.project import Config
+    from dpstream.stream.ledger.reading import Ledger
 
 __all__ = ["command"]
 
@@ -77,7 +77,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
       dpstream ledger verify dpstream.toml
       dpstream ledger verify ledger.jsonl --releases releases
     """
-    from dpstream.streams.export import check_export, is_export
+    from dpstream.stream.ledger.export import check_export, is_export
 
     if Path(place).is_file() and is_export(place):
         checked = check_export(Path(place).read_bytes(), releases)
@@ -92,8 +92,8 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
                 "head": checked.head,
             },
         )
-    from dpstream.config import Config
-    from dpstream.streams.ledger import verify_ledger
+    from dpstream.project import Config
+    from dpstream.stream.ledger.reading import verify_ledger
 
     loaded = Config.load(place)
     findings = verify_ledger(
@@ -128,7 +128,7 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
     Example:
       dpstream ledger export dpstream.toml --out ledger.jsonl
     """
-    from dpstream.streams.export import check_export, export_ledger, write_export
+    from dpstream.stream.ledger.export import check_export, export_ledger, write_export
 
     _, ledger = _read(config, state)
     data = export_ledger(ledger, secret=secret, times=times)
@@ -142,8 +142,8 @@ def export(config: str, state: str | None, out: str, times: bool, secret: bool) 
 
 
 def _read(config: str, state: str | None) -> tuple[Config, Ledger]:
-    from dpstream.config import Config
-    from dpstream.streams.ledger import read_ledger
+    from dpstream.project import Config
+    from dpstream.stream.ledger.reading import read_ledger
 
     loaded = Config.load(config)
     return loaded, read_ledger(_place(loaded, state), server=loaded.server, key=loaded.state_key())
@@ -190,7 +190,7 @@ def _facts(config: Config, ledger: Ledger) -> dict[str, Any]:
 def _account(config: Config, ledger: Ledger) -> dict[str, Any] | None:
     if config.account is None:
         return None
-    from dpstream.streams.account import Account
+    from dpstream.stream.ledger.account_file import Account
 
     state = Account(config.account).read()
     charge = state.find(ledger.stream_id)
@@ -242,7 +242,7 @@ def _account_words(account: dict[str, Any]) -> str:
 
 
 def _amount(text: str) -> str:
-    from dpstream.streams.limit import shown_amount
+    from dpstream.stream.ledger.limit import shown_amount
 
     return shown_amount(Fraction(text))
 

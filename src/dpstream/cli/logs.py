@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import click
 
-from dpstream.showing import shown
+from dpstream.core.showing import shown
 
 __all__ = ["EVENTS", "JsonLog", "logged"]
 
 _LOGGER = "dpstream.streams"
-#: What ``dpstream.streams`` says, and the state of the step that it stands for. The argument is the step.
+#: What ``dpstream.stream`` says, and the state of the step that it stands for. The argument is the step.
 EVENTS = {
     "step %d: reserved": "reserved",
     "step %d: committed": "committed",
@@ -113,7 +113,7 @@ class JsonLog(logging.Handler):
             self._give_up(error)
 
     def _give_up(self, error: OSError | ValueError) -> None:
-        from dpstream.files import shown_path
+        from dpstream.core.files import shown_path
 
         reason = error.strerror if isinstance(error, OSError) else "no name can hold a NUL"
         click.echo(
@@ -154,6 +154,6 @@ def logged(verb: Callable[..., Any]) -> Callable[..., int]:
 
 
 def _name(config: str) -> str:
-    from dpstream.config import Config
+    from dpstream.project import Config
 
     return Config.load(config).name

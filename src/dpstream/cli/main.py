@@ -17,7 +17,7 @@ import dpstream
 from dpstream.cli import failures
 from dpstream.cli.faults import explain
 from dpstream.cli.shared import seen
-from dpstream.errors import DpstreamError
+from dpstream.core.errors import DpstreamError
 
 __all__ = ["INTERRUPTED", "main"]
 

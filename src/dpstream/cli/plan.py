@@ -11,7 +11,7 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 from dpstream.cli.types import Whole
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
+    from dpstream.project import Config
 
 __all__ = ["command"]
 
@@ -37,8 +37,8 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     Example:
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
     """
-    from dpstream.config import Config
-    from dpstream.config.description import describe
+    from dpstream.project import Config
+    from dpstream.project.description import describe
 
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
@@ -56,10 +56,10 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     """Other epsilons under the file's definition: pure, or with the file's delta."""
-    from dpstream.config.description import compare_budgets
-    from dpstream.config.sections import round_down
-    from dpstream.errors import ConfigError
-    from dpstream.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
+    from dpstream.core.errors import ConfigError
+    from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
+    from dpstream.project.description import compare_budgets
+    from dpstream.project.sections import round_down
 
     words = [word.strip() for word in text.split(",")]
     budgets: list[Budget] = [PureDP.of(word) for word in words]
@@ -82,8 +82,8 @@ def _runs(config: Config, until: int) -> list[dict[str, Any]]:
     Errors:
         ConfigError: another mechanism.
     """
-    from dpstream.config.growing import coming_runs
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project.growing_options import coming_runs
 
     plan = config.plan()
     runs = coming_runs(plan, until)
@@ -161,7 +161,7 @@ def _print_parts(facts: dict[str, Any]) -> None:
 
 def _amount(exact: str) -> str:
     """Long fractions as decimals, where these end."""
-    from dpstream.privacy import decimal_text
+    from dpstream.core.privacy import decimal_text
 
     decimal = decimal_text(Fraction(exact))
     return exact if "/" in decimal or len(exact) <= len("100/101") else decimal

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import click
 
 from dpstream.cli.shared import console
-from dpstream.showing import shown
+from dpstream.core.showing import shown
 
 __all__ = ["Progress", "progress"]
 

@@ -52,8 +52,8 @@ def command(
       dpstream report releases/ --out report.html
       dpstream report dpstream.toml --private-data --out private/evaluation.html
     """
-    from dpstream.evaluate.label import LABEL
-    from dpstream.evaluate.report import write_report
+    from dpstream.tools.evaluate.label import LABEL
+    from dpstream.tools.report import write_report
 
     page = write_report(
         run,

@@ -74,8 +74,8 @@ def command(
       dpstream reproduce bun --quick
       dpstream reproduce kumar --data DIR
     """
-    from dpstream.config.reader import did_you_mean
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project.reader import did_you_mean
 
     other: dict[str, dict[str, Any]] = {
         "kumar": {"--panel": panels},
@@ -91,7 +91,7 @@ def command(
     place = out or f"reproduction-{name}{'-quick' if quick else ''}"
     if name == "bun":
         with watching() as watch:
-            from dpstream.evaluate.panels import reproduce_bun
+            from dpstream.lab.panels import reproduce_bun
 
             found = reproduce_bun(
                 data, place, panels=panels, repeats=repeats, quick=quick, jobs=jobs,
@@ -100,7 +100,7 @@ def command(
         say_panels(found, as_json)
         return
     with watching() as watch:
-        from dpstream.evaluate.experiments import reproduce_kumar
+        from dpstream.lab.experiments import reproduce_kumar
 
         outcome = reproduce_kumar(
             data,

@@ -20,9 +20,9 @@ from dpstream.cli.watch import seconds, watch
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
-    from dpstream.config import Config, Pending
-    from dpstream.sources import Source
-    from dpstream.streams import Release, Stream
+    from dpstream.io.sources import Source
+    from dpstream.project import Config, Pending
+    from dpstream.stream import Release, Stream
 
 __all__ = ["command"]
 
@@ -100,8 +100,8 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.config import Config
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
 
     loaded = Config.load(config)
     if as_json and loaded.output.sink == "stdout":
@@ -114,7 +114,7 @@ def command(
         raise ConfigError("a dry run takes no step", where="--steps", allowed="--until with --dry-run")
     if dry_run:
         return _dry_run(loaded, until, state)
-    from dpstream.privacy import Randomness
+    from dpstream.core.privacy import Randomness
 
     if test_seed is not None:
         click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
@@ -162,7 +162,7 @@ def _take(
 ) -> bool:
     """Every step that is due; True if a signal stopped it before the last one."""
     from dpstream.cli.progress import progress
-    from dpstream.config import expected_steps, pending_steps
+    from dpstream.project import expected_steps, pending_steps
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress(quiet=as_json or config.output.sink == "stdout"))
@@ -202,8 +202,8 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
-    from dpstream.config.base import require_border
-    from dpstream.errors import DataError
+    from dpstream.core.errors import DataError
+    from dpstream.project.predecessor import require_border
 
     _ask_state(config, config.state_dir if state is None else Path(state))
     base = config.base(state)
@@ -220,11 +220,11 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
 def _ask_state(config: Config, folder: Path) -> None:
     """The refusals that a run would give: of another plan's state, and of the account."""
-    from dpstream.streams import read_status
-    from dpstream.streams.history import stored_plan
-    from dpstream.streams.identity import plan_hash, require_same_plan
-    from dpstream.streams.ledger import read_identity
-    from dpstream.streams.membership import Membership
+    from dpstream.stream import read_status
+    from dpstream.stream.identity import plan_hash, require_same_plan
+    from dpstream.stream.ledger.membership import Membership
+    from dpstream.stream.ledger.reading import read_identity
+    from dpstream.stream.store.sealed_history import stored_plan
 
     facts = config.facts(folder)
     found = read_identity(folder, server=config.server, key=config.state_key())

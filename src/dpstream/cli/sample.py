@@ -43,7 +43,7 @@ def command(
     """
     import secrets
 
-    from dpstream.config import Config
+    from dpstream.project import Config
 
     loaded = Config.load(config)
     paths = _paths(Path(out), draws, force)
@@ -60,7 +60,7 @@ def command(
 
 
 def _paths(out: Path, draws: int, force: bool) -> list[Path]:
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     if out.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"the name {out.name!r} tells no format", where="--out", allowed=".parquet, .csv")
@@ -75,8 +75,8 @@ def _paths(out: Path, draws: int, force: bool) -> list[Path]:
 
 def _write(path: Path, table: Any, predictable: bool) -> None:
     """``predictable`` noise is told with the rows: in Parquet's metadata, or in a file beside a csv file."""
-    from dpstream import durable
-    from dpstream.sinks.tables import to_bytes
+    from dpstream.core import durable
+    from dpstream.io.sinks.table_files import to_bytes
 
     beside = path.with_name(f"{path.name}.made_with_test_seed")
     if predictable and path.suffix == ".csv":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dpstream.cli.types import FilePath
-from dpstream.showing import Shown, shown
+from dpstream.core.showing import Shown, shown
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -40,7 +40,7 @@ def command(name: str, steps: int, out: str, seed: int, rows_per_step: int | Non
     Example:
       dpstream simulate evictions --steps 52 --out demo
     """
-    from dpstream.simulate import simulate
+    from dpstream.tools.simulate import simulate
 
     config = simulate(name, steps, out, seed=seed, rows_per_step=rows_per_step, file_format=file_format)
     click.echo(f"wrote {config}")

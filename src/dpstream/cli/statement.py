@@ -42,9 +42,9 @@ def command(
       dpstream statement dpstream.toml --contact data@example.org --out statement.html
     """
     from dpstream.cli.status import status_facts
-    from dpstream.config import Config
-    from dpstream.config.statement import as_progress, statement
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
+    from dpstream.project.statement_words import as_progress, statement
 
     loaded = Config.load(config)
     target = None if out in (None, "-") else _target(Path(out), force)
@@ -59,7 +59,7 @@ def command(
     if target is None:
         click.echo(made.markdown(), nl=False)
         return
-    from dpstream import durable
+    from dpstream.core import durable
 
     text = made.html() if target.suffix == ".html" else made.markdown()
     durable.replace_file(target, text.encode(), mode=0o644)
@@ -67,7 +67,7 @@ def command(
 
 
 def _target(path: Path, force: bool) -> Path:
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
 
     if path.suffix not in (".md", ".html"):
         raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".md, .html")

@@ -12,7 +12,7 @@ from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
+    from dpstream.project import Config
 
 __all__ = ["command", "status_facts"]
 
@@ -57,8 +57,8 @@ def command(
       dpstream status dpstream.toml --json
       dpstream status dpstream.toml --health --max-age 8d
     """
-    from dpstream.config import Config
-    from dpstream.errors import ConfigError
+    from dpstream.core.errors import ConfigError
+    from dpstream.project import Config
 
     if max_age is not None and not only_health:
         raise ConfigError("an age is part of the health line", where="--max-age", allowed="with --health")
@@ -85,8 +85,8 @@ def command(
 
 def status_facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
-    from dpstream.streams import read_status
-    from dpstream.streams.place import has_store
+    from dpstream.stream import read_status
+    from dpstream.stream.store.place import has_store
 
     folder = config.state_dir if state is None else Path(state)
     releases = config.output.dir if out is None else Path(out)
@@ -136,7 +136,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
 
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
     """Whether the file still says what the stream began with; of another mechanism also what to write."""
-    from dpstream.streams.identity import mechanism_remedy, plan_hash
+    from dpstream.stream.identity import mechanism_remedy, plan_hash
 
     same = plan_hash(facts) == plan_hash(pinned)
     return {
@@ -147,8 +147,8 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
 
 def _last_period(releases: Path) -> str | None:
     """Of the newest release; None where it cannot be read (the health line says why)."""
-    from dpstream.errors import StoreError
-    from dpstream.sinks import read_catalogue, read_manifest
+    from dpstream.core.errors import StoreError
+    from dpstream.io.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():
         return None

@@ -12,8 +12,8 @@ from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.streams import PostgresServer
+    from dpstream.project import Config
+    from dpstream.stream import PostgresServer
 
 __all__ = ["command"]
 
@@ -53,7 +53,7 @@ def check(config: str, state: str | None, questions: bool, out: str | None, as_j
     Example:
       dpstream store check dpstream.toml
     """
-    from dpstream.streams.upkeep import check_store
+    from dpstream.stream.store.upkeep import check_store
 
     loaded = _load(config)
     releases = loaded.output.dir if out is None else Path(out)
@@ -92,7 +92,7 @@ def migrate(config: str, state: str | None, questions: bool) -> None:
     Example:
       dpstream store migrate dpstream.toml
     """
-    from dpstream.streams.upkeep import migrate_store
+    from dpstream.stream.store.upkeep import migrate_store
 
     loaded = _load(config)
     place, server = _store(loaded, state, questions)
@@ -125,8 +125,8 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
     Example:
       dpstream store export dpstream.toml --move --out stream.dpstore
     """
-    from dpstream.errors import ConfigError
-    from dpstream.streams.archive import export_store
+    from dpstream.core.errors import ConfigError
+    from dpstream.stream.store.archive import export_store
 
     loaded, target = _load(config), Path(file)
     public = loaded.output.dir.resolve()
@@ -155,7 +155,7 @@ def import_(config: str, state: str | None, questions: bool, file: str) -> None:
     Example:
       dpstream store import dpstream.toml --from stream.dpstore
     """
-    from dpstream.streams.archive import archived_plan, import_store
+    from dpstream.stream.store.archive import archived_plan, import_store
 
     loaded = _load(config)
     place, server = _store(loaded, state, questions)
@@ -182,7 +182,7 @@ def key(file: str) -> None:
     Example:
       dpstream store key --out /etc/dpstream/evictions.key
     """
-    from dpstream.streams.encryption import write_key
+    from dpstream.stream.store.encryption import write_key
 
     made = write_key(Path(file))
     click.echo(f"wrote {file}: key {made.name}")
@@ -205,9 +205,9 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
     Example:
       dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
     """
-    from dpstream.errors import ConfigError
-    from dpstream.streams.encryption import StateKey
-    from dpstream.streams.rekey import rekey_store, stored_key
+    from dpstream.core.errors import ConfigError
+    from dpstream.stream.store.encryption import StateKey
+    from dpstream.stream.store.rekey import rekey_store, stored_key
 
     if plain == (file is not None):
         raise ConfigError("there is no new key", where="--to", allowed="--to FILE, or --plain")
@@ -239,8 +239,8 @@ def compact(config: str, state: str | None, out: str | None) -> None:
     Example:
       dpstream store compact dpstream.toml
     """
-    from dpstream.streams.produce import steps_to_keep
-    from dpstream.streams.store import Store
+    from dpstream.stream.release.produce import steps_to_keep
+    from dpstream.stream.store.store import Store
 
     loaded = _load(config)
     folder, key = _place(loaded, state), loaded.state_key()
@@ -254,7 +254,7 @@ def compact(config: str, state: str | None, out: str | None) -> None:
 
 
 def _load(config: str) -> Config:
-    from dpstream.config import Config
+    from dpstream.project import Config
 
     return Config.load(config)
 
@@ -265,7 +265,7 @@ def _place(config: Config, state: str | None) -> Path:
 
 def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
     """Folder and server of the stream's own store, or of the one of its questions."""
-    from dpstream.streams.asking import questions_path, questions_server
+    from dpstream.stream.asking_stream import questions_path, questions_server
 
     place = _place(config, state)
     return (questions_path(place), questions_server(config.server)) if questions else (place, config.server)

@@ -39,8 +39,8 @@ class FilePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text; ``-`` for standard input and output."""
-        from dpstream import files
-        from dpstream.errors import ConfigError
+        from dpstream.core import files
+        from dpstream.core.errors import ConfigError
 
         if self.dash and value in ("-", "/dev/stdout" if self.kind == "new" else "/dev/stdin"):
             return "-"

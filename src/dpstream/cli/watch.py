@@ -12,9 +12,9 @@ import click
 from dpstream.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
-    from dpstream.config import Config
-    from dpstream.sources import Source
-    from dpstream.streams import Stream
+    from dpstream.io.sources import Source
+    from dpstream.project import Config
+    from dpstream.stream import Stream
 
 __all__ = ["seconds", "watch"]
 
@@ -50,8 +50,8 @@ def watch(
         0 at the last step, and when stopped while waiting (every due step is taken: a planned stop); 5 when
         stopped while due steps are left.
     """
-    from dpstream.config import Watch
-    from dpstream.sources import UnreadableError
+    from dpstream.io.sources import UnreadableError
+    from dpstream.project import Watch
 
     watched, retry, waiting = Watch(config, until), _Retry(interval), False
     while not watched.finished(stream):

@@ -29,7 +29,7 @@ def command(config: str, step: int, reason: str, by: str, state: str | None, out
     Example:
       dpstream withdraw dpstream.toml --step 17 --reason "the source sent week 16 twice"
     """
-    from dpstream.config import Config
+    from dpstream.project import Config
 
     with Config.load(config).open_stream(state=state, out=out) as stream:
         held = step in stream.held()

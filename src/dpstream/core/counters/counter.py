@@ -1,0 +1,276 @@
+"""What a counter is: a recipe, a calibrated counter, its state, and its matrix.
+
+A counter takes increments ``z_1, z_2, ...`` (whole histograms, possibly negative) and gives after
+each an estimate of the running sum. Its clock counts its own invocations ("ticks"): a counter that
+is not invoked at a step does not notice the step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.noise import DiscreteLaplace, Noise
+from dpstream.core.privacy.unit import Event
+
+if TYPE_CHECKING:
+    from dpstream.core.privacy.randomness import Randomness
+
+__all__ = [
+    "MAX_INCREMENT",
+    "MAX_NOISE_SCALE",
+    "MAX_TICKS",
+    "CalibratedCounter",
+    "Counter",
+    "CounterState",
+    "LinearMap",
+]
+
+#: Declared bounds. 2^28 increments of 2^32 stay below 2^60; 2^28 draws of noise stay below 2^60
+#: unless one of them passes 64 times the largest scale (probability below e^-64 each). The bounds
+#: are public, so that no refusal depends on a private sum.
+MAX_INCREMENT = 2**32
+MAX_TICKS = 2**28
+MAX_NOISE_SCALE = 2**26
+
+#: Named int64 arrays, changed in place by ``step``: "t" (one element, the number of ticks so far)
+#: and what the counter needs. Copying the arrays saves the state; the copy continues exactly. Release from one copy
+#: only: counters that draw noise ahead would use the same noise in both, and the difference could be exact.
+CounterState = dict[str, NDArray[np.int64]]
+
+
+class Counter(ABC):
+    """A recipe: options without data or budget. Implementations are frozen dataclasses."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in configuration files (see ``counter_by_name``)."""
+
+    @property
+    def tick_limit(self) -> int | None:
+        """The number of ticks the counter is built for (its horizon); None where there is none."""
+        return None
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The counter in one sentence, for plans and manifests."""
+
+    @abstractmethod
+    def calibrate(self, budget: Budget, unit: Event) -> CalibratedCounter:
+        """Fix every noise scale so that all outputs together cost one ``unit`` at most ``budget``.
+
+        Errors:
+            UnitError: the unit is not an event.
+            LimitError: the budget is so small that the noise does not fit 64-bit sums.
+        """
+
+
+class CalibratedCounter(ABC):
+    """A counter with its noise fixed; frozen, holds no data, may be shared by many states.
+
+    Guarantee: the outputs of all ticks together, for increments chosen adaptively, satisfy
+    ``budget`` for one ``unit``: one cell of one increment changed by 1 (``add-remove``), or one
+    increment changed by +1 in one cell and -1 in another (``replace``).
+    """
+
+    budget: Budget
+    unit: Event
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int | None:
+        """The number of ticks the counter pays for; None where it is unbounded."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The recipe's name."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Rule, budget and noise in words."""
+
+    @abstractmethod
+    def init(self, width: int) -> CounterState:
+        """A fresh state for histograms of ``width`` cells.
+
+        Errors:
+            ConfigError: ``width`` is not a positive integer.
+        """
+
+    @abstractmethod
+    def step(
+        self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
+    ) -> NDArray[np.int64]:
+        """One tick: the noisy running sum after ``increment``, int64 of shape (width,).
+
+        The state is changed in place; the result is a fresh array.
+
+        Errors (all before anything is drawn or changed):
+            DataError: not an int64 array of shape (width,).
+            LimitError: a cell beyond ``MAX_INCREMENT``, or more than ``MAX_TICKS`` ticks.
+            HorizonError: the horizon is used up.
+        """
+
+    @abstractmethod
+    def variance(self, t: int) -> float:
+        """Variance of one cell's estimate after ``t`` ticks (exact up to float rounding).
+
+        Errors:
+            HorizonError: ``t`` lies beyond the horizon. ConfigError: ``t`` is not a number of ticks.
+        """
+
+    def gain_variance(self, t: int) -> float:
+        """Variance of one cell's gain at tick ``t``: its estimate after ``t`` less the one after ``t - 1``.
+
+        Here an upper bound, for any two estimates; a counter that knows how much noise they share says less.
+
+        Errors:
+            As ``variance``.
+        """
+        return 2.0 * (self.variance(t) + self.variance(t - 1)) if t > 1 else self.variance(t)
+
+    @abstractmethod
+    def materialize(self, n: int) -> LinearMap:
+        """The first ``n`` ticks of one cell as matrices.
+
+        Errors:
+            HorizonError: ``n`` lies beyond the horizon. LimitError: ``n`` above 4,096.
+        """
+
+    @abstractmethod
+    def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
+        """Raise StoreDamagedError unless ``state`` can be a state of this counter."""
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A counter as a linear map on one cell: ``outputs = decoder @ (encoder @ z + noise)``.
+
+    Attributes:
+        encoder: int64 (m, n); row ``i`` says which increments are in noise coordinate ``i``.
+        decoder: (n, m); row ``t - 1`` says which coordinates make the estimate after tick ``t``. int64, or float64
+            where the estimate is a weighted mean of several (then before it is rounded to a whole number).
+        scales: the noise of each of the ``m`` coordinates.
+
+    ``decoder @ encoder`` is the lower triangular matrix of ones (the counter is unbiased), up to float rounding.
+    """
+
+    encoder: NDArray[np.int64]
+    decoder: NDArray[np.int64] | NDArray[np.floating[Any]]
+    scales: tuple[Noise, ...]
+
+    @property
+    def l1(self) -> int:
+        """L1 sensitivity of ``encoder @ z`` to one increment changed by 1."""
+        return int(np.abs(self.encoder).sum(axis=0).max())
+
+    @property
+    def l2_squared(self) -> int:
+        """Squared L2 sensitivity of ``encoder @ z`` to one increment changed by 1."""
+        return int((self.encoder**2).sum(axis=0).max())
+
+    def losses(self, unit: Event) -> tuple[Fraction, ...]:
+        """Privacy loss of changing each increment, exactly: epsilon for Laplace, rho for Gaussian noise.
+
+        Under ``replace`` two cells of the same increment change, each with its own noise, so
+        the loss of one cell counts twice (epsilons add, and so do rhos).
+        """
+        per_unit = [_loss_of_one(noise) for noise in self.scales]
+        power = 1 if isinstance(self.scales[0], DiscreteLaplace) else 2
+        totals = []
+        for column in self.encoder.T:
+            rows = np.flatnonzero(column)
+            total = sum((per_unit[i] * abs(int(column[i])) ** power for i in rows), Fraction(0))
+            totals.append(total * unit.changed_cells)
+        return tuple(totals)
+
+    def loss(self, unit: Event) -> Fraction:
+        """The worst of ``losses``: what the whole output costs one unit."""
+        return max(self.losses(unit))
+
+    def variances(self) -> NDArray[np.float64]:
+        """Variance of the estimate after each tick, shape (n,)."""
+        each = np.array([noise.variance for noise in self.scales], dtype=np.float64)
+        result: NDArray[np.float64] = (self.decoder.astype(np.float64) ** 2) @ each
+        return result
+
+
+def _loss_of_one(noise: Noise) -> Fraction:
+    if isinstance(noise, DiscreteLaplace):
+        return 1 / noise.scale
+    return 1 / (2 * noise.sigma_squared)
+
+
+def check_count(value: object, *, what: str, least: int, most: int) -> int:
+    """``value`` as an int within public limits, or ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ConfigError(
+            f"{what} is {value!r}", where="counter", allowed=f"an integer from {least} to {most}"
+        )
+    return int(value)
+
+
+def check_event(unit: object) -> Event:
+    """``unit`` if it is an event, else UnitError."""
+    if not isinstance(unit, Event):
+        raise UnitError(
+            "a counter protects one change of one increment",
+            where="unit",
+            allowed="event, event-replace",
+        )
+    return unit
+
+
+def check_increment(increment: object, width: int) -> None:
+    """DataError or LimitError unless ``increment`` is an int64 histogram of ``width`` cells."""
+    if not isinstance(increment, np.ndarray) or increment.dtype != np.int64:
+        raise DataError("the increment is not an array of 64-bit integers", where="counter")
+    if increment.shape != (width,):
+        raise DataError(
+            f"the increment has shape {increment.shape}", where="counter", allowed=f"shape ({width},)"
+        )
+
+
+def check_size(increment: NDArray[np.int64], name: str) -> None:
+    """LimitError if a cell is beyond ``MAX_INCREMENT``."""
+    if increment.max() > MAX_INCREMENT or increment.min() < -MAX_INCREMENT:
+        raise LimitError(
+            "a cell of the increment is beyond the declared bound",
+            where=f"counter {name}",
+            allowed=f"from -{MAX_INCREMENT} to {MAX_INCREMENT}",
+        )
+
+
+def check_tick(t: int, horizon: int | None, name: str) -> None:
+    """HorizonError or LimitError unless there is a tick ``t``."""
+    if horizon is not None and t > horizon:
+        raise HorizonError(
+            f"tick {t} lies beyond the horizon", where=f"counter {name}", allowed=f"up to {horizon} ticks"
+        )
+    if t > MAX_TICKS:
+        raise LimitError(
+            f"tick {t} is more than 64-bit sums are sure to hold",
+            where=f"counter {name}",
+            allowed=f"up to {MAX_TICKS} ticks",
+        )
+
+
+def check_noise(noise: Noise, budget: Budget, name: str) -> None:
+    """LimitError unless sums of this noise fit 64 bits."""
+    squared = noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
+    if squared > Fraction(MAX_NOISE_SCALE) ** 2:
+        raise LimitError(
+            f"the noise of a budget of {budget} does not fit 64-bit sums",
+            where=f"counter {name}",
+            allowed=f"a budget that needs noise of a scale up to {MAX_NOISE_SCALE}",
+        )

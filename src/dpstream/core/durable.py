@@ -1,0 +1,91 @@
+"""The calls whose order makes a step durable, in one place.
+
+Every commit, write, fsync, rename and unlink of the store and of the publisher goes through this module
+(always as ``durable.name(...)``), so that a test can stop the process, or fill the disk, before any of them. All
+other files that are written whole go through it as well: nothing that is not a regular file is ever replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from dpstream.core import files
+
+__all__ = ["commit", "rename", "replace_file", "sync_directory", "sync_file", "unlink", "write", "write_file"]
+
+
+class Transaction(Protocol):
+    """Anything that runs SQL and has a transaction open (either database of ``dpstream.stream``)."""
+
+    def execute(self, statement: str, /) -> Any: ...
+
+
+def commit(connection: Transaction) -> None:
+    """Commit the open transaction. An error means *unknown*: read the store again before doing anything."""
+    connection.execute("COMMIT")
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_file(descriptor: int) -> None:
+    """Force a file's content to the disk."""
+    os.fsync(descriptor)
+
+
+def sync_directory(directory: Path) -> None:
+    """Force a directory's names to the disk: without it a rename may be lost with the power."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Move atomically; a directory never replaces one that holds anything, and a file only a regular one.
+
+    Errors:
+        ConfigError: the target is a device, a named pipe, a link, ...
+    """
+    if not source.is_dir():
+        files.check_target(target)
+    os.rename(source, target)
+
+
+def unlink(path: Path) -> None:
+    """Remove a file; a file that is already gone is fine (the call may be a repetition)."""
+    path.unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Create ``path`` with ``data`` on the disk; the name is safe once the directory is synced."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        write(descriptor, data)
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes, *, mode: int, lasting: bool = True) -> None:
+    """Replace a whole file: readers see the old bytes or the new ones, never a mixture.
+
+    Not ``lasting``: after a loss of power the old file may be back.
+
+    Errors:
+        ConfigError: something else than a file has the name; it is left as it is.
+    """
+    files.check_target(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    unlink(temporary)
+    write_file(temporary, data, mode=mode)
+    rename(temporary, path)
+    if lasting:
+        sync_directory(path.parent)

@@ -1,0 +1,164 @@
+"""Looks at a path before it is opened, so that a wrong one ends in a sentence, and JSON that is damaged in any way.
+
+A fifo without a writer would stop the program for good when it is opened, a device may do anything; a file that is
+replaced by name would take the place of whatever has that name, of a device too. So every file that a person names
+goes through here (or through ``durable``, which asks here) before it is opened or replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import ConfigError
+
+__all__ = [
+    "WRONG_PATH",
+    "check_file",
+    "check_folder",
+    "check_path",
+    "check_target",
+    "parse_json",
+    "read_bytes",
+    "read_text",
+    "shown_path",
+]
+
+#: What the system says of a path that can never be used, whoever asks and whenever.
+WRONG_PATH = {
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ELOOP: "the links lead round in a circle",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EINVAL: "the name cannot be used",
+    errno.EILSEQ: "the name cannot be used",
+}
+_LONGEST = 160
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def check_path(path: str | Path) -> None:
+    """Whatever is there, the path can be used.
+
+    Errors:
+        ConfigError: it can never be used: too long, a circle of links, a part of it is a file, a NUL in it.
+        PermissionError: a folder on the way may not be searched.
+    """
+    _look(path)
+
+
+def check_file(path: str | Path) -> None:
+    """What is there may be read as a file; nothing there is fine, too (the reader says so in its own words).
+
+    Errors:
+        ConfigError: a folder, a named pipe, a device or a socket; or a path that can never be used.
+        PermissionError: a folder on the way may not be searched.
+    """
+    found = _look(path)
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise _wrong(path, f"this is {_kind(found)}", "a file")
+
+
+def check_folder(path: str | Path) -> None:
+    """What is there is a folder, or nothing is there.
+
+    Errors: as ``check_file``.
+    """
+    found = _look(path)
+    if found is not None and not stat.S_ISDIR(found.st_mode):
+        what = "a file" if stat.S_ISREG(found.st_mode) else _kind(found)
+        raise _wrong(path, f"this is {what}", "a folder")
+
+
+def check_target(path: str | Path) -> None:
+    """A file may be written there: nothing or a file is there, no link either (the file would take its place).
+
+    Errors: as ``check_file``.
+    """
+    found = _look(path, follow=False)
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise _wrong(path, f"this is {_kind(found)}, which is never replaced", "the name of a file")
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file, looked at first.
+
+    Errors:
+        ConfigError: no file.
+        OSError: it cannot be read, or is not there.
+    """
+    check_file(path)
+    return path.read_bytes()
+
+
+def read_text(path: Path) -> str:
+    """A text file in UTF-8, looked at first.
+
+    Errors:
+        ConfigError: no file.
+        OSError, UnicodeDecodeError: it cannot be read.
+    """
+    check_file(path)
+    return path.read_text(encoding="utf-8")
+
+
+def parse_json(data: str | bytes) -> Any:
+    """JSON that holds finite numbers and is not nested without end.
+
+    Errors:
+        ValueError: anything else, whatever the parser makes of it.
+    """
+    try:
+        return json.loads(data, parse_constant=_refused, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def shown_path(path: str | Path) -> str:
+    """A path for a message, cut where it is long."""
+    text = str(path)
+    return text if len(text) <= _LONGEST else f"{text[:60]}...{text[-60:]} ({len(text)} characters)"
+
+
+def _look(path: str | Path, *, follow: bool = True) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in WRONG_PATH:
+            raise
+        raise _wrong(path, WRONG_PATH[error.errno], "a path that can be used") from None
+    except ValueError:
+        # Only a NUL, or what no file system can spell (a lone surrogate), gets here.
+        raise _wrong(path, "the name holds a character that no name can hold", "another name") from None
+
+
+def _wrong(path: str | Path, what: str, allowed: str) -> ConfigError:
+    return ConfigError(what, where=shown_path(path), allowed=allowed)
+
+
+def _kind(found: os.stat_result) -> str:
+    return next((name for test, name in _KINDS if test(found.st_mode)), "no file")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number without end")
+    return value
+
+
+def _refused(_name: str) -> None:
+    raise ValueError("no number")  # NaN and Infinity are not JSON

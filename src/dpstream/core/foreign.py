@@ -1,0 +1,45 @@
+"""One door for the exceptions of other libraries: their messages quote the data, so nothing of them is kept.
+
+Arrow, DuckDB, csv, json, zlib and the codecs say which value they stumbled over. Wherever they touch private data,
+this turns what they raise into a sentence of ours, which names the place and never a value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import sys
+import zlib
+from collections.abc import Iterator
+
+from dpstream.core.errors import DataError
+
+__all__ = ["failures", "shielded"]
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What libraries raise on data: all that Arrow, the codecs, csv, json and compression have.
+
+    pyarrow is asked only if it is loaded: who has not loaded it gets none of its exceptions.
+    """
+    arrow = sys.modules.get("pyarrow")
+    loaded: tuple[type[Exception], ...] = () if arrow is None else (arrow.ArrowException,)
+    # ValueError: broken text (UnicodeError), broken JSON, and numbers that are too long are of this kind.
+    return (*loaded, ValueError, OverflowError, RecursionError, EOFError, zlib.error, csv.Error)
+
+
+@contextlib.contextmanager
+def shielded(
+    what: str, *, where: str | None = None, allowed: str | None = None, kind: type[DataError] = DataError
+) -> Iterator[None]:
+    """Raise ``kind`` with our sentence instead of a foreign exception, which is neither its cause nor shown.
+
+    >>> with shielded("the cells cannot be read", where="step 1"):
+    ...     bytes([255]).decode()
+    Traceback (most recent call last):
+    dpstream.core.errors.DataError: step 1: the cells cannot be read
+    """
+    try:
+        yield
+    except failures():
+        raise kind(what, where=where, allowed=allowed) from None

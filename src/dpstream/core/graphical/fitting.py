@@ -1,0 +1,197 @@
+"""Fitting a graphical model to noisy marginals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import InputError, LimitError
+from dpstream.core.graphical.junction_tree import JunctionTree, junction_tree, tree_cells
+from dpstream.core.graphical.measurement import Measurement, check_measurement, combine, estimate_total
+from dpstream.core.graphical.model import FitReport, Model
+from dpstream.core.schema.domain import Clique, Domain
+
+__all__ = ["Method", "fit"]
+
+Method = Literal["proximal", "mirror"]
+
+
+def fit(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    *,
+    total: float | None = None,
+    warm: Model | None = None,
+    iterations: int = 100,
+    max_cells: int = 50_000,
+    regularisation: float = 0.0,
+    decay: float = 0.0,
+    tolerance: float = 0.5,
+    method: Method = "proximal",
+) -> Model:
+    """The maximum-entropy model whose marginals are closest to the measurements.
+
+    Minimises ``sum_c 1/(2 variance_c) |mu_c - y_c|^2`` over the marginals of all distributions with
+    ``total`` records (mirror descent; docs/theory/graphical-model.md). Post-processing: no privacy cost.
+
+    ``total``: number of records; None: ``estimate_total`` of the measurements (of ``warm`` if there are
+    none, else 0). The model reports it unchanged. The shape is fitted with at least one record, and where
+    the total was estimated with at least its standard deviation: below that the measurements say nothing.
+    ``warm``: start here. Its potentials are kept, also of cliques that are not measured now, most recent
+    first as long as the junction tree stays within ``max_cells``.
+    ``decay``: share of the kept, unmeasured interactions to forget (0: none, 1: all).
+    ``regularisation``: adds this many times ``total * KL(model | start)``; 1 treats the records as if
+    drawn from the starting model, which shrinks what is not distinguishable from noise. 0: pure fit.
+    ``iterations``: inferences at most. ``tolerance``: stop once three iterations in a row each lower the
+    loss by less; differences well below 1 mean nothing statistically.
+
+    Raises InputError for measurements that are not of this domain, LimitError where the measured
+    cliques alone exceed ``max_cells`` (``tree_cells`` tells beforehand).
+    Cost: iterations x tree cells x about 10 ns; memory some ten times the tree.
+    """
+    _check_options(domain, warm, iterations, regularisation, decay, tolerance, method)
+    for measurement in measurements:
+        check_measurement(domain, measurement)
+    total, shape_total = _totals(measurements, total, warm)
+    combined = combine(measurements)
+    cliques, dropped = _cliques_to_keep(domain, combined, warm, max_cells)
+    tree = junction_tree(domain, cliques)
+    potentials = _start(tree, warm, cliques, set(combined), decay)
+    weights = np.zeros(len(domain) + len(tree.cliques))
+    target = np.zeros(tree.parameters)
+    constant = 0.0
+    for clique, (values, weight, rest) in combined.items():
+        constant += rest
+        if clique:
+            weights[tree.factor(clique)] = weight * shape_total**2
+            target[tree.slot(clique)] = values / shape_total
+    step = warm.report.step if warm is not None and warm.report is not None else 1.0
+    report = _descend(
+        tree, potentials, weights, target, regularisation * shape_total, iterations, tolerance, step, method
+    )
+    return Model(
+        tree,
+        potentials,
+        total,
+        cliques=cliques,
+        report=FitReport(report.loss + constant, report.divergence, report.iterations, report.step, dropped),
+    )
+
+
+def _descend(
+    tree: JunctionTree,
+    potentials: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    target: NDArray[np.float64],
+    penalty: float,
+    iterations: int,
+    tolerance: float,
+    step: float,
+    method: Method,
+) -> FitReport:
+    """Run the compiled fit; changes ``potentials`` in place."""
+    from dpstream.core.graphical.compiled import descent, proximal
+
+    active = np.flatnonzero(weights)
+    if len(active) == 0:
+        return FitReport(0.0, 0.0, 0, step)
+    curvature = float(weights.max()) + penalty
+    report = np.zeros(4)
+    if method == "proximal":
+        proximal.fit_proximal(
+            tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
+            float(tolerance), report,
+        )  # fmt: skip
+        report[3] = step / curvature
+    else:
+        descent.descend(
+            tree.arrays, tree.factors, potentials, active, weights, target, float(penalty), int(iterations),
+            float(tolerance), step / curvature, report,
+        )  # fmt: skip
+    descent.canonicalise(tree.factors, tree.member_starts, tree.members, tree.arrays.sizes, potentials)
+    return FitReport(float(report[0]), float(report[1]), int(report[2]), float(report[3]) * curvature)
+
+
+def _check_options(
+    domain: Domain,
+    warm: Model | None,
+    iterations: int,
+    regularisation: float,
+    decay: float,
+    tolerance: float,
+    method: str,
+) -> None:
+    if warm is not None and warm.domain != domain:
+        raise InputError("the warm model has another domain", where="fit")
+    if iterations < 1:
+        raise InputError(f"{iterations} iterations", where="fit", allowed="1 or more")
+    if not (math.isfinite(regularisation) and regularisation >= 0.0):
+        raise InputError(f"regularisation {regularisation}", where="fit", allowed="0 or more")
+    if not 0.0 <= decay <= 1.0:
+        raise InputError(f"decay {decay}", where="fit", allowed="0 to 1")
+    if not tolerance >= 0.0:
+        raise InputError(f"tolerance {tolerance}", where="fit", allowed="0 or more")
+    if method not in get_args(Method):
+        raise InputError(f"unknown method {method!r}", where="fit", allowed=", ".join(get_args(Method)))
+
+
+def _totals(
+    measurements: Sequence[Measurement], total: float | None, warm: Model | None
+) -> tuple[float, float]:
+    """The total to report and the one to fit the shape with."""
+    if total is not None:
+        if not math.isfinite(total):
+            raise InputError(f"the total is {total}", where="fit", allowed="a finite number")
+        return float(total), max(float(total), 1.0)
+    if not measurements:
+        known = 0.0 if warm is None else warm.total
+        return known, max(known, 1.0)
+    estimate, variance = estimate_total(measurements)
+    return estimate, max(estimate, math.sqrt(variance), 1.0)
+
+
+def _cliques_to_keep(
+    domain: Domain, measured: dict[Clique, object] | dict[Clique, tuple[NDArray[np.float64], float, float]],
+    warm: Model | None, max_cells: int,
+) -> tuple[list[Clique], tuple[Clique, ...]]:  # fmt: skip
+    """Measured cliques, then the warm model's as far as the tree allows; and those that were dropped."""
+    cliques = [c for c in measured if len(c) > 1]
+    earlier = [c for c in warm.cliques if c not in measured] if warm is not None else []
+    if tree_cells(domain, cliques + earlier) <= max_cells:
+        return cliques + earlier, ()
+    cells = tree_cells(domain, cliques)
+    if cells > max_cells:
+        raise LimitError(
+            f"the junction tree of the measured cliques has {cells} cells",
+            where="fit",
+            allowed=f"max_cells = {max_cells}",
+        )
+    dropped: list[Clique] = []
+    for clique in earlier:
+        if tree_cells(domain, [*cliques, clique]) <= max_cells:
+            cliques.append(clique)
+        else:
+            dropped.append(clique)
+    return cliques, tuple(dropped)
+
+
+def _start(
+    tree: JunctionTree, warm: Model | None, cliques: list[Clique], measured: set[Clique], decay: float
+) -> NDArray[np.float64]:
+    """Potentials to start from: the warm model's where it has them, else zero."""
+    potentials = np.zeros(tree.parameters)
+    if warm is None:
+        return potentials
+    shared = sum(tree.domain.sizes)
+    earlier = warm.potentials
+    potentials[:shared] = earlier[:shared]
+    known = set(warm.cliques)
+    for clique in cliques:
+        if clique in known:
+            kept = 1.0 if clique in measured else 1.0 - decay
+            potentials[tree.slot(clique)] = kept * earlier[warm.tree.slot(clique)]
+    return potentials

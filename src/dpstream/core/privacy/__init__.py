@@ -1,0 +1,63 @@
+"""Privacy: units, exact amounts, entropy, exact noise, selection. See README.md in this folder."""
+
+from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, decimal_text, exact_amount
+from dpstream.core.privacy.convert import (
+    approximate_to_zcdp,
+    group,
+    per_member,
+    pure_to_approximate,
+    pure_to_zcdp,
+    replace_from_add_remove,
+    zcdp_to_delta,
+    zcdp_to_epsilon,
+)
+from dpstream.core.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
+from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.select import (
+    exponential_mechanism,
+    exponential_probabilities,
+    permute_and_flip,
+    permute_and_flip_probabilities,
+    selection_epsilon,
+)
+from dpstream.core.privacy.sparse_vector import AboveThreshold
+from dpstream.core.privacy.unit import Event, EventUnit, Individual, Relation, Unit, User, parse_unit
+
+__all__ = [
+    "ZCDP",
+    "AboveThreshold",
+    "Amount",
+    "AnyNoise",
+    "Budget",
+    "CubeNoise",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Event",
+    "EventUnit",
+    "Individual",
+    "Noise",
+    "PureDP",
+    "Randomness",
+    "Relation",
+    "Unit",
+    "User",
+    "approximate_to_zcdp",
+    "decimal_text",
+    "exact_amount",
+    "exponential_mechanism",
+    "exponential_probabilities",
+    "group",
+    "noise_for",
+    "noise_for_bounded",
+    "parse_unit",
+    "per_member",
+    "permute_and_flip",
+    "permute_and_flip_probabilities",
+    "pure_to_approximate",
+    "pure_to_zcdp",
+    "replace_from_add_remove",
+    "selection_epsilon",
+    "zcdp_to_delta",
+    "zcdp_to_epsilon",
+]

@@ -1,0 +1,180 @@
+"""Conversions between definitions, groups and neighbouring relations.
+
+Rational results are exact. Where a logarithm forces floating point, the result is on the safe side: a
+reported loss (epsilon or delta) is rounded up and an amount of rho to spend is rounded down. The
+bounds hold for every order alpha, so an imprecise search costs tightness, never safety; each
+evaluated bound is raised by far more than its rounding error, and a search returns only end points
+at which the raised bound was checked.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
+
+__all__ = [
+    "approximate_to_zcdp",
+    "group",
+    "per_member",
+    "pure_to_approximate",
+    "pure_to_zcdp",
+    "replace_from_add_remove",
+    "zcdp_to_delta",
+    "zcdp_to_epsilon",
+]
+
+# Relative rounding errors of the few operations below are near 1e-15; this is a thousand times that.
+_SLACK = 1e-12
+# Deltas below 10^-300 are refused, and no reported delta is below this (exp would round to 0).
+_LEAST_DELTA = 1e-301
+
+
+def pure_to_zcdp(budget: PureDP) -> ZCDP:
+    """``rho = epsilon^2 / 2``, exact (Bun, Steinke 2016, Proposition 1.4).
+
+    >>> pure_to_zcdp(PureDP.of("1"))
+    ZCDP(rho=Fraction(1, 2))
+    """
+    return ZCDP(budget.epsilon**2 / 2)
+
+
+def pure_to_approximate(budget: PureDP, delta: Amount) -> float:
+    """The smallest epsilon at which pure DP gives (epsilon, delta); rounded up.
+
+    Randomised response is the worst case of pure DP: ``delta = (e^eps - e^eps') / (e^eps + 1)``, so
+    ``eps' = eps + log(1 - delta (1 + e^-eps))``; 0 where delta covers everything.
+    """
+    epsilon = _up(budget.epsilon)
+    lost = _down(_delta(delta)) * (1.0 + math.exp(-epsilon)) * (1.0 - _SLACK)
+    if lost >= 1.0:
+        return 0.0
+    result = epsilon + math.log1p(-lost)
+    return min(epsilon, max(0.0, result + _SLACK * (epsilon + abs(math.log1p(-lost)))))
+
+
+def zcdp_to_delta(budget: ZCDP, epsilon: Amount) -> float:
+    """The smallest proved delta at ``epsilon``; rounded up.
+
+    ``delta = inf_{alpha > 1} exp((alpha-1)(alpha rho - epsilon)) / (alpha-1) * (1 - 1/alpha)^alpha``
+    (Canonne, Kamath, Steinke 2020, Corollary 13).
+
+    >>> f"{zcdp_to_delta(ZCDP.of('1/2'), 5):.2e}"
+    '2.90e-06'
+    """
+    exact = exact_amount(epsilon, where="epsilon")
+    return _delta_bound(_up(budget.rho), _down(exact))
+
+
+def zcdp_to_epsilon(budget: ZCDP, delta: Amount) -> float:
+    """The smallest proved epsilon at ``delta``; rounded up. The inverse of ``zcdp_to_delta``."""
+    target, rho = _down(_delta(delta)), _up(budget.rho)
+    if _delta_bound(rho, 0.0) <= target:
+        return 0.0
+    low, high = 0.0, 1.0
+    while _delta_bound(rho, high) > target:
+        low, high = high, 2.0 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if _delta_bound(rho, middle) <= target:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def approximate_to_zcdp(epsilon: Amount, delta: Amount) -> ZCDP:
+    """The largest rho whose (epsilon, delta) loss is within the given one; rounded down.
+
+    Guarantee: ``zcdp_to_delta(result, epsilon) <= delta``.
+    """
+    target, limit = _down(_delta(delta)), _down(exact_amount(epsilon, where="epsilon"))
+    low, high = 0.0, 1.0
+    while _delta_bound(high, limit) <= target:
+        low, high = high, 2.0 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if _delta_bound(middle, limit) <= target:
+            low = middle
+        else:
+            high = middle
+        if high < 1e-300:
+            raise BudgetError("no usable rho stays within this epsilon and delta", where="budget")
+    return ZCDP(Fraction(low))
+
+
+def group(budget: Budget, size: int) -> Budget:
+    """What protects one unit with ``budget`` protects ``size`` units together with this: c epsilon, c^2 rho.
+
+    Holds for the entire mechanism, selections and threshold tests included. (epsilon, delta) is not
+    converted directly: go through zCDP.
+
+    >>> group(ZCDP.of("1/2"), 3)
+    ZCDP(rho=Fraction(9, 2))
+    """
+    _check_size(size)
+    return budget.scaled(size if isinstance(budget, PureDP) else size**2)
+
+
+def per_member(budget: Budget, size: int) -> Budget:
+    """The budget to run with so that a group of ``size`` units gets ``budget``: epsilon/c, rho/c^2.
+
+    >>> group(per_member(PureDP.of(1), 7), 7)
+    PureDP(epsilon=Fraction(1, 1))
+    """
+    _check_size(size)
+    return budget.scaled(Fraction(1, size if isinstance(budget, PureDP) else size**2))
+
+
+def replace_from_add_remove(budget: Budget) -> Budget:
+    """What an add/remove guarantee says about replacing a record: a removal and an insertion, x2 or x4.
+
+    To promise ``budget`` under replacement, run an add/remove mechanism with ``per_member(budget, 2)``.
+    There is no way back: a replace guarantee lets the number of records be published exactly, and so
+    says nothing about adding or removing one.
+    """
+    return group(budget, 2)
+
+
+def _delta_bound(rho: float, epsilon: float) -> float:
+    """Upper bound of delta, by the alpha at which the logarithm's derivative vanishes.
+
+    The derivative ``(2 alpha - 1) rho - epsilon + log(1 - 1/alpha)`` rises in alpha; in ``a = alpha - 1`` it
+    is searched on a logarithmic scale. Any alpha is valid.
+    """
+    low, high = -300.0, 300.0
+    for _ in range(64):
+        middle = (low + high) / 2
+        a = math.exp(middle)
+        if (2 * a + 1) * rho - epsilon - math.log1p(1 / a) < 0:
+            low = middle
+        else:
+            high = middle
+    a = math.exp(high)
+    terms = (a * (a + 1) * rho, -a * epsilon, -(a + 1) * math.log1p(1 / a), -math.log(a))
+    exponent = math.fsum(terms) + _SLACK * (1.0 + sum(abs(term) for term in terms))
+    return 1.0 if exponent >= 0 else max(math.exp(exponent), _LEAST_DELTA)
+
+
+def _delta(value: Amount) -> Fraction:
+    exact = exact_amount(value, where="delta")
+    if not Fraction(1, 10**300) <= exact < 1:
+        raise BudgetError("delta is out of range", where="delta", allowed="from 1e-300 to below 1")
+    return exact
+
+
+def _check_size(size: int) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ConfigError("a group has one member or more", where="group")
+
+
+def _up(value: Fraction) -> float:
+    near = float(value)
+    return math.nextafter(near, math.inf) if Fraction(near) < value else near
+
+
+def _down(value: Fraction) -> float:
+    near = float(value)
+    return math.nextafter(near, 0.0) if Fraction(near) > value else near

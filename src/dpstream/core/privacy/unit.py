@@ -1,0 +1,205 @@
+"""Who is protected: the neighbouring relation, as a value that every mechanism must be given.
+
+=====================  ==============================================  ==================
+unit                   neighbouring streams differ in                  one histogram
+=====================  ==============================================  ==================
+``Event()``            one record inserted or deleted at one step      D1 = 1, D2^2 = 1
+``Event("replace")``   one record's value at one step (sizes public)   D1 = 2, D2^2 = 2
+``Individual(...)``    one person's entire history                     per mechanism
+``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
+                       which are admitted over the whole stream        ``Event()``
+=====================  ==============================================  ==================
+
+A record that arrives and is later deleted is two events; an update is a delete and an insert.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.privacy.budget import Budget, PureDP
+
+__all__ = ["MAX_EVENTS", "Event", "EventUnit", "Individual", "Relation", "Unit", "User", "parse_unit"]
+
+Relation = Literal["add-remove", "replace"]
+
+#: A larger bound would leave nothing to each event; a misprint is the likelier explanation.
+MAX_EVENTS = 10**6
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record inserted or deleted at one step (or, with ``replace``, one record's value).
+
+    Under ``add-remove`` batch sizes are private. Under ``replace`` the owner has declared the numbers
+    of inserts and of deletes at every step public, and a changed record moves a histogram in two cells.
+    """
+
+    relation: Relation = "add-remove"
+
+    def __post_init__(self) -> None:
+        _check_relation(self.relation)
+
+    @property
+    def changed_cells(self) -> int:
+        """How many cells of a histogram over records one change touches (by 1 each)."""
+        return 1 if self.relation == "add-remove" else 2
+
+    @property
+    def event(self) -> Event:
+        """What one change of a stream is: the event itself."""
+        return self
+
+    def factor(self, budget: Budget) -> int:
+        """How many times an event's loss one unit has: once."""
+        return 1
+
+    def per_event(self, budget: Budget) -> Budget:
+        """What a single event may cost: the budget."""
+        return budget
+
+    @property
+    def name(self) -> str:
+        """The word used for this unit in configuration files and manifests."""
+        return "event" if self.relation == "add-remove" else "event-replace"
+
+    def describe(self) -> str:
+        """The unit in words, for plans and manifests."""
+        if self.relation == "add-remove":
+            return (
+                "one record inserted or deleted at one step (a record that is inserted and later "
+                "deleted, or updated, is two such events)"
+            )
+        return (
+            "the values of one record at one step; the numbers of inserts and of deletes at every step are "
+            "public"
+        )
+
+
+@dataclass(frozen=True)
+class Individual:
+    """One person's entire history (used by panels)."""
+
+    relation: Relation = "add-remove"
+
+    def __post_init__(self) -> None:
+        _check_relation(self.relation)
+
+    @property
+    def name(self) -> str:
+        """The word used for this unit in configuration files and manifests."""
+        return "individual" if self.relation == "add-remove" else "individual-replace"
+
+    def describe(self) -> str:
+        """The unit in words, for plans and manifests."""
+        verb = "added or removed" if self.relation == "add-remove" else "replaced"
+        return f"one person's entire history, {verb}"
+
+
+@dataclass(frozen=True)
+class User:
+    """All events of one user id together, inserts and deletes, over the whole life of a stream.
+
+    Guarantee: a mechanism whose loss for one event is at most ``per_event(budget)`` has at most the loss
+    ``budget`` for one user, if at most ``max_events`` events of each user reach it (group privacy: pure DP adds up
+    along a path of ``max_events`` streams; zCDP grows with the square, Bun and Steinke 2016).
+
+    The bound is enforced by ``dpstream.stream`` (``contribution.py``), which every record passes before it is
+    counted. Whoever calls a plan's ``step`` without a stream has to keep it: the plan sees counts only.
+
+    Proof: docs/theory/users.md.
+
+    >>> User(4).per_event(PureDP.of(1)).epsilon
+    Fraction(1, 4)
+    """
+
+    max_events: int
+
+    def __post_init__(self) -> None:
+        bound = self.max_events
+        if isinstance(bound, bool) or not isinstance(bound, int) or not 1 <= bound <= MAX_EVENTS:
+            raise ConfigError(
+                f"max_events = {bound!r} is not a bound", where="unit", allowed=f"1 to {MAX_EVENTS}"
+            )
+
+    @property
+    def event(self) -> Event:
+        """What one change of a stream is: one record inserted or deleted at one step."""
+        return Event()
+
+    @property
+    def relation(self) -> Relation:
+        """A user's events are there or not, so the numbers of records are private."""
+        return "add-remove"
+
+    @property
+    def changed_cells(self) -> int:
+        """How many cells of a histogram each of the user's events touches (by 1)."""
+        return self.event.changed_cells
+
+    def factor(self, budget: Budget) -> int:
+        """How many times an event's loss a user has: ``max_events`` (pure), or its square (zCDP)."""
+        return self.max_events if isinstance(budget, PureDP) else self.max_events**2
+
+    def per_event(self, budget: Budget) -> Budget:
+        """What a single event may cost where ``budget`` is for a user; exact."""
+        return budget.scaled(Fraction(1, self.factor(budget)))
+
+    @property
+    def name(self) -> str:
+        """The word used for this unit in configuration files and manifests."""
+        return "user"
+
+    def describe(self) -> str:
+        """The unit in words, for plans and manifests."""
+        bound = "1 event" if self.max_events == 1 else f"{self.max_events} events"
+        return (
+            f"everything that one user id did, of which at most {bound} over the whole stream (each insert, each "
+            "delete) are counted and all others are left out"
+        )
+
+
+Unit = Event | Individual | User
+#: The units of streams whose mechanism sees single events.
+EventUnit = Event | User
+
+
+def parse_unit(name: str, max_events: int | None = None) -> Unit:
+    """The unit named in a configuration file; ``max_events`` belongs to ``user``.
+
+    Errors:
+        UnitError: the unit ``user`` without its bound. ConfigError: an unknown unit, or a bad bound.
+
+    >>> parse_unit("event").describe()[:33]
+    'one record inserted or deleted at'
+    """
+    match name:
+        case "event":
+            return Event()
+        case "event-replace":
+            return Event("replace")
+        case "individual":
+            return Individual()
+        case "individual-replace":
+            return Individual("replace")
+        case "user":
+            if max_events is None:
+                raise UnitError(
+                    "the unit 'user' needs a bound on the events of one user",
+                    where="unit",
+                    allowed="max_events, a number of inserts and deletes together",
+                )
+            return User(max_events)
+    raise ConfigError(
+        f"unknown privacy unit {name!r}",
+        where="unit",
+        allowed="event, event-replace, user, individual, individual-replace",
+    )
+
+
+def _check_relation(relation: str) -> None:
+    if relation not in ("add-remove", "replace"):
+        raise ConfigError(f"unknown relation {relation!r}", where="unit", allowed="add-remove, replace")

@@ -1,0 +1,25 @@
+"""Public declarations of tables, and the way between raw values and codes. See README.md."""
+
+from dpstream.core.schema.column import MAX_CODES, Column, Problem
+from dpstream.core.schema.dates import Date, DateTime
+from dpstream.core.schema.discrete import Boolean, Categorical
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.draft import draft_config
+from dpstream.core.schema.numeric import Integer, Real
+from dpstream.core.schema.schema import Schema
+
+__all__ = [
+    "MAX_CODES",
+    "Boolean",
+    "Categorical",
+    "Clique",
+    "Column",
+    "Date",
+    "DateTime",
+    "Domain",
+    "Integer",
+    "Problem",
+    "Real",
+    "Schema",
+    "draft_config",
+]

@@ -1,0 +1,357 @@
+"""What every column type shares: bins, declared bins for nulls and strangers, codes and labels.
+
+A column with ``n`` ordinary bins has codes ``0 .. n-1``; then comes ``other`` if it is declared, then
+``missing`` if it is declared. Which value falls into which bin depends on the public declaration only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError, SchemaError
+from dpstream.core.foreign import failures
+from dpstream.core.schema import arrow
+from dpstream.core.schema.cells import is_cells
+
+__all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
+
+Codes = NDArray[np.int32]
+Style = Literal["value", "label"]
+
+#: Most codes a column may have: a pair of larger columns would pass 2**32 cells, beyond any workload.
+MAX_CODES = 65535
+
+# Codes of cells that have no bin of their own; they are resolved by the declared policies.
+NULL, OUTSIDE, UNREADABLE = -1, -2, -3
+_WORDS = {NULL: "null", OUTSIDE: "outside", UNREADABLE: "unreadable"}
+_MOST_SHOWN = 10
+
+
+class _WrongType(Exception):
+    """An Arrow type that the column cannot read; always turned into a ``Problem``."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why some cells of a column have no code.
+
+    ``kind``: ``null`` (no ``missing`` bin is declared), ``outside`` (outside the domain, no ``other``
+    bin), ``unreadable`` (not a number, date, ... at all), ``type`` (the whole column has another type),
+    ``damaged`` (cells that a library fails on, such as broken text).
+    ``values`` are up to ten of the offending values as text, and stay empty unless the owner asked to
+    see them.
+    """
+
+    column: str
+    kind: str
+    what: str
+    allowed: str
+    values: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """For messages: column and what is wrong, and the values only if they were asked for."""
+        shown = f": {', '.join(self.values)}" if self.values else ""
+        return f"column {self.column!r} {self.what}{shown}"
+
+
+@dataclass(frozen=True)
+class Column(ABC):
+    """One column with a finite public domain.
+
+    Parameters
+    ----------
+    name : the column's name in the data.
+    other : label of a declared bin for every value outside the domain; without it such a value is an error.
+    missing : label of a declared bin for nulls; without it a null is an error.
+
+    Errors: ``SchemaError`` when the declaration contradicts itself; ``DataError`` when data do not fit.
+    """
+
+    type_name: ClassVar[str]
+    #: What an ordinary value looks like, for messages.
+    expects: ClassVar[str]
+    #: Most codes of a column of this kind.
+    most_codes: ClassVar[int] = MAX_CODES
+
+    name: str
+    other: str | None = field(default=None, kw_only=True)
+    missing: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError("a column needs a name", where="schema", allowed="a text that is not empty")
+        for key in ("other", "missing"):
+            label = getattr(self, key)
+            if label is not None and (not isinstance(label, str) or not label):
+                raise self._wrong(f"{key} is not a label", allowed="a text that is not empty")
+        self._validate()
+        self.check_size(self.size)
+        labels = self.labels()
+        twice = arrow.first_repeated(labels)
+        if twice is not None:
+            raise self._wrong(f"the label {twice!r} stands for two bins", allowed="each label once")
+
+    def check_size(self, codes: int) -> None:
+        """Refuse a domain that is too large; before it is built, where what declares it tells its size."""
+        if codes > self.most_codes:
+            raise self._wrong(f"the domain has {codes} codes", allowed=f"at most {self.most_codes}")
+
+    def _wrong(self, what: str, allowed: str | None = None) -> SchemaError:
+        return SchemaError(what, where=f"column {self.name!r}", allowed=allowed)
+
+    # What a column type defines.
+
+    @abstractmethod
+    def _validate(self) -> None:
+        """Bring the fields to canonical form and check them; called before anything else."""
+
+    @abstractmethod
+    def bin_labels(self) -> tuple[str, ...]:
+        """Labels of the ordinary bins."""
+
+    def inexact(self) -> int | None:
+        """A declared whole number that a double cannot tell from its neighbours; None where there is none.
+
+        Readers type a column of whole numbers as double as soon as one value is null. With such a number declared,
+        one record would change how all others are read; ``Schema.require_exact`` refuses the declaration.
+        """
+        return None
+
+    def reads(self) -> str:
+        """What the column reads, for messages."""
+        return self.expects
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The allowed values in a few words, for messages."""
+
+    @abstractmethod
+    def _codes_of_array(self, chunk: Any) -> Codes | None:
+        """Raw codes of an array that is neither text nor a dictionary; None if its type does not fit."""
+
+    @abstractmethod
+    def _codes_of_text(self, texts: Any) -> Codes:
+        """Raw codes of distinct texts that are neither labels nor spellings of null."""
+
+    @abstractmethod
+    def arrow_type(self) -> Any:
+        """The Arrow type of decoded values."""
+
+    @abstractmethod
+    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
+        """One typed value per code of an ordinary bin, as an Arrow array, null where ``empty``."""
+
+    # What follows from it.
+
+    @cached_property
+    def bins(self) -> int:
+        """Number of ordinary bins."""
+        return len(self.bin_labels())
+
+    @property
+    def other_code(self) -> int | None:
+        """Code of the ``other`` bin."""
+        return None if self.other is None else self.bins
+
+    @property
+    def missing_code(self) -> int | None:
+        """Code of the ``missing`` bin."""
+        return None if self.missing is None else self.bins + (self.other is not None)
+
+    @property
+    def size(self) -> int:
+        """Number of codes, the declared bins included."""
+        return self.bins + (self.other is not None) + (self.missing is not None)
+
+    @cached_property
+    def _labels(self) -> tuple[str, ...]:
+        return self.bin_labels() + tuple(x for x in (self.other, self.missing) if x is not None)
+
+    def labels(self) -> tuple[str, ...]:
+        """One text per code."""
+        return self._labels
+
+    def spec(self) -> dict[str, Any]:
+        """The declaration without the name, as plain values: what TOML, fingerprint and codebook hold."""
+        policies = ("outside", "other", "missing")
+        names = [item.name for item in fields(self) if item.name not in ("name", *policies)]
+        out: dict[str, Any] = {"type": self.type_name}
+        for key in (*names, *policies):
+            value = getattr(self, key, None)
+            if value is not None:
+                out[key] = list(value) if isinstance(value, tuple) else value
+        return out
+
+    def raw_codes(self, chunk: Any, null_values: tuple[str, ...]) -> Codes:
+        """Codes of one Arrow array; negative where the declaration gives no ordinary bin."""
+        import pyarrow as pa
+
+        chunk = arrow.plain(chunk)
+        kind = chunk.type
+        if pa.types.is_null(kind):
+            return np.full(len(chunk), NULL, dtype=np.int32)
+        if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            distinct, positions = arrow.dictionary_parts(chunk)
+            table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
+            if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
+                table[:-1] = self._codes_of_distinct(distinct, null_values)
+            elif len(distinct):
+                table[:-1] = self.raw_codes(distinct, null_values)
+            return table[positions]
+        if is_cells(kind):
+            return self._codes_of_cells(chunk, null_values)
+        codes = self._codes_of_array(chunk)
+        if codes is None:
+            raise _WrongType(arrow.type_name(kind))
+        empty = arrow.null_mask(chunk)
+        if empty is not None:
+            codes[empty] = NULL
+        return codes
+
+    def _codes_of_cells(self, cells: Any, null_values: tuple[str, ...]) -> Codes:
+        """Cells of several kinds: each is read like a column of its kind, so that none decides about another."""
+        import pyarrow as pa
+
+        codes = np.full(len(cells), UNREADABLE, dtype=np.int32)
+        kinds, offsets = cells.type_codes.to_numpy(), cells.offsets.to_numpy()
+        for i, kind in enumerate(cells.type.type_codes):
+            rows = np.flatnonzero(kinds == kind)
+            if not rows.size:
+                continue
+            child = cells.field(i).take(pa.array(offsets[rows]))
+            try:
+                codes[rows] = self.raw_codes(child, null_values)
+            except _WrongType:
+                codes[rows[child.is_null().to_numpy(zero_copy_only=False)]] = NULL
+        return codes
+
+    @cached_property
+    def _label_set(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self.labels(), pa.large_string())
+
+    def _codes_of_distinct(self, texts: Any, null_values: tuple[str, ...]) -> Codes:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = texts.cast(pa.large_string())
+        found = pc.fill_null(pc.index_in(texts, value_set=self._label_set), NULL)
+        codes = np.array(found.to_numpy(zero_copy_only=False), dtype=np.int32)
+        if (codes >= 0).all():
+            return codes
+        null = pc.is_in(texts, value_set=pa.array(null_values, pa.large_string()))
+        unknown = (codes < 0) & ~null.to_numpy(zero_copy_only=False)
+        if texts.null_count:
+            unknown &= ~texts.is_null().to_numpy(zero_copy_only=False)
+        codes[unknown] = self._codes_of_text(texts.filter(pa.array(unknown)))
+        return codes
+
+    def fill(
+        self, values: Any, out: Codes, *, null_values: tuple[str, ...] = ("",), reveal: bool = False
+    ) -> list[Problem]:
+        """Write the codes of an Arrow (chunked) array into ``out``; return what has no code.
+
+        Cells with a problem are left negative in ``out``: do not use it when problems come back.
+        """
+        start = 0
+        try:
+            for chunk in getattr(values, "chunks", [values]):
+                out[start : start + len(chunk)] = self.raw_codes(chunk, null_values)
+                start += len(chunk)
+        except _WrongType as error:
+            return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
+        except failures():
+            # Text that is no UTF-8, times that Arrow cannot convert, ...: its message would quote the cell.
+            return [
+                Problem(
+                    self.name, "damaged", "holds cells that cannot be read", f"{self.name}: {self.reads()}"
+                )
+            ]
+        if not len(out) or out.min() >= 0:
+            return []
+        if self.missing_code is not None:
+            out[out == NULL] = self.missing_code
+        if self.other_code is not None:
+            out[out < NULL] = self.other_code
+        return [self._problem(kind, values, out, reveal) for kind in _WORDS if (out == kind).any()]
+
+    def _problem(self, kind: int, values: Any, codes: Codes, reveal: bool) -> Problem:
+        what = {
+            NULL: "holds nulls and declares no missing bin",
+            OUTSIDE: "holds values outside its domain and declares no other bin",
+            UNREADABLE: f"holds values that are not {self.expects} and declares no other bin",
+        }[kind]
+        allowed = f'{self.describe()}, or a declared bin such as other = "other"'
+        if kind == NULL:
+            allowed = 'no nulls, or a declared bin such as missing = "missing"'
+        shown = _offending(values, codes == kind) if reveal and kind != NULL else ()
+        return Problem(self.name, _WORDS[kind], what, f"{self.name}: {allowed}", shown)
+
+    def encode(
+        self,
+        values: Any,
+        *,
+        null_values: tuple[str, ...] = ("",),
+        where: str | None = None,
+        reveal: bool = False,
+    ) -> Codes:
+        """int32[n] codes of an Arrow array (or anything ``pyarrow.array`` takes).
+
+        Errors: ``DataError`` for values without a code. Cost: one pass; texts are looked up once per
+        distinct value.
+        """
+        array = arrow.to_table({self.name: values}, where or "column").column(0)
+        out: Codes = np.empty(len(array), dtype=np.int32)
+        problems = self.fill(array, out, null_values=null_values, reveal=reveal)
+        if problems:
+            raise problems_error(problems, where)
+        return out
+
+    def decode(self, codes: Any, generator: np.random.Generator, style: Style = "value") -> Any:
+        """An Arrow array of values drawn uniformly inside each code's bin, or of labels.
+
+        Under ``value`` the ``missing`` bin becomes null; see each type for ``other``.
+        Errors: ``DataError`` for codes outside the domain or an unknown style.
+        """
+        import pyarrow as pa
+
+        codes = np.asarray(codes)
+        if codes.size and (codes.min() < 0 or codes.max() >= self.size):
+            raise DataError(f"column {self.name!r} holds unknown codes", allowed=f"0 to {self.size - 1}")
+        if style == "label":
+            return pa.array(self.labels(), pa.string()).take(pa.array(codes, pa.int32()))
+        if style != "value":
+            raise DataError(f"unknown style {style!r}", where="decode", allowed="value, label")
+        return self._decode_values(codes.astype(np.int32, copy=False), generator)
+
+    def _decode_values(self, codes: Codes, generator: np.random.Generator) -> Any:
+        empty = codes >= self.bins if self.size > self.bins else None
+        return self._draw(codes if empty is None else np.where(empty, 0, codes), generator, empty)
+
+
+def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
+    """Up to ten distinct offending values as text: for the owner's terminal only."""
+    import pyarrow as pa
+
+    chosen = values.filter(pa.array(bad))
+    # Arrow finds no distinct values among cells of several kinds.
+    distinct = (
+        pa.array(dict.fromkeys(map(repr, chosen.to_pylist()))) if is_cells(chosen.type) else chosen.unique()
+    )
+    shown = [x if is_cells(chosen.type) else repr(x) for x in distinct[:_MOST_SHOWN].to_pylist()]
+    return (*shown, "...") if len(distinct) > _MOST_SHOWN else tuple(shown)
+
+
+def problems_error(problems: list[Problem], where: str | None) -> DataError:
+    """All problems as one error; it shows values only if the problems carry them."""
+    what = "; ".join(problem.sentence() for problem in problems)
+    error = DataError(what, where=where, allowed="; ".join(problem.allowed for problem in problems))
+    error.outside_domain = any(problem.kind in ("outside", "unreadable") for problem in problems)
+    return error

@@ -1,0 +1,215 @@
+"""Columns whose values are listed: boolean and categorical."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.schema import arrow
+from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Codes, Column
+
+__all__ = ["Boolean", "Categorical"]
+
+_TRUE = ("true", "yes", "t", "y", "1", "1.0")
+_FALSE = ("false", "no", "f", "n", "0", "0.0")
+_WHOLE = r"-?(?:0|[1-9][0-9]*)"
+#: How a whole number in a column of doubles is written; longer ones have an exponent, or are no label.
+_WRITTEN_FLOAT = r"^-?(?:0|[1-9][0-9]{0,15})\.0+$"
+
+
+@dataclass(frozen=True)
+class Boolean(Column):
+    """True or false: code 0 is false, code 1 is true.
+
+    Reads booleans, the numbers 0 and 1, and the texts true/false, yes/no, t/f, y/n, 1/0 in any case.
+    Any other number or text is outside the domain. Decodes to Arrow ``bool``; ``other`` becomes null.
+
+    >>> Boolean("paid", missing="missing").labels()
+    ('false', 'true', 'missing')
+    """
+
+    type_name: ClassVar[str] = "boolean"
+    expects: ClassVar[str] = "true or false (also 1/0, yes/no, t/f, y/n)"
+
+    def _validate(self) -> None:
+        for label in (self.other, self.missing):
+            if label is not None and label.strip().lower() in _TRUE + _FALSE:
+                raise self._wrong(f"the label {label!r} reads as true or false", allowed="another label")
+
+    def bin_labels(self) -> tuple[str, ...]:
+        return ("false", "true")
+
+    def describe(self) -> str:
+        return "true or false"
+
+    def _codes_of_array(self, chunk: Any) -> Codes | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = chunk.type
+        if pa.types.is_boolean(kind):
+            flags = pc.fill_null(chunk, False).to_numpy(zero_copy_only=False)
+            return np.asarray(flags, dtype=np.int32)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            return None
+        values = arrow.floats_of(chunk)
+        codes = np.where(values == 1.0, 1, np.where(values == 0.0, 0, OUTSIDE)).astype(np.int32)
+        codes[np.isnan(values)] = NULL
+        return codes
+
+    def _codes_of_text(self, texts: Any) -> Codes:
+        return np.array([_truth(text) for text in texts.to_pylist()], dtype=np.int32)
+
+    def arrow_type(self) -> Any:
+        import pyarrow as pa
+
+        return pa.bool_()
+
+    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
+        import pyarrow as pa
+
+        return pa.array(codes.astype(np.bool_), pa.bool_(), mask=empty)
+
+
+def _truth(text: str) -> int:
+    word = text.strip().lower()
+    if word in _TRUE:
+        return 1
+    return 0 if word in _FALSE else UNREADABLE
+
+
+@dataclass(frozen=True)
+class Categorical(Column):
+    """A list of public values: all texts, or all whole numbers; code ``i`` is ``values[i]``.
+
+    Values are compared as text, exactly (case and blanks count): the number 7 and the text "7" are the
+    same value, so it does not matter how a file reader typed the column. "07" is another value.
+    The labels of ``other`` and ``missing`` in the data mean those bins. Texts such as "7.0", which is how floats are
+    written down, mean the whole number unless they are declared themselves. Declared texts that are whole
+    numbers from 2^53 on are read from text only.
+    Decodes to text, and to int64 when the values are numbers and no ``other`` bin needs a label.
+
+    >>> zips = Categorical("zip", ["94102", "94103"], other="other")
+    >>> zips.size, zips.labels()
+    (3, ('94102', '94103', 'other'))
+    """
+
+    type_name: ClassVar[str] = "categorical"
+    expects: ClassVar[str] = "text or whole numbers"
+
+    values: tuple[str, ...] | tuple[int, ...] = ()
+
+    def _validate(self) -> None:
+        allowed = "a list of texts or a list of whole numbers, at least one"
+        if isinstance(self.values, str) or not hasattr(self.values, "__iter__"):
+            raise self._wrong("values is not a list", allowed=allowed)
+        values: tuple[Any, ...] = tuple(self.values)
+        if not values:
+            raise self._wrong("there are no values", allowed=allowed)
+        self.check_size(len(values))
+        numbers = [isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in values]
+        if not all(numbers) and not all(isinstance(v, str) for v in values):
+            raise self._wrong("values are neither all texts nor all whole numbers", allowed=allowed)
+        if all(numbers):
+            values = tuple(int(v) for v in values)
+            if any(abs(v) >= 2**62 for v in values):
+                raise self._wrong("a value is too large", allowed="between -2**62 and 2**62")
+        object.__setattr__(self, "values", values)
+
+    def inexact(self) -> int | None:
+        """The first declared whole number that is too large."""
+        return next((v for v in self.values if isinstance(v, int) and abs(v) >= arrow.INEXACT), None)
+
+    @cached_property
+    def _text_only(self) -> bool:
+        """Whether a label is a whole number that a column of doubles could not hold."""
+        texts = [text for text in (*self.values, self.other, self.missing) if isinstance(text, str)]
+        return any(re.fullmatch(_WHOLE, text) and arrow.is_inexact(text) for text in texts)
+
+    def reads(self) -> str:
+        """Text only, where a label is too long a number."""
+        return (
+            "text, since a declared value is a whole number from 2^53 on" if self._text_only else self.expects
+        )
+
+    def bin_labels(self) -> tuple[str, ...]:
+        return tuple(str(value) for value in self.values)
+
+    def describe(self) -> str:
+        labels = self.bin_labels()
+        if len(labels) <= 8:
+            return ", ".join(labels)
+        return f"{', '.join(labels[:8])}, ... ({len(labels)} in all)"
+
+    def _codes_of_array(self, chunk: Any) -> Codes | None:
+        import pyarrow as pa
+
+        kind = chunk.type
+        if pa.types.is_boolean(kind):
+            return self._codes_of_whole(chunk)
+        if self._text_only:
+            # Whole numbers become doubles as soon as one of them is null: what is read may not depend on that.
+            return None
+        if pa.types.is_integer(kind):
+            return self._codes_of_whole(chunk)
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return self._codes_of_floats(arrow.floats_of(chunk))
+        return None
+
+    def _codes_of_whole(self, chunk: Any) -> Codes:
+        """Whole numbers and booleans, by their text."""
+        import pyarrow as pa
+
+        distinct, positions = arrow.dictionary_parts(chunk)
+        table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
+        table[:-1] = self._codes_of_distinct(distinct.cast(pa.string()), ())
+        return table[positions]
+
+    def _codes_of_floats(self, values: NDArray[np.float64]) -> Codes:
+        """Whole numbers that a reader turned into floats because some rows are null; decimals likewise."""
+        import pyarrow as pa
+
+        codes = np.full(len(values), OUTSIDE, dtype=np.int32)
+        codes[np.isnan(values)] = NULL
+        whole = (np.abs(values) < arrow.INEXACT) & (np.trunc(values) == values)
+        codes[whole] = self._codes_of_whole(pa.array(values[whole].astype(np.int64)))
+        return codes
+
+    def _codes_of_text(self, texts: Any) -> Codes:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        codes = np.full(len(texts), OUTSIDE, dtype=np.int32)
+        found = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
+        if pc.any(found).as_py():
+            floats = texts.filter(found).cast(pa.float64()).to_numpy(zero_copy_only=False)
+            codes[found.to_numpy(zero_copy_only=False)] = self._codes_of_floats(floats)
+        return codes
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether decoded values are numbers."""
+        return self.other is None and isinstance(self.values[0], int)
+
+    def arrow_type(self) -> Any:
+        import pyarrow as pa
+
+        return pa.int64() if self.is_numeric else pa.string()
+
+    def _decode_values(self, codes: Codes, generator: np.random.Generator) -> Any:
+        import pyarrow as pa
+
+        values: list[str | int | None] = list(self.values if self.is_numeric else self.bin_labels())
+        if self.other is not None:
+            values.append(self.other)
+        if self.missing is not None:
+            values.append(None)
+        return pa.array(values, self.arrow_type()).take(pa.array(codes))
+
+    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
+        return self._decode_values(codes, generator)

@@ -1,0 +1,66 @@
+"""Domains and cliques: the vocabulary that counting, models and mechanisms share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpstream.core.errors import SchemaError
+
+__all__ = ["Clique", "Domain"]
+
+#: Sorted positions of attributes in a domain. Names appear only where users see them.
+Clique = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Finite public domains: attribute ``i`` has codes ``0 .. sizes[i] - 1``.
+
+    >>> domain = Domain(("zip", "paid"), (29, 2))
+    >>> domain.clique(["paid", "zip"]), domain.cells((0, 1)), domain.label((0, 1))
+    ((0, 1), 58, 'zip x paid')
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.sizes):
+            raise SchemaError("names and sizes differ in number", where="domain")
+        if not self.names:
+            raise SchemaError("there is no column", where="domain", allowed="one or more")
+        if len(set(self.names)) != len(self.names):
+            raise SchemaError("a column name occurs twice", where="domain")
+        for name, size in zip(self.names, self.sizes, strict=True):
+            if size < 1:
+                raise SchemaError("the domain is empty", where=f"column {name!r}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def index(self, name: str) -> int:
+        """Position of a column."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise SchemaError(
+                f"unknown column {name!r}", where="domain", allowed=", ".join(self.names)
+            ) from None
+
+    def clique(self, names: Iterable[str]) -> Clique:
+        """The clique of some columns (sorted, without repetition)."""
+        return tuple(sorted({self.index(name) for name in names}))
+
+    def label(self, clique: Clique) -> str:
+        """A clique for people."""
+        return " x ".join(self.names[i] for i in clique)
+
+    def shape(self, clique: Sequence[int]) -> tuple[int, ...]:
+        """Sizes of a clique's attributes, in the clique's order."""
+        return tuple(self.sizes[i] for i in clique)
+
+    def cells(self, clique: Sequence[int]) -> int:
+        """Number of cells of a clique's marginal (1 for the empty clique)."""
+        return math.prod(self.sizes[i] for i in clique)

@@ -1,0 +1,246 @@
+"""A schema: columns with public domains, between raw tables and integer codes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
+from dpstream.core.schema import arrow
+from dpstream.core.schema.column import Codes, Column, Problem, Style, problems_error
+from dpstream.core.schema.domain import Domain
+
+__all__ = ["Schema"]
+
+Extra = Literal["error", "ignore"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The public declaration of a table: what each column may hold.
+
+    Parameters
+    ----------
+    columns : the columns, in the order of their codes; names are unique.
+    ignore : names of data columns that are left out knowingly.
+    null_values : texts that mean null, in text columns (unless they are declared values).
+    confirmed : False for a draft whose values were read off private data and that nobody confirmed as public.
+
+    A schema is public and must not depend on the private table: its domains, bins and labels are
+    written by the steward.
+
+    >>> from dpstream.core.schema import Boolean, Categorical
+    >>> schema = Schema([Categorical("zip", ["94102", "94103"], other="other"), Boolean("paid")])
+    >>> schema.encode({"zip": ["94103", "10001"], "paid": [True, False]}).tolist()
+    [[1, 1], [2, 0]]
+    """
+
+    columns: tuple[Column, ...]
+    ignore: tuple[str, ...] = ()
+    null_values: tuple[str, ...] = ("",)
+    confirmed: bool = field(default=True, compare=False)
+
+    def __post_init__(self) -> None:
+        for key in ("columns", "ignore", "null_values"):
+            value = getattr(self, key)
+            if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+                raise SchemaError(f"{key} is not a list", where="schema", allowed="a list")
+            object.__setattr__(self, key, tuple(value))
+        if not all(isinstance(column, Column) for column in self.columns):
+            raise SchemaError(
+                "columns holds something else", where="schema", allowed="Boolean, Categorical, ..."
+            )
+        for key in ("ignore", "null_values"):
+            if not all(isinstance(text, str) for text in getattr(self, key)):
+                raise SchemaError(f"{key} holds something else", where="schema", allowed="texts")
+        both = set(self.ignore) & {column.name for column in self.columns}
+        if both:
+            raise SchemaError(
+                f"column {min(both)!r} is declared and ignored", where="schema", allowed="one of the two"
+            )
+        _ = self.domain
+
+    @cached_property
+    def domain(self) -> Domain:
+        """Names and sizes: what everything behind the codes sees."""
+        return Domain(tuple(c.name for c in self.columns), tuple(c.size for c in self.columns))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in the order of the codes."""
+        return self.domain.names
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[self.domain.index(name)]
+
+    # Raw to codes.
+
+    def encode(
+        self, data: Any, *, where: str = "batch", reveal: bool = False, extra: Extra = "error"
+    ) -> Codes:
+        """int32[n, p] codes of a table, column-major.
+
+        Parameters
+        ----------
+        data : pyarrow Table or RecordBatch, dict of arrays or lists, pandas, Polars, DuckDB relation.
+        where : the step or file, for messages.
+        reveal : put up to ten offending values a column into the message. Only for the owner's
+            terminal: the message is then private.
+        extra : what to do with columns that are neither declared nor in ``ignore``.
+
+        Errors: ``SchemaError`` for a declared column that is not there, and see ``require_exact``;
+        ``DataError`` for undeclared columns, types that do not fit, and values without a code (all columns in
+        one message).
+        Cost: 10^6 rows of 15 text columns take 0.1 to 0.3 s; one int32 per cell.
+        """
+        codes, problems = self._encode(data, where=where, reveal=reveal, extra=extra)
+        if problems:
+            raise problems_error(problems, where)
+        return codes
+
+    def problems(
+        self, data: Any, *, where: str = "batch", reveal: bool = False, extra: Extra = "error"
+    ) -> list[Problem]:
+        """What keeps a table from being encoded, column by column; empty if nothing does."""
+        return self._encode(data, where=where, reveal=reveal, extra=extra)[1]
+
+    def _encode(self, data: Any, *, where: str, reveal: bool, extra: Extra) -> tuple[Codes, list[Problem]]:
+        self.require_exact(where)
+        table = arrow.to_table(data, where)
+        self._check_names(table.column_names, where, extra, reveal)
+        codes: Codes = np.empty((table.num_rows, len(self.columns)), dtype=np.int32, order="F")
+        problems: list[Problem] = []
+        for i, column in enumerate(self.columns):
+            cells = table.column(column.name)
+            problems += column.fill(cells, codes[:, i], null_values=self.null_values, reveal=reveal)
+        return codes, problems
+
+    def _check_names(self, names: list[str], where: str, extra: Extra, reveal: bool) -> None:
+        present = set(names)
+        absent = [name for name in self.names if name not in present]
+        if absent:
+            raise SchemaError(
+                f"the data lack {_columns(absent)}", where=where, allowed=f"all of {', '.join(self.names)}"
+            )
+        if extra == "ignore":
+            return
+        if extra != "error":
+            raise ConfigError(f"unknown extra {extra!r}", where="encode", allowed="error, ignore")
+        declared = set(self.names) | set(self.ignore)
+        unknown = [name for name in names if name not in declared]
+        if unknown:
+            raise DataError(
+                f"the data hold {_columns(unknown) if reveal else counted(len(unknown), 'column')} that the schema "
+                "does not declare",
+                where=where,
+                allowed="columns of the schema, and those named in its ignore list; "
+                "dpstream check --show-values names the others",
+            )
+
+    # Codes to raw.
+
+    def decode(self, codes: Any, seed: int | np.random.Generator, style: Style = "value") -> Any:
+        """A ``pyarrow.Table`` of typed columns (``value``) or of labels (``label``).
+
+        Bins become values drawn uniformly inside the bin; ``missing`` becomes null; ``other`` becomes its
+        label in text columns and null elsewhere. The draw is post-processing of public codes, so an
+        ordinary seed is enough and the same seed gives the same table.
+        Errors: ``DataError`` for codes of another shape or outside the domain.
+        """
+        import pyarrow as pa
+
+        codes = np.asarray(codes)
+        if codes.ndim != 2 or codes.shape[1] != len(self.columns) or codes.dtype.kind not in "iu":
+            raise DataError(
+                "the codes do not fit the schema",
+                where="decode",
+                allowed=f"integers [n, {len(self.columns)}]",
+            )
+        generator = np.random.default_rng(seed)
+        arrays = [c.decode(codes[:, i], generator, style) for i, c in enumerate(self.columns)]
+        return pa.table(arrays, schema=self.arrow_schema(style))
+
+    def arrow_schema(self, style: Style = "value") -> Any:
+        """The ``pyarrow.Schema`` of decoded tables."""
+        import pyarrow as pa
+
+        text = pa.string()
+        return pa.schema([(c.name, text if style == "label" else c.arrow_type()) for c in self.columns])
+
+    # Files.
+
+    @classmethod
+    def from_toml(cls, source: str | Path | Mapping[str, Any], *, base: Path | None = None) -> Schema:
+        """Read ``[schema]`` of a configuration file, of a schema file, or of a parsed table.
+
+        ``file = "schema.toml"`` is followed, relative to the file that says so (``base`` for a table).
+        Errors: ``ConfigError`` for a file that cannot be read; ``SchemaError`` naming file, key, value and
+        what is allowed.
+        """
+        from dpstream.core.schema.toml import read_schema
+
+        return read_schema(source, base)
+
+    def to_toml(self) -> str:
+        """The ``[schema]`` part of a configuration file; reading it back gives an equal schema."""
+        from dpstream.core.schema.toml import write_schema
+
+        return write_schema(self)
+
+    def require_confirmed(self, where: str = "dpstream.toml") -> None:
+        """Raise ``ConfigError`` for a draft that nobody has confirmed yet."""
+        if not self.confirmed:
+            raise ConfigError(
+                "this schema is a draft: parts of it were read off private data",
+                where=f"{where} [schema]",
+                allowed="confirmed = true, once every line marked CONFIRM is known to be public",
+            )
+
+    def require_exact(self, where: str = "dpstream.toml") -> None:
+        """Raise ``SchemaError`` for a declared whole number from 2^53 on (in absolute value), whatever the data are.
+
+        Readers type a column of whole numbers as double as soon as one value in it is null, and doubles round such
+        numbers: one record would change how the others are coded.
+        """
+        for column in self.columns:
+            number = column.inexact()
+            if number is not None:
+                raise SchemaError(
+                    f"column {column.name!r} declares the whole number {number}; from 2^53 on a column with one null "
+                    "would be read as rounded numbers, so one record would change how the others are counted",
+                    where=where,
+                    allowed="whole numbers between -2^53 and 2^53, both excluded; longer ones declared as texts and "
+                    "handed over as text; a stream that has begun goes on in a successor (dpstream init --after)",
+                )
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over the canonical declaration; equal for equal schemas."""
+        spec = {
+            "format": 1,
+            "columns": [{"name": column.name, **column.spec()} for column in self.columns],
+            "ignore": sorted(self.ignore),
+            "null_values": sorted(self.null_values),
+        }
+        text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def codebook(self, name: str = "dpstream", path: str = "table.parquet") -> dict[str, Any]:
+        """A Frictionless data package descriptor of a released table, ready for ``json.dump``."""
+        from dpstream.core.schema.codebook import codebook
+
+        return codebook(self, name, path)
+
+
+def _columns(names: list[str]) -> str:
+    quoted = ", ".join(repr(name) for name in names)
+    return f"column {quoted}" if len(names) == 1 else f"columns {quoted}"

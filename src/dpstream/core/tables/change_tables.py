@@ -1,0 +1,111 @@
+"""Tables whose records have ids, and the changes that lead from one to the next. Public data only.
+
+A table of persistent records has the column ``record_id`` first and is sorted by it. A change table has ``op``
+(``delete`` or ``insert``), ``record_id`` and the columns; deletes carry the values that leave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from dpstream.core.errors import DataError
+
+__all__ = ["DELETE", "ID", "INSERT", "OP", "apply_changes", "content_sha256"]
+
+ID = "record_id"
+OP = "op"
+INSERT = "insert"
+DELETE = "delete"
+
+
+def apply_changes(table: Any, changes: Any) -> Any:
+    """The table after the changes: deletes leave, inserts are appended; sorted by id.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"record_id": [1, 2], "zip": ["a", "b"]})
+    >>> changes = pa.table({"op": ["delete", "insert"], "record_id": [1, 3], "zip": ["a", "c"]})
+    >>> apply_changes(table, changes).to_pydict()
+    {'record_id': [2, 3], 'zip': ['b', 'c']}
+
+    Errors:
+        DataError: another operation, a delete of a record that is not there or has other values, an insert of
+            an id that is not above all others, columns that differ.
+    """
+    import pyarrow as pa
+
+    ops = np.array(changes.column(OP).to_pylist(), dtype=object)
+    ids = _ids(changes)
+    rows = changes.drop_columns([OP])
+    if rows.schema.names != table.schema.names or rows.schema.types != table.schema.types:
+        raise DataError("the changes have other columns than the table", where="changes")
+    gone, come = np.flatnonzero(ops == DELETE), np.flatnonzero(ops == INSERT)
+    if len(gone) + len(come) != len(ops):
+        raise DataError("an operation is unknown", where="changes", allowed=f"{DELETE}, {INSERT}")
+    present = _ids(table)
+    places = np.searchsorted(present, ids[gone])
+    known = places < len(present)
+    if not known.all() or (present[places] != ids[gone]).any() or len(np.unique(places)) != len(gone):
+        raise DataError("a record is deleted that is not there", where="changes")
+    if not table.take(pa.array(places)).equals(rows.take(pa.array(gone))):
+        raise DataError("a deleted record has other values than the one that is there", where="changes")
+    largest = np.concatenate([present[-1:], ids[come]])
+    if (np.diff(largest) <= 0).any():
+        raise DataError("ids of new records do not ascend", where="changes")
+    stays = np.ones(len(present), dtype=bool)
+    stays[places] = False
+    return pa.concat_tables([table.filter(pa.array(stays)), rows.take(pa.array(come))]).combine_chunks()
+
+
+def content_sha256(table: Any) -> str:
+    """SHA-256 of names, types and values, whatever file the table came from; nulls are values of their own.
+
+    >>> import pyarrow as pa
+    >>> one = pa.table({"a": [1, None]})
+    >>> content_sha256(one) == content_sha256(pa.concat_tables([one.slice(0, 1), one.slice(1)]))
+    True
+    >>> content_sha256(one) == content_sha256(pa.table({"a": [1, 0]}))
+    False
+    """
+    digest = hashlib.sha256()
+
+    def add(data: bytes) -> None:
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        add(name.encode())
+        add(str(column.type).encode())
+        add(len(column).to_bytes(8, "little"))
+        add(
+            np.asarray(
+                column.is_null().combine_chunks().to_numpy(zero_copy_only=False), dtype=np.uint8
+            ).tobytes()
+        )
+        for part in _values(column):
+            add(part)
+    return digest.hexdigest()
+
+
+def _values(column: Any) -> list[bytes]:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_string(kind):
+        array = column.fill_null("").combine_chunks()
+        array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+        texts = [text.encode() for text in array.to_pylist()]
+        lengths = np.array([len(text) for text in texts], dtype="<i8")
+        return [lengths.tobytes(), b"".join(texts)]
+    if pa.types.is_date(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0).to_numpy()
+    return [np.ascontiguousarray(filled).astype(filled.dtype.newbyteorder("<")).tobytes()]
+
+
+def _ids(table: Any) -> Any:
+    return np.asarray(table.column(ID).to_numpy(), dtype=np.int64)

@@ -1,0 +1,102 @@
+"""One step's private records as codes, seen only through counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables.counting import Backend, add_counts, check_codes, count_plan, split
+
+__all__ = ["EncodedBatch"]
+
+
+class EncodedBatch:
+    """Inserted and deleted records of one step, as codes; a ``PrivateBatch``.
+
+    Guarantee: none by itself. The records stay inside; ``count`` gives exact, private integers that only
+    a mechanism may read. The representation names columns and never a number of records.
+
+    Args:
+        domain: the public domain.
+        inserts: int32 codes, shape (records, columns); column-major is fastest.
+        deletes: the same; left out where nothing is deleted. A delete of a record that never was
+            inserted is counted like any other: counts may go below zero.
+        backend: see ``count_marginals``.
+
+    The codes are checked once and kept read-only (writable input is copied), because the compiled loops
+    rely on the check.
+
+    Errors:
+        DataError: wrong shape or type, or a code outside its column's domain (the column is named, no value).
+
+    >>> domain = Domain(("zip", "paid"), (3, 2))
+    >>> batch = EncodedBatch(domain, np.array([[0, 1], [2, 0]], np.int32), np.array([[1, 1]], np.int32))
+    >>> [counts.tolist() for counts in batch.count([(), (0,), (0, 1)])]
+    [[1], [1, -1, 1], [0, 1, 0, -1, 1, 0]]
+    >>> batch.count([(1,)], part="deletes")[0].tolist()
+    [0, 1]
+    """
+
+    __slots__ = ("_backend", "_deletes", "_domain", "_inserts")
+
+    def __init__(
+        self,
+        domain: Domain,
+        inserts: NDArray[np.int32],
+        deletes: NDArray[np.int32] | None = None,
+        *,
+        backend: Backend = "auto",
+    ) -> None:
+        if backend not in ("auto", "numpy", "compiled"):
+            raise ConfigError(f"unknown backend {backend!r}", where="batch", allowed="auto, numpy, compiled")
+        self._domain = domain
+        self._backend = backend
+        self._inserts = _own(inserts, domain, "inserts")
+        self._deletes = None if deletes is None else _own(deletes, domain, "deletes")
+
+    @property
+    def domain(self) -> Domain:
+        """The public domain of the codes."""
+        return self._domain
+
+    def count(
+        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
+    ) -> list[NDArray[np.int64]]:
+        """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
+
+        ``net`` is inserts minus deletes and may be negative. The arrays are slices of one fresh buffer.
+
+        Errors:
+            ConfigError: an unknown part or clique.
+            LimitError: more cells than ``MAX_CELLS``.
+        """
+        plan = count_plan(self._domain, tuple(cliques))
+        out = np.zeros(plan.cells, np.int64)
+        if part not in ("net", "inserts", "deletes"):
+            raise ConfigError(f"unknown part {part!r}", where="count", allowed="net, inserts, deletes")
+        if part != "deletes":
+            add_counts(plan, self._inserts, 1, out, self._backend)
+        if part != "inserts" and self._deletes is not None:
+            add_counts(plan, self._deletes, 1 if part == "deletes" else -1, out, self._backend)
+        return split(plan, out)
+
+    @property
+    def declares_deletes(self) -> bool:
+        """Whether ``deletes`` was given, an empty table included: a public fact of the source, not of the data."""
+        return self._deletes is not None
+
+    def __repr__(self) -> str:
+        return f"EncodedBatch(columns={self._domain.names!r}, records hidden)"
+
+
+def _own(codes: NDArray[np.int32], domain: Domain, where: str) -> NDArray[np.int32]:
+    check_codes(codes, domain, where)
+    if codes.flags.writeable or not (codes.flags.f_contiguous and codes.flags.aligned):
+        codes = np.array(codes, order="F")
+        codes.flags.writeable = False
+    return codes

@@ -1,0 +1,250 @@
+"""Questions such as ``non_payment = 1 and zip = '94103'``: a small grammar, evaluated on bins.
+
+::
+
+    expression  = conjunction { "or" conjunction }
+    conjunction = negation { "and" negation }
+    negation    = "not" negation | "(" expression ")" | comparison
+    comparison  = column, if it is boolean: it is true
+                | column ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+                | column ["not"] "in" "(" value { "," value } ")"
+    column      = name | "name in double quotes"
+    value       = number | 'text in single quotes' | true | false
+
+A value is first a label of the column (bins, ``other`` and ``missing`` included), then a value of its
+type. Logic is two-valued: ``missing`` and ``other`` are bins like any other, so ``not`` includes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Boolean
+from dpstream.core.tables.bins import Literal, equal_mask, order_mask
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["Predicate", "parse_predicate"]
+
+Mask = NDArray[np.bool_]
+_MAX_LENGTH = 10_000
+_MAX_DEPTH = 50
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<name>"(?:[^"]|"")+"|[^\W\d]\w*)
+    | (?P<symbol><=|>=|<>|!=|==|=|<|>|\(|\)|,)
+    )""",
+    re.VERBOSE,
+)
+_KEYWORDS = ("and", "or", "not", "in", "true", "false")
+_OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+#: The truth of a node on the cells of some columns, given each column's axis.
+_Node = Callable[[dict[int, int]], Mask]
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A parsed question: the columns it reads (sorted), and its truth on each cell of their domain."""
+
+    columns: tuple[int, ...]
+    shape: tuple[int, ...]
+    _root: _Node
+
+    def mask(self) -> Mask:
+        """True where a cell satisfies the question; one axis per column."""
+        axes = {column: axis for axis, column in enumerate(self.columns)}
+        return np.ascontiguousarray(np.broadcast_to(self._root(axes), self.shape))
+
+
+def parse_predicate(text: str, schema: Schema) -> Predicate:
+    """Read a question about ``schema``'s columns.
+
+    Errors:
+        ConfigError: the text is not in the grammar, a column or value is unknown, or a comparison cuts
+            through a bin. The message says where and what is allowed.
+
+    Cost: proportional to the text; ``mask`` costs the cells of the columns together.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(
+            "the question is empty", where="answer", allowed="such as \"paid = 1 and zip = '94103'\""
+        )
+    if len(text) > _MAX_LENGTH:
+        raise ConfigError("the question is too long", where="answer", allowed=f"{_MAX_LENGTH} characters")
+    parser = _Parser(_tokens(text), schema)
+    root = parser.expression(0)
+    parser.finish()
+    columns = tuple(sorted(parser.columns))
+    return Predicate(columns, schema.domain.shape(columns), root)
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str  # number, text, name, symbol, word, end
+    text: str
+    position: int
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    position = 0
+    stripped = text.rstrip()
+    while position < len(stripped):
+        match = _TOKEN.match(stripped, position)
+        if match is None or match.lastgroup is None:
+            raise ConfigError(
+                f"cannot read {stripped[position : position + 20]!r} at character {position + 1}",
+                where="answer",
+                allowed="column names, numbers, 'text', = != < <= > >=, in, and, or, not, ( )",
+            )
+        kind, raw = match.lastgroup, match.group(match.lastgroup)
+        if kind == "name" and raw.startswith('"'):
+            raw = raw[1:-1].replace('""', '"')
+        elif kind == "name" and raw.lower() in _KEYWORDS:
+            kind, raw = "word", raw.lower()
+        elif kind == "text":
+            raw = raw[1:-1].replace("''", "'")
+        found.append(_Token(kind, raw, match.start(match.lastgroup) + 1))
+        position = match.end()
+    found.append(_Token("end", "the end", len(stripped) + 1))
+    return found
+
+
+class _Parser:
+    """Recursive descent; ``columns`` collects what is read."""
+
+    def __init__(self, tokens: list[_Token], schema: Schema) -> None:
+        self._tokens = tokens
+        self._next = 0
+        self._schema = schema
+        self.columns: set[int] = set()
+
+    def expression(self, depth: int) -> _Node:
+        terms = [self._conjunction(depth)]
+        while self._accept("word", "or"):
+            terms.append(self._conjunction(depth))
+        return _joined(terms, np.logical_or)
+
+    def finish(self) -> None:
+        if self._peek.kind != "end":
+            raise self._unexpected("and, or, or the end")
+
+    def _conjunction(self, depth: int) -> _Node:
+        terms = [self._negation(depth)]
+        while self._accept("word", "and"):
+            terms.append(self._negation(depth))
+        return _joined(terms, np.logical_and)
+
+    def _negation(self, depth: int) -> _Node:
+        if depth > _MAX_DEPTH:
+            raise ConfigError(
+                "the question is nested too deeply", where="answer", allowed=f"{_MAX_DEPTH} levels"
+            )
+        if self._accept("word", "not"):
+            inner = self._negation(depth + 1)
+            return lambda axes: ~inner(axes)
+        if self._accept("symbol", "("):
+            inner = self.expression(depth + 1)
+            self._expect(")")
+            return inner
+        return self._comparison()
+
+    def _comparison(self) -> _Node:
+        if self._peek.kind != "name":
+            raise self._unexpected("a column name, not, or (")
+        position = self._schema.domain.index(self._take().text)
+        column = self._schema.columns[position]
+        self.columns.add(position)
+        if isinstance(column, Boolean) and self._at_the_end_of_a_term:
+            return _leaf(position, equal_mask(column, Literal("true", False)), False)
+        negated = self._accept("word", "not")
+        if self._accept("word", "in"):
+            mask = np.logical_or.reduce([equal_mask(column, value) for value in self._values()])
+            return _leaf(position, mask, negated)
+        token = self._peek
+        if negated or token.kind != "symbol" or token.text not in _OPERATORS:
+            raise self._unexpected("in" if negated else "= != < <= > >= or in")
+        operator = _OPERATORS[self._take().text]
+        value = self._value()
+        if operator in ("=", "!="):
+            return _leaf(position, equal_mask(column, value), operator == "!=")
+        return _leaf(position, order_mask(column, operator, value), False)
+
+    def _values(self) -> list[Literal]:
+        self._expect("(")
+        values = [self._value()]
+        while self._accept("symbol", ","):
+            values.append(self._value())
+        self._expect(")")
+        return values
+
+    def _value(self) -> Literal:
+        token = self._peek
+        if token.kind in ("number", "text"):
+            return Literal(self._take().text, token.kind == "text")
+        if token.kind == "word" and token.text in ("true", "false"):
+            return Literal(self._take().text, False)
+        raise self._unexpected("a number, 'text in quotes', true or false")
+
+    @property
+    def _at_the_end_of_a_term(self) -> bool:
+        token = self._peek
+        return token.kind == "end" or (token.kind, token.text) in (
+            ("word", "and"),
+            ("word", "or"),
+            ("symbol", ")"),
+        )
+
+    @property
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        token = self._peek
+        self._next += 1
+        return token
+
+    def _accept(self, kind: str, text: str) -> bool:
+        found = self._peek.kind == kind and self._peek.text == text
+        self._next += found
+        return found
+
+    def _expect(self, symbol: str) -> None:
+        if not self._accept("symbol", symbol):
+            raise self._unexpected(symbol)
+
+    def _unexpected(self, allowed: str) -> ConfigError:
+        token = self._peek
+        return ConfigError(
+            f"unexpected {token.text!r} at character {token.position}", where="answer", allowed=allowed
+        )
+
+
+def _leaf(column: int, mask: Mask, negated: bool) -> _Node:
+    truth = ~mask if negated else mask
+    return lambda axes: truth.reshape([-1 if axis == axes[column] else 1 for axis in range(len(axes))])
+
+
+def _joined(terms: list[_Node], operation: np.ufunc) -> _Node:
+    if len(terms) == 1:
+        return terms[0]
+
+    def node(axes: dict[int, int]) -> Mask:
+        result = terms[0](axes)
+        for term in terms[1:]:
+            result = operation(result, term(axes))
+        return result
+
+    return node

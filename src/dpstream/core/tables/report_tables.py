@@ -1,0 +1,142 @@
+"""Reports of people who persist: one a person and period, and the released tables made of them.
+
+A wide table has the column ``person`` and one column for each period and variable (``poor_1``, ``poor_2``, ...); a long
+one has ``person``, ``period`` and the variables. A table without people has no periods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError
+from dpstream.core.tables.encoded_batch import EncodedBatch
+
+if TYPE_CHECKING:
+    from dpstream.core.schema.domain import Domain
+
+__all__ = [
+    "MARK_BYTES",
+    "PERIOD",
+    "PERSON",
+    "EncodedReports",
+    "add_periods",
+    "as_texts",
+    "long_rows",
+    "wide_name",
+    "wide_table",
+]
+
+#: Of a keyed mark of a person's id.
+MARK_BYTES = 16
+PERSON = "person"
+PERIOD = "period"
+
+
+class EncodedReports(EncodedBatch):
+    """One period's reports, one a person, as codes with a keyed mark of the person; a ``PrivateBatch``.
+
+    Args:
+        domain: the public domain.
+        codes: int32 codes, shape (people, columns).
+        marks: uint8, shape (people, ``MARK_BYTES``), ascending and different.
+
+    Errors:
+        DataError: wrong shapes or types, a code outside its column's domain, or marks that do not ascend.
+    """
+
+    __slots__ = ("marks",)
+
+    def __init__(self, domain: Domain, codes: NDArray[np.int32], marks: NDArray[np.uint8]) -> None:
+        super().__init__(domain, codes)
+        if marks.dtype != np.uint8 or marks.shape != (len(codes), MARK_BYTES):
+            raise DataError("there is not one mark for each report", where="panel")
+        texts = as_texts(marks)
+        if (texts[1:] <= texts[:-1]).any():
+            raise DataError("the marks of people do not ascend", where="panel")
+        self.marks = marks
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """Codes of the reports, shape (people, columns); private."""
+        return self._inserts
+
+
+def as_texts(marks: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Marks as fixed-length byte strings, which NumPy can sort and search.
+
+    NumPy drops trailing zeros of such strings. All have one length, so no two become equal by that.
+    """
+    return np.ascontiguousarray(marks).view(f"S{MARK_BYTES}").ravel()
+
+
+def wide_name(column: str, period: int) -> str:
+    """Name of one variable's column of one period in a wide table.
+
+    >>> wide_name("poor", 3)
+    'poor_3'
+    """
+    return f"{column}_{period}"
+
+
+def add_periods(table: Any, rows: Any) -> Any:
+    """A wide table with the periods of a long one added to it. Nothing that is there is changed.
+
+    >>> import pyarrow as pa
+    >>> wide = pa.table({"person": [1, 2], "poor_1": [True, False]})
+    >>> add_periods(wide, pa.table({"person": [1, 2], "period": [2, 2], "poor": [False, True]})).to_pydict()
+    {'person': [1, 2], 'poor_1': [True, False], 'poor_2': [False, True]}
+
+    Errors:
+        DataError: periods that do not follow, or rows that are not one for each person and period, in their order.
+    """
+    import pyarrow as pa
+
+    people = table.column(PERSON).to_numpy()
+    variables = [name for name in rows.column_names if name not in (PERSON, PERIOD)]
+    periods = rows.column(PERIOD).to_numpy()
+    before = (table.num_columns - 1) // len(variables) if len(variables) else 0
+    for period in range(before + 1, int(periods.max(initial=0)) + 1):
+        part = rows.filter(pa.array(periods == period))
+        ids = part.column(PERSON).to_numpy()
+        if period == 1 and not len(people):
+            people, table = ids, pa.table({PERSON: part.column(PERSON)})
+        if not np.array_equal(ids, people):
+            raise DataError("the new rows are not one for each person", where="changes")
+        for name in variables:
+            table = table.append_column(wide_name(name, period), part.column(name))
+    return table.combine_chunks()
+
+
+def long_rows(frames: Sequence[tuple[int, Any]], people: int, empty: Any) -> Any:
+    """Rows of some periods, period after period: ``(period, table of the variables)``; ``empty`` has their types."""
+    import pyarrow as pa
+
+    ids = np.arange(1, people + 1, dtype=np.int64)
+    parts = [_numbered(empty, ids[:0], 0)]
+    parts += [_numbered(frame, ids, period) for period, frame in frames]
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def wide_table(frames: Sequence[tuple[int, Any]], people: int) -> Any:
+    """The wide table of all periods so far: ``(period, table of the variables)``."""
+    import pyarrow as pa
+
+    arrays = {PERSON: pa.array(np.arange(1, people + 1, dtype=np.int64))}
+    if people:
+        arrays |= {
+            wide_name(name, period): frame.column(name)
+            for period, frame in frames
+            for name in frame.column_names
+        }
+    return pa.table(arrays).combine_chunks()
+
+
+def _numbered(frame: Any, ids: NDArray[np.int64], period: int) -> Any:
+    import pyarrow as pa
+
+    numbers = pa.array(np.full(len(ids), period, np.int64))
+    return frame.add_column(0, PERIOD, numbers).add_column(0, PERSON, pa.array(ids))

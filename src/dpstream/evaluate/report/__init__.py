@@ -1,7 +1,0 @@
-"""One self-contained page about a run. See ``write_report``."""
-
-from __future__ import annotations
-
-from dpstream.evaluate.report.page import write_report
-
-__all__ = ["write_report"]

@@ -1,0 +1,196 @@
+"""Static mechanisms as black boxes: what they read, what they are given, what they release.
+
+A black box runs on one fixed database. A schedule (``schedule.py``) runs it again as the database grows, each time
+with its own budget, so that all runs together cost the budget of the stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.schema.domain import Clique, Domain
+
+__all__ = [
+    "MAX_UNIVERSE",
+    "BlackBox",
+    "Counts",
+    "Database",
+    "LinearQuery",
+    "PowerLaw",
+    "Reads",
+    "Records",
+    "Released",
+    "Table",
+]
+
+#: The largest universe (cells of all columns together) that is kept in memory: 80 MB of weights.
+MAX_UNIVERSE = 10**7
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A black box that needs the marginals of some cliques of the records, and nothing else.
+
+    The state of its stream is as large as these marginals, however many records there are.
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+
+
+@dataclass(frozen=True)
+class Records:
+    """A black box that needs every record. The state of its stream grows with the database."""
+
+    domain: Domain
+
+
+Reads = Counts | Records
+
+
+@dataclass(frozen=True)
+class Database:
+    """The database as it is at one time. Everything but ``t`` is private.
+
+    Attributes:
+        t: number of records; public, because the relation is ``event-replace``.
+        counts: marginals of the cliques that were asked for (flat, C order, int64); empty for ``Records``.
+        records: codes of shape (t, columns), int32; None for ``Counts``.
+
+    Errors:
+        ConfigError: counts or records of another number than ``t``.
+    """
+
+    t: int
+    counts: tuple[NDArray[np.int64], ...] = ()
+    records: NDArray[np.int32] | None = None
+
+    def __post_init__(self) -> None:
+        # Noise is made for t: with fewer records a replaced one would move more than is covered.
+        sizes = [int(values.sum()) for values in self.counts]
+        sizes += [] if self.records is None else [len(self.records)]
+        if any(size != self.t for size in sizes):
+            raise ConfigError("t is not the number of the records", where="database")
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """What a (p, g)-black box promises (Definition 4): ``alpha = g (log(1/beta) / (epsilon t))^p``.
+
+    With probability ``1 - beta`` every query of its class is answered to within ``alpha``, as a share of the records.
+    """
+
+    p: float
+    g: float
+
+    def __post_init__(self) -> None:
+        if not (0.0 < self.p <= 1.0 and 0.0 < self.g < float("inf")):
+            raise ConfigError(
+                f"p = {self.p}, g = {self.g}", where="accuracy", allowed="p in (0, 1], g positive and finite"
+            )
+
+
+@dataclass(frozen=True)
+class LinearQuery:
+    """A query ``f`` of values in [0, 1] that depends on some columns: its mean over the records.
+
+    Attributes:
+        clique: the columns it depends on.
+        weights: its value for every cell of their marginal, flat in C order.
+    """
+
+    clique: Clique
+    weights: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float64)
+        if weights.ndim != 1 or not (weights >= 0.0).all() or not (weights <= 1.0).all():
+            raise ConfigError("a query has a value outside [0, 1]", where="query", allowed="0 to 1")
+        object.__setattr__(self, "weights", weights)
+
+
+class Released(Protocol):
+    """What one run gives; public."""
+
+    def pack(self) -> Packed:
+        """Arrays and JSON from which the black box's ``unpack`` gives an equal object."""
+        ...
+
+
+@runtime_checkable
+class Table(Released, Protocol):
+    """A released distribution over records: it answers every linear query, and records can be drawn from it."""
+
+    @property
+    def domain(self) -> Domain: ...
+
+    def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Marginals of the distribution, flat in C order; each adds up to 1 and has nothing below 0."""
+        ...
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """Records drawn from it as codes, shape (rows, columns); repeatable for one seed."""
+        ...
+
+
+Release = TypeVar("Release", bound=Released, covariant=True)
+
+
+class BlackBox(ABC, Generic[Release]):
+    """A static mechanism, without a budget yet.
+
+    Guarantee, which every implementation has to give: for each budget, ``t`` and two databases of ``t`` records that
+    differ in the value of one record (**replace-one, t public**), ``run`` satisfies ``budget``: ``PureDP`` is pure
+    differential privacy, ``ZCDP`` is zero-concentrated. It holds for each call on its own, whatever was released
+    before. Everything that depends on the data is drawn through the ``Randomness`` it is given.
+
+    Public is a field, private is the argument ``data``. A black box is frozen.
+    """
+
+    #: Name in configuration files and manifests.
+    name: str
+    #: What is known of its accuracy; None: nothing, and then gamma has to be given.
+    accuracy: PowerLaw | None = None
+    #: Definitions of privacy it can be run under. One that knows pure budgets only is given ``sqrt(2 rho)``.
+    definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure", "zcdp")
+
+    @property
+    @abstractmethod
+    def reads(self) -> Reads:
+        """What ``run`` will find in ``data``."""
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able and exact: they enter the plan's hash and the manifest."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What one run does, in words; public."""
+
+    def fitted(self, alpha: float | None) -> Self:
+        """This black box for the accuracy that its first run promises; called once, before any data are read.
+
+        Args:
+            alpha: as a share of the records; None where nothing is promised.
+
+        Errors: LimitError: it would be larger than can be run; the number is named.
+        """
+        return self
+
+    @abstractmethod
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> Release:
+        """Spend ``budget`` once on the database."""
+
+    @abstractmethod
+    def unpack(self, packed: Packed) -> Release:
+        """The inverse of ``Release.pack``."""

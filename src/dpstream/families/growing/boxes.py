@@ -1,0 +1,100 @@
+"""MWEM+PGM (family 1) as a black box."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import Workload
+from dpstream.families.growing.blackbox import BlackBox, Counts, Database
+from dpstream.families.growing.distributions import ModelTable, unpack_table
+from dpstream.families.tabular import MWEMPGM
+
+__all__ = ["MWEMPGMBox"]
+
+
+@dataclass(frozen=True)
+class MWEMPGMBox(BlackBox[ModelTable]):
+    """One run of ``tabular.MWEMPGM`` on the database.
+
+    Guarantee: the budget, under replace-one with ``t`` public: it is calibrated for ``Event("replace")``. A replaced
+    record moves a measured marginal in two cells by 1 (D1 = 2, D2^2 = 2) and a selection score by at most 2 of its
+    weights; the number of records is not estimated, but is ``t``.
+
+    Args:
+        workload: the marginals to preserve.
+        recipe: options of MWEM+PGM.
+
+    Cost: ``k`` fits a run. No (p, g) is known of it: gamma has to be given.
+
+    Reference: Liu, Vietri, Wu (2021); McKenna et al. (2019).
+    """
+
+    workload: Workload
+    recipe: MWEMPGM = field(default_factory=MWEMPGM)
+    name = "mwem-pgm"
+
+    def __post_init__(self) -> None:
+        # Refuses options that do not fit the workload; which budget plays no role.
+        self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
+
+    @property
+    def reads(self) -> Counts:
+        """The workload's marginals."""
+        return Counts(self.workload.domain, self.workload.cliques)
+
+    def options(self) -> dict[str, Any]:
+        """All options."""
+        plan = self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
+        return {"workload": self.workload.as_option(), **plan.options()}
+
+    def describe(self) -> str:
+        """The number of marginals it measures."""
+        plan = self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
+        return f"MWEM+PGM measuring {plan.k} of {len(self.workload)} marginals"
+
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> ModelTable:
+        """See ``BlackBox.run``."""
+        plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
+        return ModelTable(plan.run(_Counted(self.reads, data), "net", randomness))
+
+    def unpack(self, packed: Packed) -> ModelTable:
+        """See ``BlackBox.unpack``."""
+        table = unpack_table(packed)
+        assert isinstance(table, ModelTable)
+        return table
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The database as a batch that came at once, for a mechanism that counts what it reads."""
+
+    reads: Counts
+    data: Database
+
+    def count(
+        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
+    ) -> list[NDArray[np.int64]]:
+        """The marginals that are there.
+
+        Errors:
+            ConfigError: others.
+        """
+        if tuple(cliques) != self.reads.cliques or part != "net":
+            raise ConfigError("these marginals were not declared to be read", where="black box")
+        return list(self.data.counts)
+
+    @property
+    def declares_deletes(self) -> bool:
+        """A growing database has none."""
+        return False

@@ -1,0 +1,206 @@
+"""Classifiers as streams: schedulers and improvers around ``ERM``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Categorical, Real, Schema
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.growing.blackbox import Counts
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_classifier import LinearClassifier
+from dpstream.families.growing.erm_loss import loss_by_name
+from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState
+from dpstream.families.growing.growing_release import Made
+from dpstream.families.growing.run_schedule import Run
+
+__all__ = ["ClassifierPlan", "ClassifierSynthesis"]
+
+#: Bounds of the released numbers, for the codebook only: none comes near.
+_FAR = 1e12
+
+
+@dataclass(frozen=True)
+class ClassifierSynthesis:
+    """The last run's classifier at the present size.
+
+    Attributes:
+        classifier: of the last run; all coefficients are 0 before the first.
+        t: number of records now; public.
+        made: the last run; None before the first.
+        excess: a bound on its expected excess risk, on the records that it was trained on (``ERM.predicted_excess``);
+            None before the first run.
+        next_run: the size at which the next one is due.
+    """
+
+    classifier: LinearClassifier
+    t: int
+    made: Made | None
+    excess: float | None
+    next_run: int
+
+    @property
+    def domain(self) -> Domain:
+        """The columns of the records."""
+        return self.classifier.features.domain
+
+    @property
+    def total(self) -> float:
+        """The number of records: public, not estimated."""
+        return float(self.t)
+
+    @property
+    def total_error(self) -> float:
+        """None of it is noise."""
+        return 0.0
+
+    @property
+    def measured(self) -> dict[Clique, Measured]:
+        """No marginal is measured."""
+        return {}
+
+    def whole_table(self, schema: Schema) -> Any:
+        """One row for each feature: its name, its coefficient, and what was measured with which noise."""
+        import pyarrow as pa
+
+        made = self.classifier
+        names = schema["feature"].labels()
+        columns: dict[str, Any] = {
+            "feature": pa.array(names, pa.string()),
+            "coefficient": pa.array(made.coefficients),
+            "measured": pa.array(made.measured),
+            "standard_error": pa.array(np.full(len(names), made.standard_error)),
+        }
+        return pa.table(columns)
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """ConfigError: a classifier counts nothing."""
+        self._counts_nothing()
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """ConfigError: a classifier counts nothing."""
+        self._counts_nothing()
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """ConfigError: a classifier has no records."""
+        self._counts_nothing()
+
+    def _counts_nothing(self) -> NoReturn:
+        raise ConfigError(
+            "the release is a classifier: it has no records, and answers no counts",
+            where="release",
+            allowed="release.classifier, and its predict",
+        )
+
+    def accuracy(self) -> dict[str, Any]:
+        """For the manifest: which run this is, what it cost, and how noisy the coefficients are."""
+        made = self.made
+        facts = {
+            "total_standard_error": 0.0,
+            "records": self.t,
+            "next_run_at": self.next_run,
+            "run": None if made is None else made.pack(),
+        }
+        if made is None or self.excess is None:
+            return {**facts, "words": "Nothing yet: all coefficients are 0."}
+        at_zero = self.classifier.at_zero
+        words = (
+            f"Run {made.number} on {made.t} records. Every coefficient has noise of standard deviation "
+            f"{self.classifier.standard_error:.3g} in `measured`; `coefficient` is shrunk by the public factor "
+            f"{self.classifier.shrinkage:.3g}. "
+        )
+        if self.excess < at_zero:
+            words += (
+                f"In the mean over the noise, its loss is within {self.excess:.3g} of that of the best classifier of "
+                "the assumed norm, on the records it was trained on."
+            )
+        else:
+            words += "Theory promises nothing about its loss here."
+        return {**facts, "standard_error": self.classifier.standard_error, "words": words}
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        packed = self.classifier.pack()
+        made = None if self.made is None else self.made.pack()
+        meta = {
+            "classifier": packed.meta,
+            "t": self.t,
+            "made": made,
+            "excess": self.excess,
+            "next_run": self.next_run,
+        }
+        return Packed(meta, packed.arrays)
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> ClassifierSynthesis:
+        """The inverse of ``pack``."""
+        meta = packed.meta
+        classifier = LinearClassifier.unpack(Packed(meta["classifier"], packed.arrays))
+        made = None if meta["made"] is None else Made.unpack(meta["made"])
+        return cls(classifier, meta["t"], made, meta["excess"], meta["next_run"])
+
+
+@dataclass(frozen=True)
+class ClassifierPlan(GrowingPlan):
+    """A calibrated scheduler or improver whose black box is ``ERM``.
+
+    Guarantee: that of ``GrowingPlan``. A release is a classifier; as a table, one row for each feature.
+    """
+
+    def __post_init__(self) -> None:
+        box = self.erm
+        if not isinstance(box.reads, Counts):
+            raise ConfigError(
+                "features and target together have too many combinations to be kept as counts",
+                where="predictors",
+                allowed="fewer columns, or coarser ones: at most 10^7 combinations",
+            )
+
+    @property
+    def erm(self) -> ERM:
+        """The black box."""
+        assert isinstance(self.box, ERM)
+        return self.box
+
+    def released_schema(self, schema: Schema) -> Schema:
+        """Of the table of coefficients; features by the labels of ``schema``."""
+        names = self.erm.features.names(schema)
+        numbers = [
+            Real(name, (low, _FAR))
+            for name, low in (("coefficient", -_FAR), ("measured", -_FAR), ("standard_error", 0.0))
+        ]
+        return Schema((Categorical("feature", names), *numbers))
+
+    def promise(self, run: Run) -> float | None:
+        """The bound on the excess risk where it says something: a classifier of zeros loses less than it else."""
+        bound = self.promised_excess(run)
+        return bound if bound < loss_by_name(self.erm.loss).at_zero else None
+
+    def promised_excess(self, run: Run) -> float:
+        """A bound on the expected excess risk of a run, before any data is read."""
+        return self.erm.predicted_excess(run.budget, run.t)
+
+    def unpack_synthesis(self, packed: Packed) -> ClassifierSynthesis:
+        """The inverse of ``ClassifierSynthesis.pack``."""
+        return ClassifierSynthesis.unpack(packed)
+
+    def _blank(self) -> LinearClassifier:
+        features = self.erm.features
+        return LinearClassifier(features, self.erm.loss, np.zeros(features.dimension), 0.0, 0, 1.0)
+
+    def _unpack(self, packed: Packed) -> LinearClassifier:
+        return LinearClassifier.unpack(packed)
+
+    def _synthesis(self, state: GrowingState) -> ClassifierSynthesis:
+        following = self.schedule.time(state.done + 1)
+        made, excess = state.made, None
+        if made is not None:
+            excess = self.promised_excess(self.schedule.run(*made.epochs, made.t))
+        return ClassifierSynthesis(state.table, state.t, made, excess, max(following, state.t + 1))

@@ -1,0 +1,248 @@
+"""Schedulers as streams: what is remembered between steps, and when the black box runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice, takewhile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.blackbox import BlackBox, Counts, Database
+from dpstream.families.growing.distributions import ModelTable, unpack_table
+from dpstream.families.growing.growing_release import GrowingSynthesis, Made
+from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Run, Schedule, stale
+
+__all__ = ["GrowingPlan", "GrowingState"]
+
+_FORMAT = 1
+#: Runs that a plan lists one by one among its parts; all later ones are one part.
+_LISTED = 3
+
+
+@dataclass
+class GrowingState:
+    """What is remembered. Secret: ``counts`` are exact.
+
+    Attributes:
+        t: number of records; public.
+        counts: of the marginals that the black box reads, over all records so far.
+        done: the last epoch whose budget was used; -1 before the first run.
+        made: about the last run; None before it.
+        table: what it released; uniform before it.
+    """
+
+    t: int
+    counts: list[NDArray[np.int64]]
+    done: int
+    made: Made | None
+    table: Any
+
+
+@dataclass(frozen=True)
+class GrowingPlan(StreamPlan):
+    """A calibrated ``BBScheduler`` or ``BBImprover``.
+
+    Guarantee: ``budget`` for the values of one record, the number of records at every step being public. Which steps
+    run the black box, and with what budget, depends on these numbers only; each run satisfies its budget for the
+    database as it is then; the budgets of all runs together are at most ``budget``. In between the last release is
+    repeated. Proof: docs/theory/growing.md.
+
+    Attributes:
+        box: the black box, fitted.
+        schedule: when it runs, and what each run may spend.
+        word: the mechanism's name in configuration files.
+    """
+
+    budget: Budget
+    unit: Event
+    horizon: int | None
+    box: BlackBox[Any]
+    schedule: Schedule
+    word: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.box.reads, Counts):
+            raise ConfigError(
+                f"{self.box.name} reads whole records, and the state of a stream keeps counts only",
+                where="black box",
+                allowed="a black box that reads Counts",
+            )
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.box.reads.domain
+
+    @property
+    def name(self) -> str:
+        """In configuration files."""
+        return self.word
+
+    def runs(self, until: int | None = None, done: int = -1) -> Iterator[Run]:
+        """The coming runs, each made at the first size of its epoch: up to a size, or without end."""
+        coming = self.schedule.coming(done)
+        return coming if until is None else takewhile(lambda run: run.t <= until, coming)
+
+    def parts(self) -> tuple[Part, ...]:
+        """The first runs, and all later ones together, for ever."""
+        kind = type(self.budget)
+        first = list(islice(self.runs(), _LISTED))
+        parts = [
+            Part(f"run at {run.t} records", 1, kind(run.cost), f"{self.box.describe()}, given {run.budget}")
+            for run in first
+        ]
+        rest = self.budget.amount - sum((run.cost for run in first), Fraction(0))
+        unspent = ", and what the paper's budgets leave unspent" if self.schedule.paper is not None else ""
+        return (*parts, Part("all later runs", 1, kind(rest), f"for ever: {self._rule()}{unspent}"))
+
+    def options(self) -> dict[str, Any]:
+        """All options."""
+        schedule = self.schedule
+        paper = schedule.paper
+        return {
+            "black_box": {"name": self.box.name, **self.box.options()},
+            "n": schedule.n,
+            **schedule.options(),
+            "beta": str(schedule.beta),
+            "paper": None if paper is None else [str(value) for value in paper],
+        }
+
+    def declared_public(self) -> tuple[str, ...]:
+        """The number of records, on which everything is scheduled."""
+        return ("the number of records at every step is declared public: runs are scheduled by it",)
+
+    def composition(self) -> str:
+        """How the runs add up."""
+        return (
+            "sequential over runs: every run reads all records so far, and the budgets of all runs that will ever be "
+            "made add up to at most the whole; charged in full at the first step"
+        )
+
+    def describe(self) -> str:
+        """The plan in words."""
+        return f"{self.box.describe()}; {self._rule()}"
+
+    def promise(self, run: Run) -> float | None:
+        """What is promised from this run until the next: its alpha, and how stale it may get; None for nothing."""
+        if run.alpha is None:
+            return None
+        last = max(run.t, self.schedule.time(run.last + 1) - 1)
+        bound = run.alpha + stale(run.t, last)
+        return bound if bound < 1.0 else None
+
+    # The stream.
+
+    def start(self) -> GrowingState:
+        """No record."""
+        reads = self.box.reads
+        assert isinstance(reads, Counts)
+        counts = [np.zeros(reads.domain.cells(clique), np.int64) for clique in reads.cliques]
+        return GrowingState(0, counts, -1, None, self._blank())
+
+    def step(self, state: GrowingState, batch: PrivateBatch, randomness: Randomness) -> Any:
+        """Add the batch, and run the black box if the schedule says so.
+
+        Cost: counting the batch; a run where one is due. Nothing is done for single arrivals.
+
+        Errors (before anything is drawn): ConfigError: deletes. LimitError: more than 2^32 records.
+        """
+        if batch.declares_deletes:
+            raise ConfigError(
+                "the batch comes with deletes, and a growing database only grows",
+                where="mechanism",
+                allowed="batches without deletes; pooled, dpstabs and the baseline follow deletes",
+            )
+        reads = self.box.reads
+        assert isinstance(reads, Counts)
+        arrived, *counted = batch.count([(), *reads.cliques], "inserts")
+        # Public: under event-replace the number of inserts of every step is.
+        t = state.t + int(arrived[0])
+        if t > MAX_RECORDS:
+            raise LimitError("too many records", where="mechanism", allowed=f"up to {MAX_RECORDS}")
+        for total, new in zip(state.counts, counted, strict=True):
+            total += new
+        state.t = t
+        run = self.schedule.due(state.done, t)
+        if run is not None:
+            data = Database(t, tuple(_frozen(total) for total in state.counts))
+            state.table = self.box.run(run.budget, data, randomness)
+            state.made, state.done = _made(state.made, run), run.last
+        return self._synthesis(state)
+
+    def pack_state(self, state: GrowingState) -> Packed:
+        """The counts, and the last release."""
+        table = state.table.pack()
+        made = None if state.made is None else state.made.pack()
+        meta = {"format": _FORMAT, "t": state.t, "done": state.done, "made": made, "table": table.meta}
+        counts = {f"count/{i}": values for i, values in enumerate(state.counts)}
+        return Packed(meta, {**counts, **{f"table/{name}": values for name, values in table.arrays.items()}})
+
+    def unpack_state(self, packed: Packed) -> GrowingState:
+        """The inverse.
+
+        Errors:
+            StoreDamagedError: counts that do not fit each other, or the plan.
+        """
+        meta, arrays = packed.meta, packed.arrays
+        fresh = self.start()
+        counts = [arrays[f"count/{i}"].copy() for i in range(len(fresh.counts))]
+        fits = all(
+            values.shape == zeros.shape and int(values.sum()) == meta["t"]
+            for values, zeros in zip(counts, fresh.counts, strict=True)
+        )
+        if not fits:
+            raise StoreDamagedError("the counts contradict each other", where="state")
+        own = {n.removeprefix("table/"): a for n, a in arrays.items() if n.startswith("table/")}
+        made = None if meta["made"] is None else Made.unpack(meta["made"])
+        return GrowingState(meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)))
+
+    def unpack_synthesis(self, packed: Packed) -> Any:
+        """The inverse of ``GrowingSynthesis.pack``."""
+        return GrowingSynthesis.unpack(packed)
+
+    def _synthesis(self, state: GrowingState) -> Any:
+        following = self.schedule.time(state.done + 1)
+        return GrowingSynthesis(
+            state.table, state.t, state.made, self.schedule.n, max(following, state.t + 1)
+        )
+
+    def _blank(self) -> Any:
+        """What is released before the first run."""
+        return ModelTable(Model.uniform(self.domain, 1.0))
+
+    def _unpack(self, packed: Packed) -> Any:
+        """What a run, or ``_blank``, gave."""
+        return unpack_table(packed)
+
+    def _rule(self) -> str:
+        schedule, amount = self.schedule, decimal_text(self.budget.amount)
+        unit = "epsilon" if isinstance(self.budget, PureDP) else "rho"
+        if isinstance(schedule, Growth):
+            grown = f"whenever the records have grown by a factor of {decimal_text(1 + schedule.gamma)}"
+        else:
+            grown = "at every step that brings records"
+        return f"a run at {schedule.n} records and then {grown}; all together {unit} = {amount} at most"
+
+
+def _made(before: Made | None, run: Run) -> Made:
+    number, spent = (0, Fraction(0)) if before is None else (before.number, before.spent)
+    epochs = (run.first, run.last)
+    return Made(number + 1, run.t, epochs, run.cost, spent + run.cost, run.alpha, float(run.beta))
+
+
+def _frozen(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A view that the black box cannot write to."""
+    view = values.view()
+    view.flags.writeable = False
+    return view

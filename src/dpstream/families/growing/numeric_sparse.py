@@ -1,0 +1,183 @@
+"""Numeric sparse for growing data (NSG, Algorithms 4 to 6), on integers, with one threshold noise per run.
+
+A *run* tests private numbers against a threshold until one is above, then gives that one's value. Between two
+neighbours (one record's value replaced, ``t`` public) a tested share ``f(x_t) - public`` moves by at most ``1/t``. All
+of it happens in units of ``1/(G xi_t)``: the integer ``v = floor(G xi_t (f(x_t) - public))`` moves by at most ``D_t =
+ceil(G xi_t/t)``.
+
+* Test: ``v + Lap_Z(4G) >= ceil(G xi_t T) + eta``, ``eta ~ Lap_Z(2G)`` drawn once, at the run's start ``t0``. ``D_t <=
+  D_t0`` (enforced), so the whole run costs ``D_t0/(2G) + 2 D_t0/(4G) = D_t0/G``, about ``xi_t0/t0`` (proof:
+  docs/theory/pmwg.md).
+* Value: ``v + Lap_Z(8G)``, which costs ``D_t/(8G)``, about ``xi_t/(8t)``.
+
+A run is started only if it can be paid to its end, so the sum of all charges never passes the budget, whoever asks.
+
+**Correction.** The listing draws the threshold's noise anew at each time; then each test leaks, and nothing is sparse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
+
+__all__ = [
+    "GRID",
+    "Books",
+    "Draw",
+    "NumericSparse",
+    "Run",
+    "ceil_div",
+]
+
+#: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
+GRID = 2**36
+_UNIT = 2**XI_BITS
+
+#: One exact sample of a law.
+Draw = Callable[[DiscreteLaplace], int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has not halted: when it started, ``2^40 xi`` and ``D`` then, and its noise, which is secret."""
+
+    start: int
+    units: int
+    moved: int
+    threshold_noise: int = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Books:
+    """What was spent, as epsilon (pure) or rho (zCDP), and the run that is under way."""
+
+    spent: Fraction = Fraction(0)
+    run: Run | None = None
+
+    def pack(self) -> dict[str, Any]:
+        """JSON-able. Secret while a run is under way."""
+        run = self.run
+        packed = None if run is None else [run.start, run.units, run.moved, run.threshold_noise]
+        return {"spent": str(self.spent), "run": packed}
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> Books:
+        """The inverse of ``pack``.
+
+        Errors:
+            StoreDamagedError: these are no books.
+        """
+        try:
+            run = packed["run"]
+            return cls(Fraction(packed["spent"]), None if run is None else Run(*map(int, run)))
+        except (KeyError, TypeError, ValueError):
+            raise StoreDamagedError("the books of questions cannot be read", where="pmwg") from None
+
+
+@dataclass(frozen=True)
+class NumericSparse:
+    """The public half: budget, noise and threshold.
+
+    Guarantee: ``budget`` for all runs and values together, under replacement of one record's value with the numbers of
+    records public, for questions chosen adaptively. Precondition (the caller's): ``share`` below moves by at most
+    ``2^bits`` between neighbours, and the number of records is at least ``t``.
+
+    Attributes:
+        budget: of everything.
+        noise: ``xi``.
+        threshold: ``T``, as a share.
+        grid: ``G``; a small one lets an audit look at all noise there is.
+    """
+
+    budget: Budget
+    noise: PowerNoise
+    threshold: Fraction
+    grid: int = GRID
+
+    @cached_property
+    def threshold_noise(self) -> DiscreteLaplace:
+        """Of a run's threshold, once."""
+        return DiscreteLaplace(Fraction(2 * self.grid))
+
+    @cached_property
+    def question_noise(self) -> DiscreteLaplace:
+        """Of each test."""
+        return DiscreteLaplace(Fraction(4 * self.grid))
+
+    @cached_property
+    def value_noise(self) -> DiscreteLaplace:
+        """Of a number."""
+        return DiscreteLaplace(Fraction(8 * self.grid))
+
+    def payable(self, books: Books, t: int) -> bool:
+        """Whether a run that starts at ``t`` can be paid to its end, its number included."""
+        moved = self._moved(self.noise.units(t), t)
+        return books.spent + self._test_cost(moved) + self._value_cost(moved) <= self.budget.amount
+
+    def runs_left(self, books: Books, t: int) -> int:
+        """How many further runs could be paid now, each with its number; the one under way besides."""
+        moved = self._moved(self.noise.units(t), t)
+        left = self.budget.amount - books.spent
+        if books.run is not None:
+            left -= self._value_cost(books.run.moved)
+        return int(left // (self._test_cost(moved) + self._value_cost(moved)))
+
+    def start(self, books: Books, t: int, draw: Draw) -> Books:
+        """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
+        units = self.noise.units(t)
+        moved = self._moved(units, t)
+        run = Run(t, units, moved, draw(self.threshold_noise))
+        return Books(books.spent + self._test_cost(moved), run)
+
+    def above(self, run: Run, t: int, share: int, bits: int, draw: Draw) -> bool:
+        """Test ``share / (2^bits t)`` once."""
+        units = self._units(run, t)
+        limit = ceil_div(self.grid * units * self.threshold.numerator, _UNIT * self.threshold.denominator)
+        tested = self._scaled(units, t, share, bits) + draw(self.question_noise)
+        return tested >= limit + run.threshold_noise
+
+    def halt(
+        self, books: Books, run: Run, t: int, share: int, bits: int, draw: Draw
+    ) -> tuple[Books, Fraction]:
+        """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
+        units = self._units(run, t)
+        value = self._scaled(units, t, share, bits) + draw(self.value_noise)
+        spent = books.spent + self._value_cost(self._moved(units, t))
+        return Books(spent), Fraction(value * _UNIT, self.grid * units)
+
+    def halt_silently(self, books: Books) -> Books:
+        """End the run without a value."""
+        return replace(books, run=None)
+
+    def _units(self, run: Run, t: int) -> int:
+        # xi_t/t is non-increasing; after rounding down it is made so, because the charge of the start rests on it.
+        return min(self.noise.units(t), run.units * t // run.start)
+
+    def _scaled(self, units: int, t: int, share: int, bits: int) -> int:
+        return int((self.grid * units * share) // (_UNIT * t << bits))
+
+    def _moved(self, units: int, t: int) -> int:
+        """``D_t``: a floor moves by at most the rounded-up amount that its argument moves by."""
+        return ceil_div(self.grid * units, _UNIT * t)
+
+    def _test_cost(self, moved: int) -> Fraction:
+        return self._cost(Fraction(moved, self.grid))
+
+    def _value_cost(self, moved: int) -> Fraction:
+        return self._cost(Fraction(moved, 8 * self.grid))
+
+    def _cost(self, epsilon: Fraction) -> Fraction:
+        return epsilon if isinstance(self.budget, PureDP) else epsilon**2 / 2
+
+
+def ceil_div(top: int, bottom: int) -> int:
+    """``ceil(top / bottom)``, exact."""
+    return -(-top // bottom)

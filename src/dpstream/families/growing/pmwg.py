@@ -1,0 +1,202 @@
+"""PMWG: private multiplicative weights for growing data (Cummings et al. 2018, Algorithm 3).
+
+A public histogram ``y`` answers. A private test lets its answer pass (an easy question, which costs nothing beyond the
+test's run), or a noisy number is given and ``y`` learns from it (a hard one). Guarantee, sensitivity and composition:
+``docs/theory/pmwg.md`` and ``numeric_sparse.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from dpstream.core.errors import BudgetError, ConfigError, UnitError
+from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
+from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.numeric_sparse import GRID
+from dpstream.families.growing.pmwg_noise import (
+    PowerNoise,
+    approximate_budget,
+    check_sum,
+    hard_limit,
+    largest_noise,
+    noise_for_hard,
+    published_noise,
+    text_rho,
+)
+from dpstream.families.growing.pmwg_plan import Arrivals, Learning, PMWGPlan, PMWGState
+from dpstream.families.growing.universe import Universe
+
+__all__ = ["PMWG", "Arrivals", "Learning", "NoiseVariant", "PMWGPlan", "PMWGState"]
+
+#: The largest noise rule whose sum fits the budget, or the text's constants.
+NoiseVariant = Literal["largest", "published"]
+#: Below, the grid of ``xi`` is too coarse, and the noise 2^20 times as large as any answer.
+_LEAST_UNITS = 2**20
+
+
+@dataclass(frozen=True)
+class PMWG:
+    """Options.
+
+    Attributes:
+        domain: the columns; their cells together are the universe, at most ``MAX_UNIVERSE``.
+        alpha: the accuracy aimed at, a share of the records: between 0 and 1. Smaller: more questions are hard, with
+            more noise each.
+        start: n, how many records there are before the first question; public.
+        exponent: p of ``xi_t = c t^p``, 1/4 to below 1.
+        noise: ``largest`` or ``published``.
+        hard_questions: the noise for which at least so many hard questions can be paid from the start on, instead of
+            as many as theory may need (36 log(N)/alpha^2 and more). Far less noise; theory then promises nothing.
+        learning: what the histogram learns from a number: a step of alpha/6 (``text``), or as little as makes it give
+            that number (``matching``), which the same question then does not have to repeat. Public either way.
+        coefficient: c of the user's own; refused where Theorem 18's sum would pass the budget.
+        arrivals: what the histogram takes new records to be: spread evenly over all cells, as the text does
+            (``uniform``), or like those before (``alike``): then it stays as it is until it learns. Public either way.
+        kappa, beta: of the accuracy that theory promises: a factor of the number of questions, and the probability that
+            the promise fails. They change no noise.
+    """
+
+    domain: Domain
+    alpha: Amount
+    start: int
+    exponent: Amount = "1/2"
+    noise: NoiseVariant = "largest"
+    hard_questions: int | None = None
+    coefficient: Amount | None = None
+    learning: Learning = "text"
+    arrivals: Arrivals = "uniform"
+    kappa: float = 1.0
+    beta: float = 0.001
+
+    def __post_init__(self) -> None:
+        alpha = exact_amount(self.alpha, where="alpha")
+        if alpha >= 1:
+            raise ConfigError(f"alpha = {self.alpha}", where="alpha", allowed="between 0 and 1")
+        if isinstance(self.start, bool) or not isinstance(self.start, int) or not 2 <= self.start < 2**40:
+            raise ConfigError(f"start = {self.start!r}", where="start", allowed="a number of records from 2")
+        if self.noise not in get_args(NoiseVariant):
+            raise ConfigError(
+                f"noise = {self.noise!r}", where="noise", allowed=", ".join(get_args(NoiseVariant))
+            )
+        if self.learning not in get_args(Learning):
+            raise ConfigError(
+                f"learning = {self.learning!r}", where="learning", allowed=", ".join(get_args(Learning))
+            )
+        if self.arrivals not in get_args(Arrivals):
+            raise ConfigError(
+                f"arrivals = {self.arrivals!r}", where="arrivals", allowed=", ".join(get_args(Arrivals))
+            )
+        chosen = [self.hard_questions is not None, self.coefficient is not None, self.noise != "largest"]
+        if sum(chosen) > 1:
+            raise ConfigError(
+                "the noise is fixed twice",
+                where="noise",
+                allowed="one of noise, hard_questions and coefficient",
+            )
+        given = self.hard_questions
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+            raise ConfigError(
+                f"hard_questions = {given!r}", where="hard_questions", allowed="a number from 1"
+            )
+        if not 1 <= self.kappa < float("inf") or not 0 < self.beta < 1:
+            raise ConfigError(
+                f"kappa = {self.kappa}, beta = {self.beta}",
+                where="promise",
+                allowed="kappa from 1, beta between 0 and 1",
+            )
+        Universe(self.domain)
+
+    def calibrate(
+        self,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+        delta: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> PMWGPlan:
+        """Fix the noise so that all answers for ever cost ``epsilon`` (pure) or ``rho``, or (epsilon, delta) through
+        rho.
+
+        Errors:
+            BudgetError: no amount, or one that pays for no question. UnitError: a unit under which the number of
+            records is private. ConfigError: options that cannot be used.
+        """
+        budget = _budget(epsilon, rho, delta)
+        if unit is None:
+            unit = Event("replace")
+        if not isinstance(unit, Event) or unit.relation != "replace":
+            raise UnitError(
+                f"questions to a growing database cannot protect the unit {unit.name!r}: answers are shares of the "
+                "number of records, which is public",
+                where="unit",
+                allowed='event-replace ([stream] total = "public")',
+            )
+        alpha, p = exact_amount(self.alpha, where="alpha"), exact_amount(self.exponent, where="exponent")
+        cells = Universe(self.domain).cells
+        text = budget if delta is None else text_rho(_exact(epsilon), _exact(delta))
+        noise, share = self._noise(budget, text, alpha, p, cells)
+        if noise.units(self.start) < _LEAST_UNITS:
+            raise BudgetError(
+                f"alpha = {float(alpha):g} and {budget} leave noise of {8 / max(noise.value(self.start), 1e-12):.3g} "
+                "times the number of records in every number",
+                where="alpha",
+                allowed="a larger alpha, a larger budget, more records at the start",
+            )
+        return PMWGPlan(
+            budget,
+            unit,
+            horizon,
+            self.domain,
+            alpha,
+            self.start,
+            noise,
+            share,
+            self.learning,
+            self.arrivals,
+            self.kappa,
+            self.beta,
+        )
+
+    def _noise(
+        self, budget: Budget, text: Budget, alpha: Fraction, p: Fraction, cells: int
+    ) -> tuple[PowerNoise, float | None]:
+        """The rule, and what theory can spend with it as a share of the budget; ``text``: the published rule's."""
+        if self.hard_questions is not None:
+            noise = noise_for_hard(budget, self.hard_questions, self.start, p, GRID)
+            limit = hard_limit(float(alpha), self.start, cells, self.start)
+            if self.hard_questions > limit:
+                raise ConfigError(
+                    f"hard_questions = {self.hard_questions}, and no more than {limit} may be asked at the start",
+                    where="hard_questions",
+                    allowed=f"up to {limit} (36 log(cells)/alpha^2)",
+                )
+            return noise, None
+        if self.coefficient is not None:
+            noise = PowerNoise(exact_amount(self.coefficient, where="coefficient"), p)
+        elif self.noise == "published":
+            noise = published_noise(text, alpha, self.start, cells, p)
+        else:
+            noise = largest_noise(budget, alpha, self.start, cells, p)
+        return noise, check_sum(noise, budget, alpha, self.start, cells)
+
+
+def _budget(epsilon: Amount | None, rho: Amount | None, delta: Amount | None) -> Budget:
+    if (epsilon is None) == (rho is None):
+        raise BudgetError("one of epsilon and rho is needed", where="budget", allowed="epsilon, or rho")
+    if rho is not None:
+        if delta is not None:
+            raise BudgetError("delta goes with epsilon", where="budget", allowed="rho alone")
+        return ZCDP.of(rho)
+    assert epsilon is not None
+    if delta is None:
+        return PureDP.of(epsilon)
+    return approximate_budget(_exact(epsilon), _exact(delta))
+
+
+def _exact(amount: Amount | None) -> Fraction:
+    assert amount is not None
+    return exact_amount(amount, where="budget")

@@ -1,0 +1,287 @@
+"""How noisy a question may be at time t: ``xi_t = c t^p``, on an exact grid and never above the stated value.
+
+The larger ``xi_t``, the less noise, and the more a question costs: rounding it down is the safe side. The guarantee
+does not rest on it: ``numeric_sparse.py`` charges what it really spends, as an exact fraction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
+from dpstream.core.privacy.convert import approximate_to_zcdp
+
+__all__ = [
+    "XI_BITS",
+    "PowerNoise",
+    "approximate_budget",
+    "check_sum",
+    "hard_limit",
+    "largest_noise",
+    "noise_for_hard",
+    "published_noise",
+    "text_rho",
+]
+
+#: ``xi_t`` is a whole number of ``2^-XI_BITS``.
+XI_BITS = 40
+_COEFFICIENT_BITS = 100
+#: Relative error of a logarithm that was rounded by the machine is near 1e-16; this is ten thousand times that.
+_SLACK = Fraction(1, 10**12)
+_LEAST_P, _MOST_DENOMINATOR = Fraction(1, 4), 12
+#: Terms of an infinite sum that are added one by one, before its tail is bounded by an integral.
+_TERMS = 200_000
+_KNOWN = 1000
+
+
+@dataclass(frozen=True)
+class PowerNoise:
+    """``xi_t = c t^p``: non-decreasing, and ``xi_t / t`` is non-increasing.
+
+    Attributes:
+        c: an exact positive number.
+        p: 1/4 to below 1, with a denominator up to 12. Larger: more questions later, fewer at the start.
+    """
+
+    c: Fraction
+    p: Fraction = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.c, Fraction) or self.c <= 0:
+            raise ConfigError("the coefficient of xi is no exact positive number", where="xi")
+        if not (isinstance(self.p, Fraction) and _LEAST_P <= self.p < 1):
+            raise ConfigError(f"the exponent of xi is {self.p}", where="exponent", allowed="1/4 to below 1")
+        if self.p.denominator > _MOST_DENOMINATOR:
+            raise ConfigError(
+                f"the exponent of xi is {self.p}",
+                where="exponent",
+                allowed=f"a fraction with a denominator up to {_MOST_DENOMINATOR}, such as 1/2 or 2/3",
+            )
+
+    def units(self, t: int) -> int:
+        """``floor(2^XI_BITS c t^p)``, exact."""
+        known = self._known
+        if t not in known:
+            if len(known) > _KNOWN:
+                known.clear()
+            known[t] = _units(self.c, self.p, t)
+        return known[t]
+
+    def value(self, t: int) -> float:
+        """``xi_t`` for people."""
+        return float(self.units(t) / 2**XI_BITS)
+
+    @cached_property
+    def _known(self) -> dict[int, int]:
+        return {}
+
+    def options(self) -> dict[str, str]:
+        """For plans and manifests: exact, as text."""
+        return {"c": str(self.c), "p": str(self.p)}
+
+
+def published_noise(budget: Budget, alpha: Fraction, start: int, cells: int, p: Fraction) -> PowerNoise:
+    """The text's ``xi`` for this budget, rounded down.
+
+    Pure: ``alpha^2 n^(1/2) eps / (162 log(Nn))`` where p = 1/2 (Algorithm 3), ``alpha^2 (1-p)^2 n^(1-p) eps /
+    (126 log(Nn))`` for other p (equation B.5). zCDP: ``alpha (1-p) n^(1-p) sqrt(2 rho) / (12 log^(1/2)(Nn))``, by Lemma
+    23; the text's own approximate version is this with ``sqrt(2 rho) = eps / (2 log^(1/2)(1/delta))``.
+
+    Errors:
+        BudgetError: n or N below what the theorem needs.
+    """
+    # Lemma 23 needs n >= 3, Lemma 20 n >= 5; with the constant 162 the last step of Theorem 14's proof needs n >= 21.
+    half = p == Fraction(1, 2)
+    least = (21 if half else 5) if isinstance(budget, PureDP) else 3
+    if start < least:
+        raise BudgetError(
+            f"start = {start}: below {least} records the published noise costs more than the budget",
+            where="start",
+            allowed=f"{least} or more",
+        )
+    if cells < 3:
+        raise BudgetError(
+            f"{cells} cells: the published noise needs 3 or more",
+            where="schema",
+            allowed="more columns or values",
+        )
+    # For p in [1/4, 1): n^(1-p), rounded down.
+    grown = Fraction(_units(Fraction(1), 1 - p, start), 2**XI_BITS)
+    logarithm = Fraction(math.log(cells * start)) * (1 + _SLACK)
+    if isinstance(budget, PureDP):
+        constant = logarithm * 162 if half else logarithm * 126 / (1 - p) ** 2
+        c = alpha**2 * grown * budget.epsilon / constant
+    else:
+        c = alpha * (1 - p) * grown * _root(2 * budget.rho / (logarithm * 144))
+    return PowerNoise(_rounded_down(c), p)
+
+
+def approximate_budget(epsilon: Fraction, delta: Fraction) -> ZCDP:
+    """What (epsilon, delta) allows, as rho.
+
+    Errors:
+        BudgetError: epsilon above 1, or delta not below 1/e: the theorem says nothing there.
+    """
+    if epsilon > 1 or delta >= Fraction(math.exp(-1)) * (1 - _SLACK):
+        raise BudgetError(
+            f"epsilon = {epsilon}, delta = {delta}: the approximate theorem does not cover it",
+            where="budget",
+            allowed="epsilon up to 1 and delta below 1/e; or rho; or epsilon alone",
+        )
+    return approximate_to_zcdp(epsilon, delta)
+
+
+def noise_for_hard(budget: Budget, questions: int, start: int, p: Fraction, grid: int) -> PowerNoise:
+    """The largest ``c`` for which so many hard questions can be paid, all of them asked at the start.
+
+    A run with its number costs at most ``9 D/(8 G)``, or ``65 D^2/(128 G^2)`` of rho, with ``D/G <= xi/n + 1/G``. Later
+    ones cost less.
+
+    Errors:
+        BudgetError: so many that nothing is left for each.
+    """
+    if isinstance(budget, PureDP):
+        each = budget.epsilon * Fraction(8, 9 * questions)
+    else:
+        each = _root(budget.rho * Fraction(128, 65 * questions))
+    moved = each - Fraction(1, grid)
+    if moved <= 0:
+        raise BudgetError(
+            f"{budget} does not pay for {questions} hard questions",
+            where="hard_questions",
+            allowed="fewer, or a larger budget",
+        )
+    # c n^p = moved n, so c = moved n^(1 - p), rounded down.
+    grown = Fraction(_units(Fraction(1), 1 - p, start), 2**XI_BITS)
+    return PowerNoise(_rounded_down(moved * grown), p)
+
+
+def text_rho(epsilon: Fraction, delta: Fraction) -> ZCDP:
+    """The rho at which ``published_noise`` is the text's approximate rule: ``eps^2 / (8 log(1/delta))``, rounded down.
+
+    The text converts (epsilon, delta) more loosely than ``approximate_budget``, so it is below that.
+    """
+    return ZCDP(epsilon**2 / (8 * Fraction(-math.log(delta)) * (1 + _SLACK)))
+
+
+@lru_cache(maxsize=1024)
+def hard_limit(alpha: float, start: int, cells: int, t: int) -> int:
+    """How many hard questions there may be up to time t: ``36/alpha^2 (log N + sum_(n < tau <= t) b_tau)``, rounded
+    down.
+
+    A limit for accuracy (Corollary 16): what is spent is charged besides, and exactly. ``b_tau = log N/tau +
+    log(tau - 1)/tau + log(tau/(tau - 1))``; the two harmonic-like sums by Euler-Maclaurin, without a step per arrival.
+    """
+    if t <= start:
+        inside = math.log(cells)
+    else:
+        grown = _harmonic(t) - _harmonic(start)
+        inside = math.log(cells) * (1 + grown) + _logs(t) - _logs(start) + math.log(t / start)
+    return math.floor(36 / alpha**2 * inside)
+
+
+def largest_noise(budget: Budget, alpha: Fraction, start: int, cells: int, p: Fraction) -> PowerNoise:
+    """The largest ``c`` for which all questions for ever stay within the budget by Theorem 18's sum.
+
+    The published constants bound that sum by hand and leave 8 to 98 % of the budget unused; this adds it up.
+
+    Errors:
+        BudgetError: fewer than 2 records, or fewer than 2 cells.
+    """
+    if start < 2 or cells < 2:
+        what, where = (f"start = {start}", "start") if start < 2 else (f"{cells} cell", "schema")
+        raise BudgetError(f"{what}: there is nothing to ask", where=where, allowed="2 or more")
+    share = _whole_cost(float(1 - p), budget, alpha, start, cells) / float(budget.amount)
+    c = (1 / share if isinstance(budget, PureDP) else share**-0.5) * (1 - 1e-9)
+    return PowerNoise(Fraction(c), p)
+
+
+def check_sum(noise: PowerNoise, budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
+    """Theorem 18's bound of what all questions for ever may cost, as a share of the budget.
+
+    Errors:
+        BudgetError: it is above the budget; says what would fit.
+    """
+    pure, c = isinstance(budget, PureDP), float(noise.c)
+    whole = _whole_cost(float(1 - noise.p), budget, alpha, start, cells) * (c if pure else c**2)
+    share = whole / float(budget.amount)
+    if share > 1:
+        fitting = c / (share if pure else math.sqrt(share))
+        raise BudgetError(
+            f"questions with this xi may cost {share:.3g} times the budget before they are exhausted",
+            where="xi",
+            allowed=f"a coefficient up to {fitting:.6g}, or none (the largest that fits is taken)",
+        )
+    return share
+
+
+@lru_cache(maxsize=64)
+def _whole_cost(q: float, budget: Budget, alpha: Fraction, start: int, cells: int) -> float:
+    """The bound for ``xi_t/t = t^-q``, with its tail, rounded up.
+
+    Pure: ``(1 + 81/(2 alpha^2) log N) xi_n/n + 81/(2 alpha^2) sum_(t > n) b_t xi_t/t`` (Theorem 18). zCDP: half of the
+    same with squares and 585/16 instead of 81/2 (equation B.11).
+    """
+    pure = isinstance(budget, PureDP)
+    weight = (81 / 2 if pure else 585 / 16) / float(alpha) ** 2
+    power = 1 if pure else 2
+    t = np.arange(start + 1, start + _TERMS + 1, dtype=np.float64)
+    b = (math.log(cells) + np.log(t - 1)) / t + np.log1p(1 / (t - 1))
+    cost = t ** (-q * power)
+    first = (1 + weight * math.log(cells)) * start ** (-q * power)
+    # After the last term M: b_t <= (log N + log t + M/(M-1))/t, which falls, so the integral bounds the sum.
+    last, rate = float(t[-1]), q * power
+    base = math.log(cells) + last / (last - 1)
+    tail = last**-rate * ((base + math.log(last)) / rate + 1 / rate**2)
+    return float((first + weight * (float((b * cost).sum()) + tail)) * (1 if pure else 0.5) * (1 + 1e-9))
+
+
+def _units(c: Fraction, p: Fraction, t: int) -> int:
+    a, b = p.numerator, p.denominator
+    top, bottom = c.numerator**b * t**a << (XI_BITS * b), c.denominator**b
+    return _integer_root(top // bottom, b)
+
+
+def _rounded_down(c: Fraction) -> Fraction:
+    return Fraction(math.floor(c * 2**_COEFFICIENT_BITS), 2**_COEFFICIENT_BITS)
+
+
+def _root(value: Fraction) -> Fraction:
+    """The square root, rounded down to a multiple of ``2^-100``."""
+    return Fraction(math.isqrt((value.numerator << 200) // value.denominator), 2**100)
+
+
+def _integer_root(value: int, degree: int) -> int:
+    """``floor(value^(1/degree))``, by Newton's method from above."""
+    if degree == 1 or value < 2:
+        return value
+    if degree == 2:
+        return math.isqrt(value)
+    guess = 1 << -(-value.bit_length() // degree)
+    while True:
+        better = ((degree - 1) * guess + value // guess ** (degree - 1)) // degree
+        if better >= guess:
+            return guess
+        guess = better
+
+
+def _harmonic(t: int) -> float:
+    """``1 + 1/2 + ... + 1/t`` up to a constant; off by less than 1e-6 from t = 5 on."""
+    return math.log(t) + 1 / (2 * t) - 1 / (12 * t * t)
+
+
+def _logs(t: int) -> float:
+    """``sum_(tau <= t) log(tau - 1)/tau`` up to a constant; the summand's integral, with its expansion in 1/t.
+
+    ``log(x - 1)/x`` integrates to ``log(x)^2/2 + Li_2(1/x)``; Euler-Maclaurin adds half the summand.
+    """
+    x = 1 / t
+    dilogarithm = sum(x**k / k**2 for k in range(1, 30))
+    slope = x / (t - 1) - math.log(t - 1) * x * x
+    return math.log(t) ** 2 / 2 + dilogarithm + math.log(t - 1) * x / 2 + slope / 12

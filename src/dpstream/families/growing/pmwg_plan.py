@@ -1,0 +1,328 @@
+"""The calibrated PMWG: its state, and how a question is answered. See ``pmwg.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing.answers import Answer, Kind, Standing
+from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse
+from dpstream.families.growing.pmwg_noise import PowerNoise, hard_limit
+from dpstream.families.growing.pmwg_theory import Promise, easy_half_width, hard_half_width, promise
+from dpstream.families.growing.universe import (
+    WEIGHT_BITS,
+    HistogramSynthesis,
+    Universe,
+    matched,
+    mixed,
+    multiplied,
+)
+
+__all__ = ["Arrivals", "Learning", "PMWGPlan", "PMWGState"]
+
+#: How far the histogram moves at a hard question.
+Learning = Literal["text", "matching"]
+#: What the histogram takes new records to be.
+Arrivals = Literal["uniform", "alike"]
+_CONFIDENCE = 0.95
+
+
+@dataclass
+class PMWGState:
+    """Secret: ``counts``, and the noise of the run in ``books``.
+
+    Attributes:
+        counts: records by cell. t: their number, public.
+        y: the public histogram, as of ``y_time`` records.
+        books: what was spent, and the run. asked, hard: numbers of questions.
+    """
+
+    counts: NDArray[np.int64] = field(repr=False)
+    t: int
+    y: NDArray[np.float64] = field(repr=False)
+    y_time: int
+    books: Books = field(default_factory=Books)
+    asked: int = 0
+    hard: int = 0
+
+
+@dataclass(frozen=True)
+class PMWGPlan(StreamPlan):
+    """A calibrated ``PMWG``.
+
+    Guarantee: ``budget`` for one record's value replaced, the numbers of records being public, for all answers for
+    ever, to questions chosen adaptively; and for all tables that a stream of it releases, which are made of the answers
+    alone."""
+
+    budget: Budget
+    unit: Event
+    horizon: int | None
+    columns: Domain
+    alpha: Fraction
+    first: int
+    noise: PowerNoise
+    share: float | None
+    learning: Learning
+    arrivals: Arrivals
+    kappa: float
+    beta: float
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.columns
+
+    @property
+    def name(self) -> str:
+        """In configuration files."""
+        return "pmwg"
+
+    @cached_property
+    def universe(self) -> Universe:
+        """All cells."""
+        return Universe(self.columns)
+
+    @cached_property
+    def sparse(self) -> NumericSparse:
+        """The tests and the numbers."""
+        return NumericSparse(self.budget, self.noise, self.alpha * 2 / 3)
+
+    @cached_property
+    def promise(self) -> Promise:
+        """What theory promises."""
+        pure = isinstance(self.budget, PureDP)
+        half = pure and self.noise.p == Fraction(1, 2)
+        return promise(
+            self.noise,
+            self.alpha,
+            2 if pure else 1,
+            self.first,
+            kappa=self.kappa,
+            beta=self.beta,
+            published_half=half,
+            as_in_theory=self._as_in_theory,
+        )
+
+    @property
+    def _as_in_theory(self) -> bool:
+        return self.share is not None and self.learning == "text" and self.arrivals == "uniform"
+
+    def hard_limit(self, t: int) -> int:
+        """How many hard questions there may be up to ``t`` records."""
+        return hard_limit(float(self.alpha), self.first, self.universe.cells, t)
+
+    def hard_left(self, books: Books, hard: int, t: int) -> int:
+        """How many more hard questions there may be before anything else arrives: by the limit, and by the budget."""
+        payable = self.sparse.runs_left(books, t) + (books.run is not None)
+        return max(0, min(self.hard_limit(t) - hard, payable))
+
+    def parts(self) -> tuple[Part, ...]:
+        """Tests and numbers are charged as they are used; together they never pass the budget."""
+        xi = self.noise.value(self.first)
+        detail = (
+            f"answers to questions for ever: tests against {float(self.alpha) * 2 / 3:.4g} with noise of scale "
+            f"{4 / xi:.4g} and {2 / xi:.4g} (once per run), numbers with {8 / xi:.4g}, as shares of {self.first} "
+            f"records; at most {self.hard_left(Books(), 0, self.first)} hard questions then; arrivals are free"
+        )
+        return (Part("questions", 1, self.budget, detail),)
+
+    def options(self) -> dict[str, Any]:
+        """All options, exact."""
+        return {
+            "alpha": str(self.alpha),
+            "start": self.first,
+            "xi": self.noise.options(),
+            "learning": self.learning,
+            "arrivals": self.arrivals,
+            "kappa": self.kappa,
+            "beta": self.beta,
+        }
+
+    def describe(self) -> str:
+        """The plan in words."""
+        return f"PMWG: {self.budget} for {self.unit.name}; {self.parts()[0].detail}; {self.promise.words}"
+
+    def declared_public(self) -> tuple[str, ...]:
+        """Which questions are asked, and when."""
+        return (
+            "the questions that are asked, and when, must not be chosen by looking at the private records",
+        )
+
+    def composition(self) -> str:
+        """How questions add up, for manifests and statements."""
+        return (
+            "sequential over questions: every one is about all records so far, and what all of them ever spend adds up "
+            "to at most the whole, which is charged in full at the first step"
+        )
+
+    def start(self) -> PMWGState:
+        """No records, and the uniform histogram."""
+        cells = self.universe.cells
+        return PMWGState(np.zeros(cells, np.int64), 0, self.universe.uniform(), 0)
+
+    def arrive(self, state: PMWGState, batch: PrivateBatch) -> None:
+        """Count a batch of records. Free: nothing is drawn.
+
+        Errors:
+            ConfigError: the batch has deletes.
+        """
+        if batch.declares_deletes:
+            raise ConfigError(
+                "records leave, and this mechanism is for databases that only grow",
+                where="batch",
+                allowed='inserts only; or the tabular family ([mechanism] name = "pooled" or "dpstabs")',
+            )
+        (arrived,) = batch.count([self.universe.clique], "inserts")
+        state.counts += arrived
+        state.t += int(arrived.sum())
+
+    def step(self, state: PMWGState, batch: PrivateBatch, randomness: Randomness) -> HistogramSynthesis:
+        """Count a batch, and give ``y`` as a table."""
+        self.arrive(state, batch)
+        self._mix(state)
+        return HistogramSynthesis(self.columns, state.t, state.y.copy())
+
+    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> Answer:
+        """Answer a linear query; advances ``state``.
+
+        Args:
+            draw: exact samples. Once it was called, the answer must be given or the state thrown away with the run.
+
+        Errors:
+            ConfigError: the query is none of these columns. BudgetError: there are fewer than ``start`` records yet.
+
+        Cost: linear in the number of cells.
+        """
+        if state.t < self.first:
+            raise BudgetError(
+                f"there are {state.t} records yet, and questions begin with {self.first}",
+                where="ask",
+                allowed="more records first (the start is part of the plan)",
+            )
+        weights = self.universe.weights(query)
+        self._mix(state)
+        state.asked += 1
+        public = round(float(weights @ state.y))
+        reason = self._open_run(state, draw)
+        if reason:
+            return self._answer(state, public, "unchecked", None, reason)
+        # Both halves in exact integers: the share of the records less the public value, times t 2^WEIGHT_BITS.
+        gap = int(weights @ state.counts) - state.t * public
+        for sign in (1, -1):
+            run = state.books.run
+            assert run is not None
+            if self.sparse.above(run, state.t, sign * gap, WEIGHT_BITS, draw):
+                return self._hard(state, weights, public, sign, gap, draw)
+        xi = self.noise.value(state.t)
+        width = easy_half_width(xi, float(self.sparse.threshold), _CONFIDENCE)
+        return self._answer(state, public, "easy", width, "")
+
+    def standing(self, state: PMWGState) -> Standing:
+        """What was asked so far; public."""
+        spent = state.books.spent
+        return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent)
+
+    def unpack_synthesis(self, packed: Packed) -> HistogramSynthesis:
+        """The inverse of ``HistogramSynthesis.pack``."""
+        return HistogramSynthesis.unpack(self.columns, packed)
+
+    def pack_state(self, state: PMWGState) -> Packed:
+        """Counts, histogram and books."""
+        meta = {"t": state.t, "y_time": state.y_time, "books": self.pack_books(state)}
+        return Packed(meta, {"counts": state.counts, "y": state.y})
+
+    def unpack_state(self, packed: Packed) -> PMWGState:
+        """The inverse of ``pack_state``.
+
+        Errors:
+            StoreDamagedError: it belongs to other columns, or contradicts itself.
+        """
+        counts, y, meta = packed.arrays.get("counts"), packed.arrays.get("y"), packed.meta
+        shape = (self.universe.cells,)
+        if counts is None or y is None or counts.shape != shape or y.shape != shape:
+            raise StoreDamagedError("the state belongs to other columns", where="pmwg")
+        if int(counts.sum()) != meta["t"]:
+            raise StoreDamagedError("the state's counts do not add up", where="pmwg")
+        state = PMWGState(counts.copy(), int(meta["t"]), y.copy(), int(meta["y_time"]))
+        self.restore_books(state, meta["books"])
+        return state
+
+    def pack_books(self, state: PMWGState) -> dict[str, Any]:
+        """What a question changes besides the histogram, JSON-able. Secret."""
+        return {**state.books.pack(), "asked": state.asked, "hard": state.hard}
+
+    def restore_books(self, state: PMWGState, packed: dict[str, Any]) -> None:
+        """The inverse of ``pack_books``, in place."""
+        state.books = Books.unpack(packed)
+        state.asked, state.hard = int(packed["asked"]), int(packed["hard"])
+
+    # Inside
+
+    def _mix(self, state: PMWGState) -> None:
+        # Before the first question y is uniform, and stays so.
+        if state.y_time < state.t and self.arrivals == "uniform":
+            mixed(state.y, state.y_time, state.t)
+            state.y_time = state.t
+
+    def _open_run(self, state: PMWGState, draw: Draw) -> str:
+        """Have a run under way; why there can be none, decided by public facts, or nothing."""
+        if state.books.run is not None:
+            return ""
+        if state.hard > self.hard_limit(state.t):
+            return "the hard questions are used up until more records arrive"
+        if not self.sparse.payable(state.books, state.t):
+            return "the budget does not pay for another run of tests"
+        state.books = self.sparse.start(state.books, state.t, draw)
+        return ""
+
+    def _hard(
+        self, state: PMWGState, weights: NDArray[np.int64], public: int, sign: int, gap: int, draw: Draw
+    ) -> Answer:
+        run = state.books.run
+        assert run is not None
+        state.hard += 1
+        if state.hard > self.hard_limit(state.t):
+            state.books = self.sparse.halt_silently(state.books)
+            return self._answer(state, public, "refused", None, "the limit of hard questions is reached")
+        state.books, found = self.sparse.halt(state.books, run, state.t, sign * gap, WEIGHT_BITS, draw)
+        # As the text has it: by the number, whichever of the two tests found it.
+        number = sign * found
+        if self.learning == "text":
+            multiplied(state.y, weights, down=number < 0, rate=float(self.alpha) / 6)
+        else:
+            matched(state.y, weights, public / 2**WEIGHT_BITS + float(number), 1 / state.t)
+        width = hard_half_width(self.noise.value(state.t), _CONFIDENCE)
+        return self._answer(state, public, "hard", width, "", float(number))
+
+    def _answer(
+        self, state: PMWGState, public: int, kind: Kind, width: float | None, reason: str, number: float = 0.0
+    ) -> Answer:
+        told, standing = self.promise, self.standing(state)
+        checked = kind in ("easy", "hard")
+        return Answer(
+            value=public / 2**WEIGHT_BITS + number,
+            kind=kind,
+            half_width=width,
+            promised=float(self.alpha) if told.holds and checked and state.asked <= told.questions else None,
+            promise=told.words
+            if checked
+            else "nothing is promised for a value that the data did not confirm",
+            t=state.t,
+            spent=standing.spent,
+            left=standing.left,
+            hard_asked=state.hard,
+            hard_left=self.hard_left(state.books, state.hard, state.t),
+            reason=reason,
+        )

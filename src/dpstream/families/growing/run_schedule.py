@@ -1,0 +1,284 @@
+"""When a black box runs again, and with which budget: public rules, fixed before any data are read."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.families.growing.blackbox import PowerLaw
+from dpstream.families.growing.shares import (
+    DIGITS,
+    HarmonicShares,
+    PureShares,
+    Shares,
+    ZCDPShares,
+    down,
+    from_decimal,
+    root_down,
+    to_decimal,
+)
+
+__all__ = [
+    "MAX_RECORDS",
+    "Accounting",
+    "Growth",
+    "Improvement",
+    "Run",
+    "Schedule",
+    "Stated",
+    "promised",
+    "stale",
+]
+
+Accounting = Literal["exact", "paper"]
+#: (epsilon, delta) as stated by the user.
+Stated = tuple[Fraction, Fraction]
+
+#: Most records a database may have; scores and counts are exact up to there.
+MAX_RECORDS = 1 << 32
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the black box, as a schedule pays for it.
+
+    Attributes:
+        first, last: the epochs whose budgets it uses; several where one batch crossed several.
+        t: records in the database.
+        budget: what the black box is given.
+        cost: what it takes of the stream's budget, in the stream's definition (epsilon or rho).
+        beta: the probability that it misses ``alpha``.
+        alpha: what is promised of it, as a share of the records (Definition 4); None where nothing is known.
+    """
+
+    first: int
+    last: int
+    t: int
+    budget: Budget
+    cost: Fraction
+    beta: Fraction
+    alpha: float | None
+
+    @property
+    def promises(self) -> bool:
+        """Whether something is promised: no share is further from another one than 1."""
+        return self.alpha is not None and self.alpha < 1.0
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """Epochs 0, 1, 2, ... of a growing database. Everything depends on public numbers only.
+
+    Guarantee: whichever sizes ``t`` a stream goes through, the costs of the runs that ``due`` gives add up to at most
+    ``budget.amount``. Every epoch is in at most one run, a run costs at most what its epochs have, and the
+    epochs of all time have the budget together.
+
+    Attributes:
+        n: the size at which the first run is made.
+        budget: of all runs together, for ever.
+        beta: the probability that any promise of all runs fails.
+        accuracy: of the black box.
+        pure_only: whether the black box can be given pure budgets only, under zCDP ``sqrt(2 rho)``.
+        paper: the stated (epsilon, delta) for the paper's approximate budgets; None for exact accounting.
+    """
+
+    n: int
+    budget: Budget
+    beta: Fraction
+    accuracy: PowerLaw | None
+    pure_only: bool = False
+    paper: Stated | None = None
+
+    @abstractmethod
+    def epoch(self, t: int) -> int:
+        """The epoch in which the database has ``t`` records; -1 before the first."""
+
+    @abstractmethod
+    def time(self, epoch: int) -> int:
+        """The size at which an epoch begins."""
+
+    @abstractmethod
+    def options(self) -> dict[str, str]:
+        """What the rule is made of, exact."""
+
+    @property
+    @abstractmethod
+    def shares(self) -> Shares:
+        """What each epoch has of the budget, where it is exact."""
+
+    @abstractmethod
+    def failure(self, epoch: int) -> Fraction:
+        """``beta_i``; they add up to at most ``beta``."""
+
+    @abstractmethod
+    def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
+        """The paper's approximate ``epsilon_i``, rounded down."""
+
+    def due(self, done: int, t: int) -> Run | None:
+        """The run to be made now, if any.
+
+        With exact accounting it has the budgets of all epochs since the last run: what a batch skips is not lost. The
+        paper's budgets are for single epochs, and a skipped one's is not spent.
+
+        Args:
+            done: the last epoch that was used; -1 before the first run.
+            t: number of records now.
+        """
+        epoch = self.epoch(t)
+        return None if epoch <= done else self.run(done + 1, epoch, t)
+
+    def run(self, first: int, last: int, t: int) -> Run:
+        """One run with the budgets of these epochs."""
+        if self.paper is not None:
+            first, epsilon = last, self._paper_epsilon(last, self.paper)
+            budget: Budget = PureDP(epsilon)
+            cost = epsilon**2 / 2
+        else:
+            amount = self.budget.amount * self.shares.between(first, last)
+            # Once more, because the whole may have many digits; downwards twice is downwards.
+            cost = down(amount.numerator, amount.denominator)
+            own = type(self.budget)(cost)
+            budget = own
+            if self.pure_only and not isinstance(own, PureDP):
+                budget = PureDP(root_down(2 * own.rho))
+        beta = self.failure(first)
+        return Run(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
+
+    def coming(self, done: int = -1) -> Iterator[Run]:
+        """The runs that follow where every one is made in time, without end."""
+        epoch = done + 1
+        while True:
+            t = self.time(epoch)
+            # Where (1+gamma)^i n grows by less than one record, epochs share a size and are one run.
+            last = self.epoch(t)
+            yield self.run(epoch, last, t)
+            epoch = last + 1
+
+    def left(self, done: int) -> Fraction:
+        """What all runs after epoch ``done`` can cost at most, for ever; with the paper's budgets, in rho."""
+        if self.paper is not None:
+            return self.budget.amount
+        return self.budget.amount * self.shares.left(done + 1)
+
+    def _alpha(self, budget: Budget, beta: Fraction, t: int) -> float | None:
+        return None if self.accuracy is None else promised(self.accuracy, budget, beta, t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth(Schedule):
+    """``BBScheduler`` (Algorithm 1): a run whenever the database has grown by the factor ``1 + gamma``."""
+
+    gamma: Fraction
+
+    def options(self) -> dict[str, str]:
+        """See ``Schedule.options``."""
+        return {"gamma": str(self.gamma)}
+
+    @cached_property
+    def shares(self) -> Shares:
+        """Pure: the paper's, which add up to 1. zCDP: in proportion to the squares of the paper's."""
+        return PureShares(self.gamma) if isinstance(self.budget, PureDP) else ZCDPShares(self.gamma)
+
+    def epoch(self, t: int) -> int:
+        """The largest ``i`` with ``ceil((1+gamma)^i n) <= t``, exactly."""
+        return _epoch(self.gamma, self.n, t)
+
+    def time(self, epoch: int) -> int:
+        """``ceil((1+gamma)^i n)``, exactly."""
+        return _time(self.gamma, self.n, epoch)
+
+    def failure(self, epoch: int) -> Fraction:
+        """``(beta/(1+beta))^(i+1)``: a geometric series that adds up to beta."""
+        return (self.beta / (1 + self.beta)) ** (epoch + 1)
+
+    def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
+        """``gamma^1.5 (i+1)/(1+gamma)^(i+1.5) epsilon/(3 sqrt(log(1/delta)))``."""
+        grown = to_decimal(1 + self.gamma)
+        power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(grown), Decimal(2 * epoch + 3) / 2))
+        gamma = to_decimal(self.gamma**3).sqrt(DIGITS)
+        share = DIGITS.divide(DIGITS.multiply(gamma, Decimal(epoch + 1)), power)
+        return from_decimal(DIGITS.multiply(share, _third(stated)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement(Schedule):
+    """``BBImprover`` (Algorithm 2): a run at every size; epoch ``i`` is ``t = n + i``."""
+
+    c: Fraction
+
+    def options(self) -> dict[str, str]:
+        """See ``Schedule.options``."""
+        return {"c": str(self.c)}
+
+    @cached_property
+    def shares(self) -> Shares:
+        """In proportion to the squares of the paper's, scaled so that they add up to 1."""
+        return HarmonicShares(self.n, self.c)
+
+    def epoch(self, t: int) -> int:
+        """``t - n``."""
+        return max(t - self.n, -1)
+
+    def time(self, epoch: int) -> int:
+        """``n + i``."""
+        return self.n + epoch
+
+    def failure(self, epoch: int) -> Fraction:
+        """``beta / (2 t^2)``; over all t they add up to less than 0.83 beta."""
+        return self.beta / (2 * self.time(epoch) ** 2)
+
+    def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
+        """``sqrt(c) epsilon / (3 sqrt(log(1/delta)) t^(1/2+c))``."""
+        t = Decimal(self.time(epoch))
+        power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(t), to_decimal(Fraction(1, 2) + self.c)))
+        return from_decimal(
+            DIGITS.divide(DIGITS.multiply(to_decimal(self.c).sqrt(DIGITS), _third(stated)), power)
+        )
+
+
+def stale(made: int, t: int) -> float:
+    """By how much a linear query may have moved since a run at ``made`` records, at most (Lemma 11).
+
+    >>> stale(1000, 1250)
+    0.2
+    """
+    return (t - made) / t
+
+
+def promised(accuracy: PowerLaw, budget: Budget, beta: Fraction, t: int) -> float:
+    """``alpha = g (log(1/beta) / (epsilon t))^p``. A zCDP budget promises at least what ``sqrt(2 rho)`` does."""
+    epsilon = budget.epsilon if isinstance(budget, PureDP) else root_down(2 * budget.rho)
+    surprise = math.log(beta.denominator) - math.log(beta.numerator)
+    return accuracy.g * math.pow(surprise / float(epsilon * t), accuracy.p)
+
+
+def _third(stated: Stated) -> Decimal:
+    """``epsilon / (3 sqrt(log(1/delta)))``."""
+    epsilon, delta = stated
+    surprise = DIGITS.ln(to_decimal(1 / delta))
+    return DIGITS.divide(to_decimal(epsilon / 3), surprise.sqrt(DIGITS))
+
+
+@lru_cache(maxsize=4096)
+def _time(gamma: Fraction, n: int, epoch: int) -> int:
+    whole, part = int((gamma + 1).numerator ** epoch), int(gamma.denominator**epoch)
+    return -(-n * whole // part)
+
+
+def _epoch(gamma: Fraction, n: int, t: int) -> int:
+    """A guess by logarithms, put right exactly."""
+    if t < n:
+        return -1
+    guess = max(0, int((math.log(t) - math.log(n)) / math.log1p(gamma)))
+    while _time(gamma, n, guess) > t:
+        guess -= 1
+    while _time(gamma, n, guess + 1) <= t:
+        guess += 1
+    return guess

@@ -1,0 +1,282 @@
+"""``BBScheduler`` and ``BBImprover``: recipes around a black box, calibrated to a plan (Cummings et al., Section 3)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, get_args
+
+from dpstream.core.errors import BudgetError, ConfigError, UnitError
+from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
+from dpstream.core.privacy.convert import approximate_to_zcdp
+from dpstream.core.privacy.unit import Event, Unit
+from dpstream.families.growing.blackbox import BlackBox, PowerLaw
+from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.families.growing.growing_plan import GrowingPlan
+from dpstream.families.growing.run_schedule import (
+    MAX_RECORDS,
+    Accounting,
+    Growth,
+    Improvement,
+    Schedule,
+    Stated,
+)
+from dpstream.families.growing.shares import root_down
+from dpstream.families.tabular.plans import check_horizon, read_budget
+
+__all__ = ["BBImprover", "BBScheduler", "promised_gamma"]
+
+#: Runs would follow each other so closely that their exact times have thousands of digits.
+_LEAST_GAMMA = Fraction(1, 1000)
+#: Shares of single runs would be too small to be told from rounding.
+_LEAST_C, _MOST_C = Fraction(1, 1000), Fraction(1)
+
+
+@dataclass(frozen=True)
+class _Rerun(ABC):
+    """What both recipes share.
+
+    Attributes:
+        box: the black box; it reads counts, so that the state of a stream does not grow with the records.
+        n: the number of records at which the first run is made; public, like the number of records at any time.
+        beta: the probability that any promised accuracy fails, over all time.
+        accounting: ``exact``: zCDP budgets scaled so that all runs together cost the whole budget. ``paper``: the
+            approximate budgets as printed, which leave most of it unspent.
+        stated: (epsilon, delta) for ``accounting = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
+    """
+
+    box: BlackBox[Any]
+    n: int
+    beta: Amount = "1/20"
+    accounting: Accounting = "exact"
+    stated: tuple[Amount, Amount] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or not 1 <= self.n <= MAX_RECORDS:
+            raise ConfigError(f"n = {self.n}", where="mechanism", allowed=f"1 to {MAX_RECORDS} records")
+        if self.accounting not in get_args(Accounting):
+            raise ConfigError(f"accounting = {self.accounting!r}", where="mechanism", allowed="exact, paper")
+        if not exact_amount(self.beta, where="beta") < 1:
+            raise ConfigError(f"beta = {self.beta}", where="mechanism", allowed="between 0 and 1")
+
+    def calibrate(
+        self,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+        delta: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> GrowingPlan:
+        """Fix when runs are made and what each may spend, for ever.
+
+        Args:
+            epsilon, rho: exactly one; epsilon with ``delta`` is converted to the largest rho within it.
+            unit: ``Event("replace")``, which is also the default.
+            horizon: steps that the stream may have; what each run spends does not depend on it.
+
+        Errors:
+            UnitError: another unit. BudgetError: a budget that the schedule cannot be given.
+            ConfigError: gamma or c out of range; what would work is named. LimitError: the black box is too large.
+        """
+        protected = _check_unit(unit)
+        stated = self._stated(epsilon, delta)
+        budget = _read(epsilon, rho, delta)
+        if self.accounting == "paper":
+            self._check_paper(budget, stated)
+        schedule = self._schedule(budget, stated if self.accounting == "paper" else None)
+        first = next(schedule.coming())
+        box = self.box.fitted(first.alpha)
+        kind = ClassifierPlan if isinstance(box, ERM) else GrowingPlan
+        return kind(budget, protected, check_horizon(horizon), box, schedule, self._name)
+
+    def _stated(self, epsilon: Amount | None, delta: Amount | None) -> Stated | None:
+        given = self.stated if delta is None or epsilon is None else (epsilon, delta)
+        if given is None:
+            return None
+        return exact_amount(given[0], where="epsilon"), exact_amount(given[1], where="delta")
+
+    def _check_paper(self, budget: Budget, stated: Stated | None) -> None:
+        """What the theorems for approximate budgets need."""
+        if isinstance(budget, PureDP) or stated is None:
+            raise BudgetError(
+                "accounting = 'paper' is about the approximate budgets, which are made from epsilon and delta",
+                where="accounting",
+                allowed="epsilon and delta; or accounting = 'exact' (the pure budgets are the paper's)",
+            )
+        epsilon, delta = stated
+        if not epsilon < 1:
+            raise BudgetError(
+                f"epsilon = {epsilon}: the paper's approximate budgets are proved for less than 1",
+                where="epsilon",
+                allowed="below 1; or accounting = 'exact', which needs no such limit",
+            )
+        if not float(delta) < math.exp(-1) * (1 - 1e-12):
+            raise BudgetError(
+                f"delta = {delta}: the paper's approximate budgets are proved for less than 1/e",
+                where="delta",
+                allowed="below 0.3678; or accounting = 'exact', which needs no such limit",
+            )
+        # All of the paper's epsilon_i^2 / 2, of either schedule, are less than epsilon^2 / (18 log(1/delta)).
+        surprise = math.log(delta.denominator) - math.log(delta.numerator)
+        if float(epsilon) ** 2 * (1 + 1e-9) > 18.0 * surprise * float(budget.rho):
+            raise BudgetError(
+                f"the budgets that follow from epsilon = {epsilon}, delta = {delta} would pass {budget}",
+                where="accounting",
+                allowed="the epsilon and delta that the rho was made from",
+            )
+
+    def _common(self, budget: Budget, paper: Stated | None) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "budget": budget,
+            "beta": exact_amount(self.beta, where="beta"),
+            "accuracy": self.box.accuracy,
+            "pure_only": "zcdp" not in self.box.definitions,
+            "paper": paper,
+        }
+
+    @property
+    @abstractmethod
+    def _name(self) -> str:
+        """In configuration files."""
+
+    @abstractmethod
+    def _schedule(self, budget: Budget, paper: Stated | None) -> Schedule:
+        """The rule, checked."""
+
+
+@dataclass(frozen=True)
+class BBScheduler(_Rerun):
+    """Run the black box again whenever the database has grown by a factor (Algorithm 1): the same accuracy for ever.
+
+    Guarantee: the budget, for the values of one record, over everything that is ever released; how many records there
+    are at any time is public. Runs compose adaptively, and their budgets add up to at most the whole, for ever.
+
+    Args:
+        gamma: growth between runs; None derives it from the black box's (p, g). Below 1: otherwise what came since the
+            last run may be more than half of the records.
+
+    Cost: a run at each epoch; nothing in between, however many records arrive.
+
+    Reference: Cummings, Krehbiel, Lai, Tantipongpipat (2018), Algorithm 1 and Theorem 10. Corrections in
+    docs/theory/growing.md.
+    """
+
+    gamma: Amount | None = None
+
+    @property
+    def _name(self) -> str:
+        return "scheduler"
+
+    def _schedule(self, budget: Budget, paper: Stated | None) -> Growth:
+        return Growth(**self._common(budget, paper), gamma=self._growth(budget))
+
+    def _growth(self, budget: Budget) -> Fraction:
+        if self.gamma is None:
+            if self.box.accuracy is None:
+                raise ConfigError(
+                    f"{self.box.name} has no known (p, g), from which gamma could be derived",
+                    where="gamma",
+                    allowed='between 1/1000 and 1, such as gamma = "1/10"',
+                )
+            return promised_gamma(self.box.accuracy, budget, exact_amount(self.beta, where="beta"), self.n)
+        gamma = exact_amount(self.gamma, where="gamma")
+        if not _LEAST_GAMMA <= gamma < 1:
+            raise ConfigError(
+                f"gamma = {self.gamma}: what came since the last run could be most of the records"
+                if gamma >= 1
+                else f"gamma = {self.gamma}: runs would follow each other too closely to be paid",
+                where="gamma",
+                allowed="from 1/1000 to below 1",
+            )
+        return gamma
+
+
+@dataclass(frozen=True)
+class BBImprover(_Rerun):
+    """Run the black box again at every step (Algorithm 2): the accuracy improves as the database grows.
+
+    Guarantee: rho-zCDP (or epsilon, delta) for the values of one record, over everything that is ever released; how
+    many records there are at any time is public. There is no pure form: the pure budgets' sum is not finite.
+
+    Args:
+        c: the smaller, the slower the budgets fall, and the later the whole is spent: at ``t`` records
+            ``(n/t)^(2c)`` of it is left.
+
+    Cost: a run at each step that brings records.
+
+    Reference: Cummings et al. (2018), Algorithm 2 and Theorem 13. Corrections in docs/theory/growing.md.
+    """
+
+    c: Amount = "1/10"
+
+    @property
+    def _name(self) -> str:
+        return "improver"
+
+    def _schedule(self, budget: Budget, paper: Stated | None) -> Improvement:
+        if isinstance(budget, PureDP):
+            raise BudgetError(
+                "an improver has no pure guarantee: runs at every size cost a sum of pure budgets without end",
+                where="budget",
+                allowed="rho, or epsilon together with delta",
+            )
+        c = exact_amount(self.c, where="c")
+        most = min(Fraction(self.n, 2), _MOST_C)
+        if not _LEAST_C <= c <= most:
+            raise ConfigError(f"c = {self.c}", where="c", allowed=f"1/1000 to {most} (1, and half of n)")
+        return Improvement(**self._common(budget, paper), c=c)
+
+
+def promised_gamma(accuracy: PowerLaw, budget: Budget, beta: Fraction, n: int) -> Fraction:
+    """``g^(1/(2p+1)) (log(1/beta)/(epsilon n))^(p/(2p+1))``, in thousandths; zCDP: 1.5 for 2, ``sqrt(2 rho)``.
+
+    Errors:
+        ConfigError: 1 or more; the n that would do is named.
+    """
+    pure = isinstance(budget, PureDP)
+    epsilon = float(budget.epsilon if isinstance(budget, PureDP) else root_down(2 * budget.rho))
+    p, g = accuracy.p, accuracy.g
+    below = (2.0 if pure else 1.5) * p + 1.0
+    surprise = math.log(beta.denominator) - math.log(beta.numerator)
+    gamma = math.pow(g, 1.0 / below) * math.pow(surprise / (epsilon * n), p / below)
+    if gamma >= 1.0:
+        enough = math.ceil(surprise / epsilon * math.pow(g, 1.0 / p))
+        raise ConfigError(
+            f"gamma would be {gamma:.3g}: {n} records are too few for the accuracy that is promised",
+            where="gamma",
+            allowed=f"n above {enough}, a larger budget, or gamma given (below 1; then theory may promise nothing)",
+        )
+    return max(Fraction(math.floor(gamma * 1000), 1000), _LEAST_GAMMA)
+
+
+def _read(epsilon: Amount | None, rho: Amount | None, delta: Amount | None) -> Budget:
+    if delta is None:
+        return read_budget(epsilon, rho)
+    if epsilon is None or rho is not None:
+        raise BudgetError(
+            "delta goes with epsilon", where="budget", allowed="epsilon and delta, or rho alone"
+        )
+    return approximate_to_zcdp(epsilon, delta)
+
+
+def _check_unit(unit: Unit | None) -> Event:
+    """``Event("replace")``: the schedule depends on the number of records.
+
+    Errors:
+        UnitError: another one.
+    """
+    if unit is None:
+        return Event("replace")
+    if unit != Event("replace") or not isinstance(unit, Event):
+        raise UnitError(
+            f"a growing database cannot protect the unit {unit.name!r}: when it is run again depends on the number of "
+            "records, which is public",
+            where="unit",
+            allowed='event-replace ([stream] total = "public")',
+        )
+    return unit

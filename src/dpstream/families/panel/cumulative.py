@@ -1,0 +1,406 @@
+"""Cumulative synthesizer: how many people have had at least b ones so far, as persistent synthetic people.
+
+Bun, Gaboardi, Neunhoeffer and Zhang (2024), Algorithm 2, with any counter, and with the corrections of
+``docs/theory/panel.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
+from dpstream.core.counters.counter import MAX_NOISE_SCALE
+from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
+from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event, Individual, Unit
+from dpstream.families.panel.extension import extend
+from dpstream.families.panel.queries import AtLeast
+from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_reports, whole
+from dpstream.families.panel.thresholds import chosen_counter, person_factor, proxies, spread
+
+__all__ = [
+    "Cumulative",
+    "CumulativeAnswer",
+    "CumulativePlan",
+    "CumulativeRelease",
+    "CumulativeState",
+    "Split",
+]
+
+#: How the budget is shared among the thresholds: by the error it causes, or as in the text.
+Split = Literal["error", "levels"]
+
+_MAX_PERIODS = 4096
+#: Share of the budget for the number of people, where it is private.
+_TOTAL_SHARE = Fraction(1, 20)
+
+
+@dataclass(frozen=True)
+class Cumulative:
+    """Options of the cumulative synthesizer.
+
+    Attributes:
+        periods: T, how many periods there will be; each person reports one symbol each period.
+        thresholds: B, the largest threshold: "at least b ones" is tracked for b = 1 .. B; all T by default. A
+            synthetic person who has B ones gets no further ones.
+        counter: a name of ``counters``, or "best": the smallest predicted error for each threshold.
+        split: ``error`` gives each threshold what minimises the sum of all variances; ``levels`` is the text's rule.
+        failure: beta, the probability that the stated bound fails anywhere.
+        symbols: q, the size of the alphabet of the reports.
+        ones: the symbols that count as a one; all others count as 0. Synthetic people have 0 and 1 only.
+    """
+
+    periods: int
+    thresholds: int | None = None
+    counter: str = "best"
+    split: Split = "error"
+    failure: Amount = "0.05"
+    symbols: int = 2
+    ones: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
+        if self.thresholds is not None:
+            object.__setattr__(self, "thresholds", whole(self.thresholds, "thresholds", 1, self.periods))
+        if self.counter not in ("best", *COUNTER_NAMES):
+            raise ConfigError(
+                f"unknown counter {self.counter!r}",
+                where="panel",
+                allowed=", ".join(("best", *COUNTER_NAMES)),
+            )
+        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
+        # A tuple of symbols that are there, or ConfigError.
+        AtLeast(1, 1, self.ones).check(self.symbols)
+        if self.split not in get_args(Split):
+            raise ConfigError(f"split = {self.split!r}", where="panel", allowed=", ".join(get_args(Split)))
+        if not exact_amount(self.failure, where="failure") < 1:
+            raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
+
+    @property
+    def largest(self) -> int:
+        """B, the largest threshold."""
+        return self.periods if self.thresholds is None else self.thresholds
+
+    def calibrate(self, rho: Amount, unit: Unit | None = None) -> CumulativePlan:
+        """Fix the noise so that all releases together cost one person's whole history ``rho``.
+
+        Errors:
+            UnitError: the unit is no individual. BudgetError: an amount that cannot be used, or a counter for pure
+            budgets only. LimitError: a threshold's share is too small for 64-bit sums.
+        """
+        protected = Individual() if unit is None else unit
+        if not isinstance(protected, Individual):
+            raise UnitError(
+                f"a panel cannot protect the unit {protected.name!r} only: a person reports every period",
+                where="unit",
+                allowed="individual, individual-replace",
+            )
+        budget = ZCDP.of(rho)
+        private_people = protected.relation == "add-remove"
+        total = budget.scaled(_TOTAL_SHARE) if private_people else None
+        left = budget.rho - (total.rho if total else 0)
+        shares = self._shares(protected)
+        counters = tuple(
+            self._counter(b, ZCDP(left * share), protected) for b, share in enumerate(shares, start=1)
+        )
+        # The smallest budget of all: its noise has to fit, too.
+        if total is not None and noise_for(total, 1, 1).variance > MAX_NOISE_SCALE**2:
+            raise LimitError(
+                f"a budget of {budget} needs noise that does not fit 64-bit sums",
+                where="panel",
+                allowed="a larger rho",
+            )
+        return CumulativePlan(self, budget, protected, total, tuple(left * one for one in shares), counters)
+
+    def _shares(self, unit: Individual) -> list[Fraction]:
+        """What each threshold gets of the budget; they add up to 1 exactly."""
+        ticks = [self.periods - b + 1 for b in range(1, self.largest + 1)]
+        if self.split == "levels":
+            weights = [Fraction(n.bit_length() ** 3) for n in ticks]
+        else:
+            # The variance falls with one over the share, so the sum of variances is least for its square root.
+            weights = [
+                Fraction(f"{self._difficulty(b, unit) ** 0.5:.6g}") for b in range(1, self.largest + 1)
+            ]
+        whole_sum = sum(weights, Fraction(0))
+        return [weight / whole_sum for weight in weights]
+
+    def _difficulty(self, b: int, unit: Individual) -> float:
+        """Sum of the variances of threshold ``b`` over its ticks, at a budget at which all noise is large."""
+        ticks = self.periods - b + 1
+        name = self._name(ticks, unit)
+        return spread(name, ticks) * float(person_factor(name, ticks, unit))
+
+    def _name(self, ticks: int, unit: Individual) -> str:
+        return chosen_counter(ticks, unit) if self.counter == "best" else self.counter
+
+    def _counter(self, b: int, budget: ZCDP, unit: Individual) -> CalibratedCounter:
+        """The counter of threshold ``b``, so that one person's whole history costs at most ``budget`` there.
+
+        A person who is added or removed changes one increment of it by 1. One who is replaced changes two (the
+        period at which the threshold is reached moves), so the cost of one change is that of the worst pair.
+        """
+        ticks = self.periods - b + 1
+        name = self._name(ticks, unit)
+        factor = person_factor(name, ticks, unit)
+        return counter_by_name(name, horizon=ticks).calibrate(budget.scaled(1 / factor), Event())
+
+
+@dataclass
+class CumulativeState:
+    """What is remembered between periods. Secret: ``weights`` and ``counters`` hold what people reported.
+
+    Attributes:
+        period: t, how many periods were read.
+        weights: private; how many ones each person has had, at most B.
+        counters: private; a counter's state for each threshold.
+        reached: public; synthetic people with at least b ones, for b = 0 .. B.
+        synthetic: public; how many ones each synthetic person has had.
+    """
+
+    period: int
+    weights: NDArray[np.int32]
+    counters: list[CounterState]
+    reached: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    synthetic: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+@dataclass(frozen=True)
+class CumulativePlan:
+    """A calibrated cumulative synthesizer; frozen, without data.
+
+    Guarantee: the synthetic people of all periods together satisfy rho-zCDP for one person's whole history, also if
+    the reports are chosen in view of earlier releases. A person reaches each threshold at most once, so one person
+    is in at most one increment of each counter (two when replaced: the counter's noise is fixed for the worst such
+    pair). The counters' losses, and that of the number of people where it is private, add up to rho.
+
+    Attributes:
+        total: budget of the number of people; None where it is public.
+        shares: rho of each threshold.
+    """
+
+    recipe: Cumulative
+    budget: ZCDP
+    unit: Individual
+    total: ZCDP | None
+    shares: tuple[Fraction, ...]
+    counters: tuple[CalibratedCounter, ...]
+
+    @cached_property
+    def total_noise(self) -> DiscreteGaussian | None:
+        """The noise of the number of people, where it is private."""
+        if self.total is None:
+            return None
+        noise = noise_for(self.total, 1, 1)
+        assert isinstance(noise, DiscreteGaussian)
+        return noise
+
+    @cached_property
+    def padding(self) -> int:
+        """Invented people without any one, so that the released number is hardly ever too small; public."""
+        if self.total_noise is None:
+            return 0
+        return math.ceil(math.sqrt(2.0 * float(self.total_noise.sigma_squared) * math.log(2.0 / self._beta)))
+
+    @property
+    def _beta(self) -> float:
+        return float(exact_amount(self.recipe.failure, where="failure"))
+
+    def variance(self, threshold: int, period: int) -> float:
+        """Variance of the number of people with at least ``threshold`` ones after ``period``, as it is counted."""
+        ticks = period - threshold + 1
+        return self.counters[threshold - 1].variance(ticks) if ticks > 0 else 0.0
+
+    @cached_property
+    def _deviations(self) -> NDArray[np.float64]:
+        """Standard deviation of each estimate's sub-Gaussian bound, shape (B + 1, T + 1); 0 where nothing is noisy."""
+        table = np.zeros((self.recipe.largest + 1, self.recipe.periods + 1))
+        for b, counter in enumerate(self.counters, start=1):
+            table[b, b:] = np.sqrt(proxies(counter, self.shares[b - 1], self.recipe.periods - b + 1))
+        return table
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.float64]:
+        """For each threshold and period the largest deviation of all estimates that the count can come from.
+
+        A count is its estimate, or the count of the period before, or that of one threshold less at the period
+        before: making it monotone moves no count farther from a monotone truth than the worst of these.
+        """
+        worst = np.maximum.accumulate(self._deviations, axis=1)
+        for b in range(1, len(worst)):
+            worst[b, 1:] = np.maximum(worst[b, 1:], worst[b - 1, :-1])
+        periods, largest = self.recipe.periods, self.recipe.largest
+        events = sum(min(t, largest) for t in range(1, periods + 1))
+        # Half of the failure is for the number of people, where it is private.
+        beta = self._beta if self.total_noise is None else self._beta / 2.0
+        # Estimates are whole numbers: rounding adds a half.
+        result: NDArray[np.float64] = worst * math.sqrt(2.0 * math.log(2.0 * events / beta)) + 0.5
+        return result
+
+    @cached_property
+    def bounds(self) -> tuple[float, ...]:
+        """For each period: with probability ``1 - failure`` no count of any period is ever wrong by more (people).
+
+        The running sums are sums of independent noise, each of which is no wider than a Gaussian, so a union bound
+        over all thresholds and periods holds.
+        """
+        return tuple(self._bounds[1:, 1:].max(axis=0).tolist())
+
+    def bound(self, threshold: int, period: int) -> float:
+        """The same for one threshold and period; all of them hold at once."""
+        return float(self._bounds[threshold, period])
+
+    def describe(self) -> str:
+        """The plan in words."""
+        names = sorted({counter.name for counter in self.counters})
+        people = (
+            "their number is public"
+            if self.total_noise is None
+            else f"their number costs {self.total} and has {self.total_noise.describe()}"
+        )
+        return (
+            f"cumulative counts of at least 1 .. {self.recipe.largest} ones in {self.recipe.periods} periods; "
+            f"{self.budget} for {self.unit.describe()}; {people}; counters: {', '.join(names)}; every count within "
+            f"{self.bounds[-1]:.4g} people with probability {1 - self._beta:g}"
+        )
+
+    def start(self, people: int) -> CumulativeState:
+        """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
+
+        Errors:
+            ConfigError: not a number of people.
+        """
+        number = check_people(people)
+        return CumulativeState(0, np.zeros(number, np.int32), [counter.init(1) for counter in self.counters])
+
+    def step(
+        self, state: CumulativeState, reports: NDArray[np.integer], randomness: Randomness
+    ) -> CumulativeRelease:
+        """Read one period and extend the synthetic people by it.
+
+        Args:
+            reports: private; one symbol for each person, in the order of all periods.
+
+        Errors (before anything is drawn or changed):
+            HorizonError: all periods were read. DataError: another number of people, or symbols outside.
+        """
+        if state.period >= self.recipe.periods:
+            raise HorizonError(
+                f"period {state.period + 1} lies beyond the horizon",
+                where="panel",
+                allowed=f"up to {self.recipe.periods} periods",
+            )
+        hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
+        if state.period == 0:
+            self._begin(state, randomness)
+        state.period += 1
+        largest = self.recipe.largest
+        # How many people with exactly b ones have one more now.
+        gains = np.bincount(state.weights[hits], minlength=largest + 1)
+        # Who has reached the largest threshold is not followed any further.
+        state.weights += hits & (state.weights < largest)
+        estimates = state.reached.copy()
+        for b in range(1, min(state.period, largest) + 1):
+            increment = np.array([gains[b - 1]], np.int64)
+            counter, kept = self.counters[b - 1], state.counters[b - 1]
+            estimates[b] = counter.step(kept, increment, randomness)[0]
+        # From here on: noisy counts, synthetic people, and coins that protect nobody.
+        return self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
+
+    def _begin(self, state: CumulativeState, randomness: Randomness) -> None:
+        people = len(state.weights)
+        if self.total_noise is not None:
+            people = max(0, people + self.padding + int(randomness.draw(self.total_noise, 1)[0]))
+        state.synthetic = np.zeros(people, np.int32)
+        state.reached = np.zeros(self.recipe.largest + 1, np.int64)
+        state.reached[0] = people
+
+    def _extend(
+        self, state: CumulativeState, estimates: NDArray[np.int64], generator: np.random.Generator
+    ) -> CumulativeRelease:
+        before = state.reached
+        after = np.minimum(np.maximum(estimates[1:], before[1:]), before[:-1])
+        gained = after - before[1:]
+        waiting = before - np.append(before[1:], 0)  # synthetic people with exactly b ones
+        numbers = np.stack([waiting, np.zeros_like(waiting)], axis=1)
+        numbers[:-1, 1] = gained
+        numbers[:-1, 0] -= gained
+        column = extend(state.synthetic, numbers, generator)
+        state.synthetic += column
+        state.reached = np.append(before[:1], after)
+        return CumulativeRelease(self, state.period, column[:, None], state.reached.copy(), estimates)
+
+
+@dataclass(frozen=True)
+class CumulativeAnswer:
+    """How many people have had at least some number of ones so far.
+
+    Attributes:
+        value: share among the synthetic people, without padding; never falls from period to period.
+        count: the same in people.
+        unbiased: the counter's own estimate in people; it may fall, and be outside of what is possible.
+        standard_error: standard deviation of ``unbiased``, from public noise scales.
+        share_error: that of ``unbiased`` as a share of the released number of people, to first order; NaN where that
+            number is not above 0.
+        bound: with probability ``1 - failure`` all counts of all periods are within their bounds (people).
+    """
+
+    value: float
+    count: int
+    unbiased: int
+    standard_error: float
+    share_error: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class CumulativeRelease:
+    """What one period gave; public.
+
+    Attributes:
+        period: t.
+        columns: the new symbol of every synthetic person, shape (people, 1).
+        reached: synthetic people with at least b ones, for b = 0 .. B; ``reached[0]`` is all of them.
+        estimates: the counters' own estimates of the same.
+    """
+
+    plan: CumulativePlan
+    period: int
+    columns: NDArray[np.uint8]
+    reached: NDArray[np.int64]
+    estimates: NDArray[np.int64]
+
+    @property
+    def people(self) -> int:
+        """Synthetic people, padding included; the same at every period."""
+        return int(self.reached[0])
+
+    def at_least(self, times: int) -> CumulativeAnswer:
+        """People with at least ``times`` ones in the first ``period`` periods.
+
+        Errors:
+            ConfigError: not a threshold that is tracked.
+        """
+        whole(times, "times", 1, self.plan.recipe.largest)
+        plan, total = self.plan, self.people - self.plan.padding
+        count, variance = int(self.reached[times]), self.plan.variance(times, self.period)
+        share = count / total if total > 0 else math.nan
+        # The number of people has noise of its own, independent of the counters': the errors' squares add up.
+        of_total = 0.0 if plan.total_noise is None else share**2 * plan.total_noise.variance
+        return CumulativeAnswer(
+            value=share,
+            count=count,
+            unbiased=int(self.estimates[times]),
+            standard_error=math.sqrt(variance),
+            share_error=math.sqrt(variance + of_total) / total if total > 0 else math.nan,
+            bound=self.plan.bound(times, self.period),
+        )

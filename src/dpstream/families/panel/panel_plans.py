@@ -1,0 +1,388 @@
+"""The recipes of panel streams: a synthesizer, the columns of a report, and the people who may come later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, Part
+from dpstream.core.counters.counter import CounterState
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.budget import ZCDP, Amount
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Individual, Unit
+from dpstream.core.schema import Boolean, Schema
+from dpstream.core.schema.domain import Domain
+from dpstream.families.panel.cumulative import (
+    Cumulative,
+    CumulativePlan,
+    CumulativeRelease,
+    CumulativeState,
+    Split,
+)
+from dpstream.families.panel.people import (
+    PeoplePlan,
+    PeopleState,
+    absent_code,
+    check_names,
+    check_places,
+    periods_and_rho,
+    readable_schema,
+)
+from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSynthesis, append_columns
+from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowState
+
+__all__ = ["CumulativeStream", "CumulativeStreamPlan", "WindowStream", "WindowStreamPlan"]
+
+
+@dataclass(frozen=True)
+class WindowStream:
+    """A stream of the fixed-window synthesizer.
+
+    Attributes:
+        schema: what a person reports; several columns are taken together, so their sizes multiply.
+        window: k, how many periods in a row the synthetic people are right about.
+        failure: beta, the probability that the stated bound fails anywhere.
+        people: how many places the panel has, declared public; without it, the people of the first period are all.
+    """
+
+    schema: Schema
+    window: int
+    failure: Amount = "0.05"
+    people: int | None = None
+
+    def calibrate(
+        self,
+        *,
+        rho: Amount | None = None,
+        epsilon: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> WindowStreamPlan:
+        """Fix the noise so that all periods together cost one person's whole history ``rho``.
+
+        Errors:
+            BudgetError: no rho. HorizonError: no number of periods. UnitError: the unit is no individual.
+            ConfigError, LimitError: options that cannot be used.
+        """
+        periods, amount = periods_and_rho(epsilon, rho, horizon)
+        check_names(self.schema)
+        symbols = self.schema.domain.cells(tuple(range(len(self.schema))))
+        core = FixedWindow(periods, self.window, symbols, self.failure).calibrate(amount, unit)
+        absent = absent_code(self.schema)
+        check_places(self.people, core.unit, absent)
+        return WindowStreamPlan(
+            core.budget, core.unit, periods, self.schema.domain, absent, self.people, core
+        )
+
+
+@dataclass(frozen=True)
+class WindowStreamPlan(PeoplePlan[WindowState]):
+    """A calibrated ``WindowStream``; see ``PeoplePlan`` and ``FixedWindowPlan`` for the guarantee."""
+
+    budget: ZCDP
+    unit: Individual
+    horizon: int | None
+    columns: Domain
+    absent: int | None
+    places: int | None
+    core: FixedWindowPlan
+
+    @property
+    def name(self) -> str:
+        """In configuration files."""
+        return "panel-window"
+
+    def parts(self) -> tuple[Part, ...]:
+        """One histogram over patterns at each period from the first full window on."""
+        core = self.core
+        each = core.budget.scaled(Fraction(1, core.histograms))
+        detail = (
+            f"{core.patterns} patterns of {core.recipe.window} periods, each with {core.noise.describe()}"
+        )
+        return (Part("histograms", core.histograms, each, detail),)
+
+    def options(self) -> dict[str, Any]:
+        """All options."""
+        recipe = self.core.recipe
+        return {
+            "periods": recipe.periods,
+            "window": recipe.window,
+            "symbols": recipe.symbols,
+            "failure": str(recipe.failure),
+            "padding": self.core.padding,
+            "people": self.places,
+        }
+
+    def released_schema(self, schema: Schema) -> Schema:
+        """The columns, numbers and dates by the labels of their bins."""
+        return readable_schema(schema)
+
+    def describe(self) -> str:
+        """The plan in words."""
+        return self.core.describe()
+
+    def unpack_synthesis(self, packed: Packed) -> WindowSynthesis:
+        """The inverse of ``WindowSynthesis.pack``."""
+        meta, arrays = packed.meta, packed.arrays
+        return WindowSynthesis(
+            self.columns,
+            meta["period"],
+            arrays["history"],
+            meta["new"],
+            meta["people"],
+            self.core,
+            arrays["counts"],
+            int(arrays["clipped"][0]),
+        )
+
+    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
+        return reports
+
+    def _begin(self, people: int) -> WindowState:
+        return self.core.start(people)
+
+    def _private(self, core: WindowState) -> NDArray[np.int32]:
+        return core.recent
+
+    def _replace_private(self, core: WindowState, values: NDArray[np.int32]) -> None:
+        core.recent = values
+
+    def _advance(
+        self, state: PeopleState[WindowState], symbols: NDArray[np.int64], randomness: Randomness
+    ) -> WindowSynthesis:
+        assert state.core is not None
+        released = self.core.step(state.core, symbols, randomness)
+        counts, new = np.zeros(self.core.patterns, np.int64), 0
+        if released is not None:
+            state.history = append_columns(state.history, released.columns)
+            counts, new = released.counts, released.columns.shape[1]
+        people = self.public_people(state.core)
+        return WindowSynthesis(
+            self.columns, state.period, state.history, new, people, self.core, counts, state.core.clipped
+        )
+
+    def _pack_core(self, core: WindowState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"period": core.period, "clipped": core.clipped}, {"recent": core.recent}
+
+    def _unpack_core(
+        self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
+    ) -> WindowState:
+        synthetic = None
+        if history.shape[1]:
+            recipe = self.core.recipe
+            powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
+            synthetic = (history[:, -recipe.window :].astype(np.int64) @ powers).astype(np.int32)
+        return WindowState(meta["period"], arrays["recent"], synthetic, meta["clipped"])
+
+
+@dataclass(frozen=True)
+class CumulativeStream:
+    """A stream of the cumulative synthesizer: how many people have had at least b so far.
+
+    Attributes:
+        schema: what a person reports: one column.
+        counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
+            missing ones included.
+        thresholds, counter, split, failure: see ``Cumulative``.
+        people: as in ``WindowStream``.
+    """
+
+    schema: Schema
+    counted: tuple[str, ...] | None = None
+    thresholds: int | None = None
+    counter: str = "best"
+    split: Split = "error"
+    failure: Amount = "0.05"
+    people: int | None = None
+
+    def calibrate(
+        self,
+        *,
+        rho: Amount | None = None,
+        epsilon: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> CumulativeStreamPlan:
+        """Fix the noise so that all periods together cost one person's whole history ``rho``.
+
+        Errors:
+            As ``WindowStream.calibrate``; ConfigError: several columns, or labels that the column does not have.
+        """
+        periods, amount = periods_and_rho(epsilon, rho, horizon)
+        check_names(self.schema)
+        counted = self._codes()
+        recipe = Cumulative(periods, self.thresholds, self.counter, self.split, self.failure)
+        core = _calibrated(recipe, ZCDP.of(amount), unit)
+        absent = absent_code(self.schema)
+        check_places(self.people, core.unit, absent)
+        return CumulativeStreamPlan(
+            core.budget, core.unit, periods, self.schema.domain, absent, self.people, core, counted
+        )
+
+    def _codes(self) -> tuple[int, ...]:
+        if len(self.schema) != 1:
+            raise ConfigError(
+                "a cumulative panel follows one column",
+                where="schema",
+                allowed="one column, or a stream for each",
+            )
+        column = self.schema.columns[0]
+        labels = column.labels()
+        given = self.counted
+        if given is None and isinstance(column, Boolean):
+            given = ("true",)
+        if given is None:
+            raise ConfigError(
+                f"nothing says which reports of {column.name!r} are counted",
+                where="counted",
+                allowed=f"some of {', '.join(labels[:20])}",
+            )
+        unknown = [label for label in given if label not in labels]
+        if unknown or not given or len(set(given)) == len(labels):
+            what = f"{unknown[0]!r} is no value of" if unknown else "no value, or every value is counted of"
+            raise ConfigError(
+                f"{what} {column.name!r}", where="counted", allowed=f"some of {', '.join(labels[:20])}"
+            )
+        return tuple(sorted(labels.index(label) for label in set(given)))
+
+
+@dataclass(frozen=True)
+class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
+    """A calibrated ``CumulativeStream``; see ``PeoplePlan`` and ``CumulativePlan`` for the guarantee."""
+
+    budget: ZCDP
+    unit: Individual
+    horizon: int | None
+    columns: Domain
+    absent: int | None
+    places: int | None
+    core: CumulativePlan
+    counted: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """In configuration files."""
+        return "panel-cumulative"
+
+    def parts(self) -> tuple[Part, ...]:
+        """The number of people, where it is private, and the counters of all thresholds."""
+        core = self.core
+        rest = ZCDP(sum(core.shares, Fraction(0)))
+        detail = f"at least 1 to {core.recipe.largest}; counters by threshold: {_runs(self._counters())}"
+        parts = [Part("thresholds", 1, rest, detail)]
+        if core.total is not None and core.total_noise is not None:
+            parts.insert(
+                0, Part("people", 1, core.total, f"their number, with {core.total_noise.describe()}")
+            )
+        return tuple(parts)
+
+    def options(self) -> dict[str, Any]:
+        """All options. Each threshold's counter is there by name, and a hash of what it gets of the budget."""
+        recipe, core = self.core.recipe, self.core
+        shares = json.dumps([str(share) for share in core.shares]).encode()
+        return {
+            "periods": recipe.periods,
+            "thresholds": recipe.largest,
+            "counters": _runs(self._counters()),
+            "split": recipe.split,
+            "shares": "sha256:" + hashlib.sha256(shares).hexdigest(),
+            "counted": list(self.counted),
+            "failure": str(recipe.failure),
+            "padding": core.padding,
+            "people": self.places,
+        }
+
+    def released_schema(self, schema: Schema) -> Schema:
+        """One boolean column: whether the synthetic person's report is counted."""
+        return Schema((Boolean(schema.columns[0].name),))
+
+    def describe(self) -> str:
+        """The plan in words."""
+        return self.core.describe()
+
+    def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
+        """The inverse of ``CumulativeSynthesis.pack``."""
+        meta, arrays = packed.meta, packed.arrays
+        released = CumulativeRelease(
+            self.core, meta["period"], arrays["history"][:, -1:], arrays["reached"], arrays["estimates"]
+        )
+        return self._synthesis(arrays["history"], meta["people"], released)
+
+    def _synthesis(
+        self, history: NDArray[np.uint8], people: int | None, released: CumulativeRelease
+    ) -> CumulativeSynthesis:
+        domain = Domain(self.columns.names, (2,))
+        return CumulativeSynthesis(domain, released.period, history, 1, people, released)
+
+    def _counters(self) -> list[str]:
+        return [counter.name for counter in self.core.counters]
+
+    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.isin(reports, self.counted).astype(np.int64)
+
+    def _begin(self, people: int) -> CumulativeState:
+        return self.core.start(people)
+
+    def _private(self, core: CumulativeState) -> NDArray[np.int32]:
+        return core.weights
+
+    def _replace_private(self, core: CumulativeState, values: NDArray[np.int32]) -> None:
+        core.weights = values
+
+    def _advance(
+        self, state: PeopleState[CumulativeState], symbols: NDArray[np.int64], randomness: Randomness
+    ) -> CumulativeSynthesis:
+        assert state.core is not None
+        released = self.core.step(state.core, symbols, randomness)
+        state.history = append_columns(state.history, released.columns)
+        return self._synthesis(state.history, self.public_people(state.core), released)
+
+    def _pack_core(self, core: CumulativeState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        arrays: dict[str, NDArray[Any]] = {"weights": core.weights, "reached": core.reached}
+        for number, counter in enumerate(core.counters):
+            arrays |= {f"counter/{number}/{name}": array for name, array in counter.items()}
+        return {"period": core.period}, arrays
+
+    def _unpack_core(
+        self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
+    ) -> CumulativeState:
+        counters: list[CounterState] = [{} for _ in self.core.counters]
+        for name, array in arrays.items():
+            if name.startswith("counter/"):
+                _, number, own = name.split("/", 2)
+                counters[int(number)][own] = array
+        for counter, kept in zip(self.core.counters, counters, strict=True):
+            counter.check_state(kept, 1)
+        # Who has reached the largest threshold is given no further ones, so the sums need no limit.
+        synthetic = history.sum(axis=1, dtype=np.int32)
+        return CumulativeState(meta["period"], arrays["weights"], counters, arrays["reached"], synthetic)
+
+
+@lru_cache(maxsize=16)
+def _calibrated(recipe: Cumulative, budget: ZCDP, unit: Unit | None) -> CumulativePlan:
+    """Remembered, because choosing counters for hundreds of thresholds takes seconds."""
+    return recipe.calibrate(budget.rho, unit)
+
+
+def _runs(names: Sequence[str]) -> str:
+    """Equal neighbours together.
+
+    >>> _runs(["tree", "tree", "simple"])
+    '1-2 tree, 3 simple'
+    """
+    parts, first = [], 1
+    for name, run in groupby(names):
+        last = first + len(list(run)) - 1
+        parts.append(f"{first} {name}" if first == last else f"{first}-{last} {name}")
+        first = last + 1
+    return ", ".join(parts)

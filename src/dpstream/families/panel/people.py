@@ -1,0 +1,270 @@
+"""Panels as streams: who is who from period to period, and what a durable stream needs to know of a synthesizer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan
+from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, StoreDamagedError
+from dpstream.core.privacy.budget import Amount
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Individual, Unit
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedReports
+from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON
+from dpstream.families.panel.reports import MAX_PEOPLE, whole
+from dpstream.families.panel.seats import Seating, seat
+
+__all__ = [
+    "PeoplePlan",
+    "PeopleState",
+    "absent_code",
+    "check_names",
+    "check_places",
+    "periods_and_rho",
+    "readable_schema",
+]
+
+Core = TypeVar("Core")
+_FORMAT = 1
+
+
+@dataclass
+class PeopleState(Generic[Core]):
+    """What is remembered between periods. Secret: ``marks`` and ``core`` are about private people.
+
+    Attributes:
+        marks: private; of everybody so far, ascending, shape (people, 16).
+        core: the synthesizer's own state; None before the first period.
+        history: public; symbols of the synthetic people, shape (synthetic people, periods so far); no periods
+            before the first release.
+        period: how many periods were read.
+    """
+
+    marks: NDArray[np.uint8] | None = None
+    core: Core | None = None
+    history: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
+    period: int = 0
+
+
+class PeoplePlan(StreamPlan, Generic[Core]):
+    """What the plans of both synthesizers share.
+
+    Guarantee: the synthesizer's, for one person's whole history. Reports are matched to people by keyed marks of
+    their ids; nothing else of a person is read. With ``places`` the panel has that many members, declared
+    public; one who has not joined, or stays away, reports ``absent``. Joining is then a change of one member's
+    history, so the relation is ``replace``, and its noise covers it.
+
+    Attributes:
+        columns: what a person reports.
+        absent: code of the report of somebody who does not report; None where everybody has to.
+        places: how many people there is room for; None where those of the first period are all.
+    """
+
+    columns: Domain
+    absent: int | None
+    places: int | None
+
+    @property
+    def domain(self) -> Domain:
+        """The columns of the private reports."""
+        return self.columns
+
+    # What a synthesizer defines.
+
+    @abstractmethod
+    def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Codes of whole reports as symbols of the synthesizer."""
+
+    @abstractmethod
+    def _begin(self, people: int) -> Core:
+        """The synthesizer's fresh state."""
+
+    @abstractmethod
+    def _private(self, core: Core) -> NDArray[np.int32]:
+        """What it remembers of each person."""
+
+    @abstractmethod
+    def _replace_private(self, core: Core, values: NDArray[np.int32]) -> None:
+        """The same people in another order."""
+
+    @abstractmethod
+    def _advance(self, state: PeopleState[Core], symbols: NDArray[np.int64], randomness: Randomness) -> Any:
+        """One period of the synthesizer, and its synthesis; ``state.history`` is extended."""
+
+    @abstractmethod
+    def _pack_core(self, core: Core) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
+
+    @abstractmethod
+    def _unpack_core(
+        self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
+    ) -> Core: ...
+
+    # The stream.
+
+    def start(self) -> PeopleState[Core]:
+        """A fresh state; who is in the panel is known from the first period on."""
+        return PeopleState()
+
+    def step(self, state: PeopleState[Core], batch: PrivateBatch, randomness: Randomness) -> Any:
+        """Read one period of reports.
+
+        Errors (before anything is drawn): DataError: reports without marks of people, or as ``seats.seat`` says.
+        """
+        if not isinstance(batch, EncodedReports):
+            raise DataError(
+                "the batch does not say whose reports they are",
+                where="panel",
+                allowed="Batch(..., users=...)",
+            )
+        seating = seat(state.marks, batch.marks, places=self.places, absent=self.absent is not None)
+        if state.core is None:
+            state.core = self._begin(len(seating.marks) if self.places is None else self.places)
+        elif seating.joined:
+            self._replace_private(state.core, _reseated(self._private(state.core), seating))
+        state.marks = seating.marks
+        reports = np.full(len(self._private(state.core)), self.absent or 0, np.int64)
+        reports[seating.rows] = np.ravel_multi_index(tuple(batch.codes.T), self.columns.sizes)
+        state.period += 1
+        return self._advance(state, self._symbols(reports), randomness)
+
+    def public_people(self, core: Core) -> int | None:
+        """n where it is public."""
+        return len(self._private(core)) if self.unit.relation == "replace" else None
+
+    def pack_state(self, state: PeopleState[Core]) -> Packed:
+        """The whole state."""
+        if state.core is None or state.marks is None:
+            return Packed({"format": _FORMAT, "period": 0, "core": None})
+        meta, arrays = self._pack_core(state.core)
+        own = {"marks": state.marks, "history": state.history}
+        packed = {**own, **{f"core/{name}": array for name, array in arrays.items()}}
+        return Packed({"format": _FORMAT, "period": state.period, "core": meta}, packed)
+
+    def unpack_state(self, packed: Packed) -> PeopleState[Core]:
+        """The inverse.
+
+        Errors: StoreDamagedError: parts that do not fit each other.
+        """
+        meta, arrays = packed.meta, packed.arrays
+        if meta["core"] is None:
+            return PeopleState()
+        own = {n.removeprefix("core/"): a for n, a in arrays.items() if n.startswith("core/")}
+        marks, history = arrays["marks"], arrays["history"]
+        core = self._unpack_core(meta["core"], own, history)
+        people = len(self._private(core))
+        wanted = len(marks) if self.places is None else self.places
+        if marks.shape != (len(marks), MARK_BYTES) or people != wanted or len(marks) > people:
+            raise StoreDamagedError("the people of the panel contradict each other", where="state")
+        return PeopleState(marks, core, history, int(meta["period"]))
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the panel does not protect, in sentences for manifests."""
+        facts = []
+        if self.places is None:
+            facts.append(
+                "a person who was not in the first period stops the stream, and that it stopped is visible, so whether "
+                "there is one is not protected"
+            )
+        else:
+            facts.append(
+                f"that the panel has {self.places} places, taken or not, is declared public; a person who finds none "
+                "stops the stream, and that it stopped is visible"
+            )
+        if self.absent is None:
+            facts.append(
+                "a person of the panel without a report stops the stream, and that it stopped is visible, so "
+                'whether there is one is not protected (a declared missing = "..." in every column takes such reports)'
+            )
+        facts.append(
+            "a person with two reports in one period stops the stream, and that it stopped is visible"
+        )
+        return tuple(facts)
+
+
+def _reseated(values: NDArray[np.int32], seating: Seating) -> NDArray[np.int32]:
+    """Values of the places after somebody joined; empty places all have the value of the last one."""
+    empty = values[-1]
+    taken = np.where(seating.before >= 0, values[seating.before], empty)
+    return np.concatenate([taken, np.full(len(values) - len(taken), empty, np.int32)]).astype(np.int32)
+
+
+def periods_and_rho(epsilon: Amount | None, rho: Amount | None, horizon: int | None) -> tuple[int, Amount]:
+    """The horizon and the budget of a panel.
+
+    Errors:
+        BudgetError: pure epsilon, or no rho. HorizonError: no number of periods.
+    """
+    if epsilon is not None or rho is None:
+        raise BudgetError(
+            "the noise of a panel is Gaussian, which has no pure guarantee",
+            where="budget",
+            allowed="rho, or epsilon together with delta",
+        )
+    if horizon is None:
+        raise HorizonError(
+            "a panel needs to know how many periods there will be: its noise depends on it",
+            where="horizon",
+            allowed="a number of periods",
+        )
+    return horizon, rho
+
+
+def check_places(people: int | None, unit: Unit | None, absent: int | None) -> None:
+    """That room for people who come later is declared with what it needs.
+
+    Errors:
+        ConfigError: under add/remove, or where somebody who is not there has no report to be counted with.
+    """
+    if people is None:
+        return
+    whole(people, "people", 1, MAX_PEOPLE)
+    if not isinstance(unit, Individual) or unit.relation != "replace":
+        raise ConfigError(
+            f"people = {people} declares the number of places public, and under add/remove it is private",
+            where="people",
+            allowed="unit = 'individual-replace' (joining is then a change of one place's history)",
+        )
+    if absent is None:
+        raise ConfigError(
+            "a place that nobody has taken needs a report to be counted with",
+            where="people",
+            allowed='missing = "..." declared for every column',
+        )
+
+
+def readable_schema(schema: Schema) -> Schema:
+    """The columns as panels release them: bins of numbers and dates by their labels, so that nothing is drawn."""
+    return Schema(tuple(_readable(column) for column in schema.columns))
+
+
+def _readable(column: Column) -> Column:
+    if isinstance(column, Boolean | Categorical):
+        return column
+    return Categorical(column.name, column.bin_labels(), other=column.other, missing=column.missing)
+
+
+def absent_code(schema: Schema) -> int | None:
+    """Code of a report in which every column is missing; None where a column declares no such bin."""
+    if any(column.missing is None for column in schema.columns):
+        return None
+    return schema.domain.cells(tuple(range(len(schema)))) - 1
+
+
+def check_names(schema: Schema) -> None:
+    """ConfigError where a column has a name that released tables need."""
+    for name in (PERSON, PERIOD):
+        if name in schema.names:
+            raise ConfigError(
+                f"column {name!r} of the schema has a name that released panels need",
+                where="schema",
+                allowed=f"another name than {PERSON} and {PERIOD}",
+            )

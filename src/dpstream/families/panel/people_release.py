@@ -1,0 +1,369 @@
+"""What a period of a panel stream gives: persistent synthetic people, answers and their errors. All of it public."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import CellEstimate, Measured, Packed, PeopleEstimate
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Schema
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables.report_tables import PERIOD, PERSON, long_rows, wide_table
+from dpstream.families.panel.cumulative import CumulativeRelease
+from dpstream.families.panel.people_history import answer_wider
+from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery
+from dpstream.families.panel.questions import parse_question
+from dpstream.families.panel.window import FixedWindowPlan, WindowRelease
+
+__all__ = ["CumulativeSynthesis", "PanelSynthesis", "WindowSynthesis", "append_columns", "describe_errors"]
+
+
+@dataclass(frozen=True)
+class PanelSynthesis(ABC):
+    """A ``PeopleSynthesis``.
+
+    Attributes:
+        domain: the released columns.
+        period: t.
+        history: symbols of the synthetic people, shape (people, periods); no periods before the first release.
+        new: how many of the periods are new with this step.
+        people: n where it is public.
+    """
+
+    domain: Domain
+    period: int
+    history: NDArray[np.uint8]
+    new: int
+    people: int | None
+
+    # What a synthesizer defines.
+
+    @property
+    @abstractmethod
+    def total(self) -> float:
+        """Estimated number of people, without padding; 0 before the first release."""
+
+    @property
+    @abstractmethod
+    def total_error(self) -> float | None:
+        """Its standard error; 0 where the number is public, None before the first release."""
+
+    @abstractmethod
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """How many people reported what in the newest period, without padding."""
+
+    @abstractmethod
+    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+        """See ``PeopleSynthesis.answer``."""
+
+    @abstractmethod
+    def accuracy(self) -> dict[str, Any]:
+        """See ``PeopleSynthesis.accuracy``."""
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, NDArray[Any]]: ...
+
+    # The same for all.
+
+    @property
+    def measured(self) -> Mapping[Clique, Measured]:
+        """None: counts of a panel are not independent cells of one measurement."""
+        return {}
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat."""
+        return [self.marginal(clique).values.ravel() for clique in cliques]
+
+    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
+        """Reports of the newest period of synthetic people who are drawn at random, shape (rows, columns)."""
+        self._need_release()
+        generator = np.random.default_rng(seed)
+        people = len(self.history)
+        chosen = generator.choice(people, rows, replace=rows > people) if people else np.zeros(0, np.int64)
+        return self._codes(self.period)[chosen]
+
+    def table(self, schema: Schema) -> Any:
+        """See ``PeopleSynthesis.table``. Cost: all periods so far, one byte a person and period before decoding."""
+        return wide_table(self._frames(schema, self.history.shape[1]), len(self.history))
+
+    def additions(self, schema: Schema) -> Any:
+        """See ``PeopleSynthesis.additions``."""
+        empty = schema.decode(np.zeros((0, len(schema)), np.int32), 0)
+        return long_rows(self._frames(schema, self.new), len(self.history), empty)
+
+    def facts(self) -> dict[str, Any]:
+        """See ``PeopleSynthesis.facts``."""
+        return {
+            "kind": "panel",
+            "person": PERSON,
+            "period": PERIOD,
+            "people": len(self.history),
+            "periods": self.history.shape[1],
+            "new_periods": self.new,
+        }
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        meta = {"period": self.period, "new": self.new, "people": self.people}
+        return Packed(meta, {"history": self.history, **self._arrays()})
+
+    def _frames(self, schema: Schema, last: int) -> list[tuple[int, Any]]:
+        """The last periods, decoded: with labels only, so nothing is drawn."""
+        if not len(self.history):
+            return []
+        periods = range(self.history.shape[1] - last + 1, self.history.shape[1] + 1)
+        return [(period, schema.decode(self._codes(period), 0)) for period in periods]
+
+    def _codes(self, period: int) -> NDArray[np.int32]:
+        symbols = self.history[:, period - 1].astype(np.int64)
+        return np.column_stack(np.unravel_index(symbols, self.domain.sizes)).astype(np.int32)
+
+    def _need_release(self) -> None:
+        if not self.history.shape[1]:
+            raise ConfigError(
+                f"period {self.period} came before the first release: there are no synthetic people yet",
+                where="panel",
+                allowed="a later period",
+            )
+
+
+@dataclass(frozen=True)
+class WindowSynthesis(PanelSynthesis):
+    """Of the fixed window: right about every ``window`` periods in a row."""
+
+    core: FixedWindowPlan
+    counts: NDArray[np.int64]
+    clipped: int
+
+    @property
+    def _release(self) -> WindowRelease:
+        self._need_release()
+        newest = self.history[:, self.history.shape[1] - self.new :]
+        return WindowRelease(self.core, self.period, newest, self.counts, self.clipped)
+
+    @property
+    def total(self) -> float:
+        """See ``PanelSynthesis.total``."""
+        if not self.history.shape[1]:
+            return 0.0
+        if self.people is not None:
+            return float(self.people)
+        return float(self.counts.sum() - self.core.patterns * self.core.padding)
+
+    @property
+    def total_error(self) -> float | None:
+        """See ``PanelSynthesis.total_error``."""
+        if not self.history.shape[1]:
+            return None
+        if self.people is not None:
+            return 0.0
+        return math.sqrt(self._release.error_variance(np.ones(self.core.patterns)))
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """See ``PanelSynthesis.marginal``; the standard error is that of every cell."""
+        symbols = self.core.recipe.symbols
+        release, codes = self._release, np.arange(self.core.patterns) % symbols
+        cells = np.indices(self.domain.sizes).reshape(len(self.domain), -1)[list(clique)]
+        cell = (
+            np.ravel_multi_index(tuple(cells), self.domain.shape(clique))
+            if clique
+            else np.zeros(symbols, np.int64)
+        )
+        values = np.bincount(
+            cell[codes], self.counts - float(self.core.padding), minlength=self.domain.cells(clique)
+        ).astype(np.float64)
+        error = math.sqrt(release.error_variance((cell[codes] == 0).astype(np.float64)))
+        return CellEstimate(values.reshape(self.domain.shape(clique)), error)
+
+    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+        """A ``WindowQuery``, or words (see ``questions.parse_question``)."""
+        query = parse_question(question, codes_of, self._default()) if isinstance(question, str) else question
+        if not isinstance(query, WindowQuery):
+            raise ConfigError(
+                "the question cannot be read",
+                where="panel",
+                allowed="words, or AtLeast, Consecutive, Pattern",
+            )
+        recipe = self.core.recipe
+        if query.width <= recipe.window:
+            found = self._release.answer(query, people=self.people)
+        else:
+            found = answer_wider(query, self.history, recipe.symbols)
+        words = f"{query.describe()}; {_NORMAL}" if found.count_error is not None else found.note
+        return PeopleEstimate(
+            found.count, found.count_error, found.value, found.standard_error, found.bound, found.raw, words
+        )
+
+    def accuracy(self) -> dict[str, Any]:
+        """See ``PeopleSynthesis.accuracy``."""
+        core = self.core
+        return {
+            "total_standard_error": self.total_error,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "panel": {
+                "padding_of_a_pattern": core.padding,
+                "patterns": core.patterns,
+                "clipped_groups": self.clipped,
+                "bound": core.bound,
+                "failure": str(core.recipe.failure),
+                "answers": self._standard() if self.history.shape[1] else [],
+            },
+            "words": describe_errors(
+                self.total_error,
+                self.people,
+                bool(self.history.shape[1]),
+                self.clipped,
+                core.bound,
+                core.padding,
+                "count of one pattern of any period",
+            ),
+        }
+
+    def _default(self) -> tuple[int, ...] | None:
+        """What a question without a condition is about: the second of two symbols."""
+        return (1,) if self.core.recipe.symbols == 2 else None
+
+    def _standard(self) -> list[dict[str, Any]]:
+        """Usual questions about yes and no, answered."""
+        if self.core.recipe.symbols != 2:
+            return []
+        width = self.core.recipe.window
+        asked: list[WindowQuery] = [AtLeast(times, width) for times in range(1, width + 1)]
+        asked += [Consecutive(times, width) for times in range(2, width)]
+        answers = [(query.describe(), self._release.answer(query, people=self.people)) for query in asked]
+        return [
+            {
+                "question": words,
+                "count": _finite(one.count),
+                "count_standard_error": one.count_error,
+                "share": _finite(one.value),
+                "share_standard_error": None if one.standard_error is None else _finite(one.standard_error),
+            }
+            for words, one in answers
+        ]
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"counts": self.counts, "clipped": np.array([self.clipped], np.int64)}
+
+
+@dataclass(frozen=True)
+class CumulativeSynthesis(PanelSynthesis):
+    """Of cumulative counts: right about how many people have had at least ``b`` so far."""
+
+    release: CumulativeRelease
+
+    @property
+    def total(self) -> float:
+        """See ``PanelSynthesis.total``."""
+        return float(self.release.people - self.release.plan.padding)
+
+    @property
+    def total_error(self) -> float | None:
+        """See ``PanelSynthesis.total_error``."""
+        noise = self.release.plan.total_noise
+        return 0.0 if noise is None else math.sqrt(noise.variance)
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """Counts of the newest period's synthetic reports; their errors are not known."""
+        counts = np.bincount(self.history[:, -1], minlength=2).astype(np.float64)
+        counts[0] -= self.release.plan.padding
+        return CellEstimate(counts if clique else np.array(counts.sum()), None)
+
+    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+        """A number of times, or words such as "at least 3 so far"."""
+        times = question
+        if isinstance(question, str):
+            asked = parse_question(question, codes_of, (1,), so_far=self.period)
+            if not isinstance(asked, AtLeast) or asked.width != self.period or asked.values != (1,):
+                raise ConfigError(
+                    "cumulative releases are right about all periods so far only",
+                    where="panel",
+                    allowed='a question such as "at least 3 so far"',
+                )
+            times = asked.times
+        found = self.release.at_least(times)
+        return PeopleEstimate(
+            float(found.count),
+            found.standard_error,
+            found.value,
+            found.share_error,
+            found.bound,
+            found.count / self.release.people if self.release.people else math.nan,
+            f"at least {times} of the first {self.period} periods; the standard error is that of the counter's "
+            f"unbiased estimate, {found.unbiased}{'' if self.people is not None else _OF_SHARE}",
+        )
+
+    def accuracy(self) -> dict[str, Any]:
+        """See ``PeopleSynthesis.accuracy``."""
+        release, plan = self.release, self.release.plan
+        bound = plan.bounds[self.period - 1]
+        thresholds = range(1, min(self.period, plan.recipe.largest) + 1)
+        return {
+            "total_standard_error": self.total_error,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "panel": {
+                "padding": plan.padding,
+                "bound": bound,
+                "failure": str(plan.recipe.failure),
+                "answers": [
+                    {
+                        "question": f"at least {b} of the first {self.period} periods",
+                        "count": int(release.reached[b]),
+                        "unbiased": int(release.estimates[b]),
+                        "count_standard_error": math.sqrt(plan.variance(b, self.period)),
+                    }
+                    for b in thresholds
+                ],
+            },
+            "words": describe_errors(self.total_error, self.people, True, 0, bound, plan.padding),
+        }
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"reached": self.release.reached, "estimates": self.release.estimates}
+
+
+_NORMAL = "the standard error follows from public noise scales (the coins of rounding are bounded from above)"
+
+_OF_SHARE = "; that of the share holds the noise of the number of people, too"
+
+
+def describe_errors(
+    error: float | None,
+    people: int | None,
+    released: bool,
+    clipped: int,
+    bound: float,
+    padding: int,
+    counted: str = "count of this period or an earlier one",
+) -> str:
+    """How wrong a release may be, in words."""
+    if not released:
+        return "There are no synthetic people yet: the first release comes with the first full window."
+    number = (
+        "The number of people is declared public."
+        if people is not None
+        else f"The number of people is noisy, with a standard error of {error:.3g}."
+    )
+    share = (
+        "" if not clipped else " Groups of synthetic people were clipped, so answers may be biased a little."
+    )
+    padded = "Padding is invented people: answers have it taken out, the table holds it. " if padding else ""
+    return f"{number} {padded}With the stated probability no {counted} is wrong by more than {bound:.4g} people.{share}"
+
+
+def append_columns(history: NDArray[np.uint8], columns: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The history with new periods; what is there stays as it is."""
+    if not history.shape[1]:
+        return np.asfortranarray(columns)
+    return np.asfortranarray(np.concatenate([history, columns], axis=1))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,210 @@
+"""Questions about the last few periods of each person, as weights on the patterns of a window.
+
+A pattern is a tuple of symbols, the oldest first. Its code is the number it spells in base ``symbols``, so that
+the newest symbol is the last digit and a narrower window is what is left of a division.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+
+__all__ = ["AtLeast", "Consecutive", "Pattern", "Weighted", "WindowQuery", "digits"]
+
+
+def digits(width: int, symbols: int) -> NDArray[np.int64]:
+    """All patterns of a width, shape (symbols^width, width), the oldest symbol first, in the order of codes.
+
+    >>> digits(2, 2).tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    codes = np.arange(symbols**width)
+    powers = symbols ** np.arange(width - 1, -1, -1)
+    return codes[:, None] // powers % symbols
+
+
+class WindowQuery(ABC):
+    """A weighted sum over the patterns of the last ``width`` periods."""
+
+    #: How many periods it looks back on.
+    width: int
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The question in words."""
+
+    @abstractmethod
+    def check(self, symbols: int) -> None:
+        """Raise ConfigError where a symbol is asked for that an alphabet of so many does not have."""
+
+    @abstractmethod
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """The weight of each row, shape (rows, width): symbols, the oldest first."""
+
+    def weights(self, symbols: int) -> NDArray[np.float64]:
+        """One weight for each pattern of ``width`` symbols, by code.
+
+        Errors:
+            ConfigError: a symbol that the alphabet does not have.
+        """
+        self.check(symbols)
+        return self.of(digits(self.width, symbols))
+
+
+@dataclass(frozen=True)
+class _Times(WindowQuery):
+    """One of ``values`` in some number of the last ``width`` periods."""
+
+    times: int
+    width: int
+    values: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        _check(self.times, self.width, self.values)
+
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
+        _check_symbols(self.values, symbols)
+
+
+@dataclass(frozen=True)
+class AtLeast(_Times):
+    """People with one of ``values`` in at least ``times`` of the last ``width`` periods.
+
+    >>> AtLeast(2, width=3).weights(2).tolist()
+    [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+    """
+
+    def describe(self) -> str:
+        """The question in words."""
+        return f"{_word(self.values)} in at least {self.times} of the last {self.width} periods"
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        return _floats(np.isin(patterns, self.values).sum(axis=1) >= self.times)
+
+
+@dataclass(frozen=True)
+class Consecutive(_Times):
+    """People with one of ``values`` in at least ``times`` periods in a row, within the last ``width``.
+
+    >>> Consecutive(2, width=3).weights(2).tolist()
+    [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+
+    def describe(self) -> str:
+        """The question in words."""
+        return f"{_word(self.values)} in at least {self.times} periods in a row, of the last {self.width}"
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        hits = np.isin(patterns, self.values)
+        starts = range(self.width - self.times + 1)
+        runs = [hits[:, start : start + self.times].all(axis=1) for start in starts]
+        return _floats(np.any(runs, axis=0))
+
+
+@dataclass(frozen=True)
+class Pattern(WindowQuery):
+    """People whose last periods are as the pattern says, the oldest first; None stands for any symbol.
+
+    >>> Pattern((1, None, 0)).weights(2).tolist()
+    [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    """
+
+    symbols: tuple[int | None, ...]
+    width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.symbols, tuple) and self.symbols):
+            raise ConfigError(
+                f"the pattern {self.symbols!r}",
+                where="query",
+                allowed="a tuple of one or more symbols or None",
+            )
+        object.__setattr__(self, "width", len(self.symbols))
+
+    def describe(self) -> str:
+        """The question in words."""
+        return "pattern " + " ".join("*" if one is None else str(one) for one in self.symbols)
+
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
+        _check_symbols((one for one in self.symbols if one is not None), symbols)
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        fits = [patterns[:, i] == one for i, one in enumerate(self.symbols) if one is not None]
+        return _floats(np.all([np.ones(len(patterns), bool), *fits], axis=0))
+
+
+@dataclass(frozen=True)
+class Weighted(WindowQuery):
+    """Any weighted sum: ``weight_of`` gives patterns (tuples of symbols, equally long) their weights, others get 0."""
+
+    weight_of: Mapping[tuple[int, ...], float]
+    width: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        widths = {len(pattern) for pattern in self.weight_of}
+        if len(widths) != 1:
+            raise ConfigError(
+                "patterns of one length are needed", where="query", allowed="one or more patterns"
+            )
+        if not all(np.isfinite(weight) for weight in self.weight_of.values()):
+            raise ConfigError("a weight is not a finite number", where="query")
+        object.__setattr__(self, "width", widths.pop())
+        _check(1, self.width)
+
+    def describe(self) -> str:
+        """The question in words."""
+        return f"a weighted sum of {len(self.weight_of)} patterns of {self.width} periods"
+
+    def check(self, symbols: int) -> None:
+        """See ``WindowQuery.check``."""
+        for pattern in self.weight_of:
+            _check_symbols(pattern, symbols)
+
+    def of(self, patterns: NDArray[np.integer]) -> NDArray[np.float64]:
+        """See ``WindowQuery.of``."""
+        return _floats([self.weight_of.get(tuple(row), 0.0) for row in patterns.tolist()])
+
+
+def _floats(chosen: Any) -> NDArray[np.float64]:
+    return np.asarray(chosen, dtype=np.float64)
+
+
+def _word(values: tuple[int, ...]) -> str:
+    return " or ".join(str(value) for value in values)
+
+
+def _check(times: int, width: int, values: tuple[int, ...] = (1,)) -> None:
+    if not (_is_whole(times) and _is_whole(width) and 1 <= times <= width):
+        raise ConfigError(
+            f"{times} of {width} periods cannot be asked for", where="query", allowed="1 <= times <= width"
+        )
+    if not (isinstance(values, tuple) and values):
+        raise ConfigError(
+            f"values = {values!r}", where="query", allowed="a tuple of one or more symbols (codes)"
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _check_symbols(values: Iterable[int], symbols: int) -> None:
+    for value in values:
+        if not (_is_whole(value) and 0 <= value < symbols):
+            raise ConfigError(
+                f"there is no symbol {value!r}",
+                where="query",
+                allowed=f"0 to {symbols - 1} (codes of the values)",
+            )

@@ -1,0 +1,61 @@
+"""What people report in one period, and checks that both synthesizers make."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, DataError
+
+__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_reports", "whole"]
+
+#: People of a panel: their counts stay far below 2^53.
+MAX_PEOPLE = 2**31 - 1
+MAX_SYMBOLS = 255
+
+
+def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> NDArray[np.int32]:
+    """One period's reports as int32; messages name no value and no number of people.
+
+    Errors:
+        DataError: no array of whole numbers, another number of people, or a symbol outside.
+    """
+    array = np.asarray(reports)
+    if isinstance(reports, np.ma.MaskedArray):
+        raise DataError(
+            "a masked array hides reports", where="panel", allowed="a symbol of its own for missing reports"
+        )
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(
+            "a period is one whole number for each person", where="panel", allowed="a 1-d integer array"
+        )
+    if len(array) != people:
+        raise DataError(
+            "a period has another number of people than the panel",
+            where="panel",
+            allowed="one report a person",
+        )
+    if len(array) and not (int(array.min()) >= 0 and int(array.max()) < symbols):
+        raise DataError("a report lies outside the alphabet", where="panel", allowed=f"0 to {symbols - 1}")
+    return array.astype(np.int32)
+
+
+def check_people(people: object) -> int:
+    """A number of people; it may be private, so the message does not say it.
+
+    Errors:
+        ConfigError: not a number of people.
+    """
+    try:
+        return whole(people, "people", 0, MAX_PEOPLE)
+    except ConfigError as error:
+        raise ConfigError("not a number of people", where="panel", allowed=error.allowed) from None
+
+
+def whole(value: object, name: str, least: int, most: int) -> int:
+    """``value`` as an int within limits, or ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ConfigError(
+            f"{name} = {value!r}", where="panel", allowed=f"a whole number from {least} to {most}"
+        )
+    return int(value)

@@ -1,0 +1,377 @@
+"""Fixed-window synthesizer: persistent synthetic people who are right about every few periods in a row.
+
+Bun, Gaboardi, Neunhoeffer and Zhang, "Continual Release of Differentially Private Synthetic Data from Longitudinal
+Data Collections" (2024), Algorithm 1, with the corrections of ``docs/theory/panel.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
+from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Individual, Unit
+from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel.queries import WindowQuery
+from dpstream.families.panel.reports import MAX_PEOPLE, MAX_SYMBOLS, check_people, check_reports, whole
+
+__all__ = ["MAX_PATTERNS", "FixedWindow", "FixedWindowPlan", "WindowAnswer", "WindowRelease", "WindowState"]
+
+#: Patterns of a window (symbols^window). Every pattern carries padding, so more would drown any panel.
+MAX_PATTERNS = 2**16
+_MAX_PERIODS = 10_000
+
+
+@dataclass(frozen=True)
+class FixedWindow:
+    """Options of the fixed-window synthesizer.
+
+    Attributes:
+        periods: T, how many periods there will be.
+        window: k, how many periods in a row the synthetic people are right about.
+        symbols: q, the size of the alphabet: each person reports one of ``0 .. symbols - 1`` each period.
+        failure: beta, the probability that the stated bound fails anywhere (and that a count has to be clipped).
+        segment: for a panel that may go on for longer than is known: each histogram of the first so many gets the
+            same share of the budget, each of the next as many half of that, and so on up to period T. None for even
+            shares. Padding and bound are those of the last segment.
+    """
+
+    periods: int
+    window: int
+    symbols: int = 2
+    failure: Amount = "0.05"
+    segment: int | None = None
+
+    def __post_init__(self) -> None:
+        # Python integers: a power of NumPy's own could pass 64 bits unseen.
+        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
+        object.__setattr__(self, "window", whole(self.window, "window", 1, self.periods))
+        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
+        if self.symbols**self.window > MAX_PATTERNS:
+            raise LimitError(
+                f"{self.symbols} symbols over {self.window} periods make too many patterns",
+                where="window",
+                allowed=f"up to {MAX_PATTERNS} patterns",
+            )
+        if self.segment is not None:
+            object.__setattr__(self, "segment", whole(self.segment, "segment", 1, _MAX_PERIODS))
+        if not exact_amount(self.failure, where="failure") < 1:
+            raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
+
+    def calibrate(self, rho: Amount, unit: Unit | None = None) -> FixedWindowPlan:
+        """Fix the noise so that all releases together cost one person's whole history ``rho``.
+
+        Errors:
+            UnitError: the unit is no individual. BudgetError: an amount that cannot be used.
+            LimitError: so much noise that its padding would be more people than a panel can have.
+        """
+        protected = Individual() if unit is None else unit
+        if not isinstance(protected, Individual):
+            raise UnitError(
+                f"a panel cannot protect the unit {protected.name!r} only: a person reports every period",
+                where="unit",
+                allowed="individual, individual-replace",
+            )
+        plan = FixedWindowPlan(self, ZCDP.of(rho), protected)
+        if plan.padding * plan.patterns > MAX_PEOPLE:
+            raise LimitError(
+                f"a budget of {plan.budget} needs more than {MAX_PEOPLE} people of padding",
+                where="panel",
+                allowed="a larger rho, a shorter window or fewer periods",
+            )
+        return plan
+
+
+@dataclass
+class WindowState:
+    """What is remembered between periods. Secret: ``recent`` holds what people reported.
+
+    Attributes:
+        period: t, how many periods were read.
+        recent: private; code of the last (up to k) symbols of each person.
+        synthetic: public; the same of each synthetic person, from period k on.
+        clipped: public; how many groups of synthetic people had to be clipped so far.
+    """
+
+    period: int
+    recent: NDArray[np.int32]
+    synthetic: NDArray[np.int32] | None = None
+    clipped: int = 0
+
+
+@dataclass(frozen=True)
+class FixedWindowPlan:
+    """A calibrated fixed-window synthesizer; frozen, without data.
+
+    Guarantee: the synthetic people of all periods together satisfy rho-zCDP for one person's whole history, also if
+    the reports are chosen in view of earlier releases. Each of the ``T - k + 1`` histograms over patterns gets
+    fresh discrete Gaussian noise. A person is in one pattern of each, so a histogram has squared L2 sensitivity 1
+    (added or removed) or 2 (replaced: one pattern less, another one more); the losses add up. Everything else,
+    rounding and extending included, sees noisy counts and synthetic people only.
+    """
+
+    recipe: FixedWindow
+    budget: ZCDP
+    unit: Individual
+
+    @property
+    def histograms(self) -> int:
+        """R, how many noisy histograms are released: ``T - k + 1``."""
+        return self.recipe.periods - self.recipe.window + 1
+
+    @property
+    def patterns(self) -> int:
+        """Patterns of a window: ``q^k``."""
+        return int(self.recipe.symbols**self.recipe.window)
+
+    @cached_property
+    def shares(self) -> tuple[Fraction, ...]:
+        """rho of each histogram, never rising; they add up to the budget exactly."""
+        length = self.recipe.segment or self.histograms
+        weights = [Fraction(1, 2 ** (i // length)) for i in range(self.histograms)]
+        part = self.budget.rho / sum(weights)
+        return tuple(part * weight for weight in weights)
+
+    @cached_property
+    def noises(self) -> tuple[DiscreteGaussian, ...]:
+        """The noise of each cell of each histogram."""
+        cells = 1 if self.unit.relation == "add-remove" else 2
+        made = {share: noise_for(ZCDP(share), cells, cells) for share in set(self.shares)}
+        return tuple(made[share] for share in self.shares)  # type: ignore[misc]
+
+    @property
+    def noise(self) -> DiscreteGaussian:
+        """The widest of them: that of the last histogram, and of all where shares are even."""
+        return self.noises[-1]
+
+    @property
+    def rounding(self) -> float:
+        """Variance proxy of all random rounding in one pattern's count (docs/theory/panel.md)."""
+        return self.recipe.symbols / (4.0 * (self.recipe.symbols - 1))
+
+    @cached_property
+    def bound(self) -> float:
+        """With probability ``1 - failure`` nothing is clipped, and no pattern's debiased count is ever wrong by more.
+
+        In people. A union bound over patterns, periods and both directions.
+        """
+        log_events = math.log(2.0 * self.patterns * self.histograms / self._beta)
+        deviation = math.sqrt(2.0 * float(self.noise.sigma_squared)) + math.sqrt(2.0 * self.rounding)
+        return deviation * math.sqrt(log_events)
+
+    @property
+    def padding(self) -> int:
+        """Invented people added to every pattern, so that counts hardly ever become negative; public.
+
+        As many as the bound: where it holds, nothing is clipped.
+        """
+        return math.ceil(self.bound)
+
+    @property
+    def _beta(self) -> float:
+        return float(exact_amount(self.recipe.failure, where="failure"))
+
+    def describe(self) -> str:
+        """The plan in words."""
+        recipe = self.recipe
+        return (
+            f"fixed window of {recipe.window} of {recipe.periods} periods, {recipe.symbols} symbols; {self.budget} for "
+            f"{self.unit.describe()}; {self.histograms} histograms of {self.patterns} patterns, each with "
+            f"{self.noise.describe()}; padding of {self.padding} people a pattern; every debiased count within "
+            f"{self.bound:.4g} people with probability {1 - self._beta:g}"
+        )
+
+    def start(self, people: int) -> WindowState:
+        """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
+
+        Errors:
+            ConfigError: not a number of people.
+        """
+        return WindowState(0, np.zeros(check_people(people), np.int32))
+
+    def step(
+        self, state: WindowState, reports: NDArray[np.integer], randomness: Randomness
+    ) -> WindowRelease | None:
+        """Read one period and extend the synthetic people by it; None before period k.
+
+        Args:
+            reports: private; one symbol for each person, in the order of all periods.
+
+        Errors (before anything is drawn or changed):
+            HorizonError: all periods were read. DataError: another number of people, or symbols outside.
+        """
+        recipe = self.recipe
+        if state.period >= recipe.periods:
+            raise HorizonError(
+                f"period {state.period + 1} lies beyond the horizon",
+                where="panel",
+                allowed=f"up to {recipe.periods} periods",
+            )
+        symbols = check_reports(reports, len(state.recent), recipe.symbols)
+        state.recent %= self.patterns // recipe.symbols
+        state.recent *= recipe.symbols
+        state.recent += symbols
+        state.period += 1
+        if state.period < recipe.window:
+            return None
+        counts = np.bincount(state.recent, minlength=self.patterns).astype(np.int64)
+        noisy = (
+            counts + self.padding + randomness.draw(self.noises[state.period - recipe.window], self.patterns)
+        )
+        # From here on: noisy counts, synthetic people, and coins that protect nobody.
+        generator = np.random.default_rng(randomness.words(4))
+        if state.synthetic is None:
+            return self._begin(state, noisy)
+        return self._extend(state, noisy, generator)
+
+    def _begin(self, state: WindowState, noisy: NDArray[np.int64]) -> WindowRelease:
+        people = np.maximum(noisy, 0)
+        state.clipped += int((noisy < 0).sum())
+        state.synthetic = np.repeat(np.arange(self.patterns, dtype=np.int32), people)
+        powers = self.recipe.symbols ** np.arange(self.recipe.window - 1, -1, -1, dtype=np.int32)
+        columns = (state.synthetic[:, None] // powers % self.recipe.symbols).astype(np.uint8)
+        return WindowRelease(self, state.period, columns, people, state.clipped)
+
+    def _extend(
+        self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
+    ) -> WindowRelease:
+        assert state.synthetic is not None
+        symbols = self.recipe.symbols
+        # The split is indexed by the synthetic people: by the private ones it would leak.
+        groups = state.synthetic % (self.patterns // symbols)
+        available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
+        numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
+        column = extend(groups, numbers, generator)
+        state.synthetic = groups * np.int32(symbols) + column
+        state.clipped += clipped
+        return WindowRelease(self, state.period, column[:, None], numbers.ravel(), state.clipped)
+
+
+@dataclass(frozen=True)
+class WindowAnswer:
+    """An answer about the last few periods.
+
+    Attributes:
+        raw: share among the synthetic people as they are, padding included.
+        value: debiased share: the padding's own answer is taken out.
+        count: debiased number of people.
+        standard_error, count_error: standard deviations of ``value`` and ``count``, from public noise scales (the
+            coins of rounding are bounded from above); None for a query wider than the window.
+        bound: with probability ``1 - failure`` all such counts of all periods are within their bounds (people);
+            None for a query wider than the window.
+        note: what has to be said about it; empty where all is as stated.
+    """
+
+    raw: float
+    value: float
+    count: float
+    standard_error: float | None
+    count_error: float | None
+    bound: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class WindowRelease:
+    """What one period gave; public.
+
+    Attributes:
+        period: t.
+        columns: the new symbols of every synthetic person, shape (people, new periods): k of them at first.
+        counts: synthetic people by the pattern of their last k periods.
+        clipped: how many groups had to be clipped so far; answers are unbiased where it is 0.
+    """
+
+    plan: FixedWindowPlan
+    period: int
+    columns: NDArray[np.uint8]
+    counts: NDArray[np.int64]
+    clipped: int
+
+    @property
+    def people(self) -> int:
+        """Synthetic people, padding included; the same at every period."""
+        return int(self.counts.sum())
+
+    def answer(
+        self, query: WindowQuery, *, people: int | None = None, among: WindowQuery | None = None
+    ) -> WindowAnswer:
+        """Answer a question about the last ``query.width`` periods, at most k.
+
+        Args:
+            people: n, where it is public (relation ``replace``); otherwise shares are of the released total.
+            among: shares are of the people who this question counts, such as those who are present; without n then.
+
+        Errors:
+            ConfigError: a query is wider than the window (see ``panel.history``), or n is given under add/remove
+                or missing under replacement.
+        """
+        plan = self.plan
+        weights = self._weights(query)
+        needed = among is None and plan.unit.relation == "replace"
+        if (people is not None) != needed:
+            raise ConfigError(
+                "the number of people is given exactly where it is public",
+                where="panel",
+                allowed="people=n under replacement, nothing otherwise or with among=",
+            )
+        base = np.ones(plan.patterns) if among is None else self._weights(among)
+        count, total = self._count(weights), self._count(base) if people is None else people
+        share = count / total if total > 0 else math.nan
+        # A share of a noisy total: its error is that of the weights less the share (first order).
+        around = weights - share * base if people is None and total > 0 else weights
+        error = math.sqrt(self.error_variance(around)) / total if total > 0 else math.nan
+        return WindowAnswer(
+            raw=float(weights @ self.counts) / self.people if self.people else math.nan,
+            value=share,
+            count=count,
+            standard_error=error,
+            count_error=math.sqrt(self.error_variance(weights)),
+            bound=plan.bound * float(np.abs(weights).sum()),
+            note=f"{self.clipped} groups of people were clipped so far: not exactly unbiased"
+            if self.clipped
+            else "",
+        )
+
+    def _count(self, weights: NDArray[np.float64]) -> float:
+        return float(weights @ self.counts - self.plan.padding * weights.sum())
+
+    def _weights(self, query: WindowQuery) -> NDArray[np.float64]:
+        """The question's weights on the patterns of the whole window."""
+        recipe = self.plan.recipe
+        if query.width > recipe.window:
+            raise ConfigError(
+                f"the question looks back {query.width} periods",
+                where="panel",
+                allowed=f"up to {recipe.window} periods: the synthetic people are right about no more in a row",
+            )
+        suffixes = np.arange(self.plan.patterns) % recipe.symbols**query.width
+        weights: NDArray[np.float64] = query.weights(recipe.symbols)[suffixes]
+        return weights
+
+    def error_variance(self, weights: NDArray[np.float64]) -> float:
+        """Variance of a weighted sum of the counts; exact for the noise, an upper bound for the coins of rounding.
+
+        A count's error is its own noise less its group's mean noise, plus an even share of the group's earlier
+        error. So the weights are followed back. After k periods they are even: even weights hear no later noise and
+        round nothing. Where all noise is alike, its part is ``sigma^2`` times the sum of squared weights.
+        """
+        plan, symbols = self.plan, self.plan.recipe.symbols
+        current = np.asarray(weights, dtype=np.float64)
+        variance, newest = 0.0, self.period - plan.recipe.window
+        for back in range(min(newest, plan.recipe.window)):
+            groups = current.reshape(-1, symbols)
+            means = groups.mean(axis=1)
+            # One rounding moves r of q symbols by one: covariance r(q - r)/(q(q - 1)) (I - J/q), at most this.
+            own = plan.noises[newest - back].variance + plan.rounding
+            variance += own * float(((groups - means[:, None]) ** 2).sum())
+            current = np.tile(means, symbols)
+        return variance + plan.noises[0].variance * float(current @ current)

@@ -1,0 +1,25 @@
+"""Online synthetic points, without a horizon (He, Vershynin and Zhu 2024): in the unit cube, and as streams."""
+
+from dpstream.families.points.fewest_changes import PointChanges, changes
+from dpstream.families.points.online import (
+    OnlinePoints,
+    OnlinePointsPlan,
+    PointsRelease,
+    PointsState,
+    Variant,
+)
+from dpstream.families.points.points_plan import PointsStream, PointsStreamPlan
+from dpstream.families.points.points_release import PointsSynthesis
+
+__all__ = [
+    "OnlinePoints",
+    "OnlinePointsPlan",
+    "PointChanges",
+    "PointsRelease",
+    "PointsState",
+    "PointsStream",
+    "PointsStreamPlan",
+    "PointsSynthesis",
+    "Variant",
+    "changes",
+]

@@ -1,0 +1,241 @@
+"""The recipe of a points stream: an online synthesizer, and columns as categories and coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import Amount, PureDP
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.schema import Schema
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.fine import FineColumn, fine
+from dpstream.core.schema.numeric import Ordered
+from dpstream.core.tables.placed_rows import rows_of
+from dpstream.families.points.online import OnlinePoints, OnlinePointsPlan, PointsState, Variant
+from dpstream.families.points.packing import pack_points, unpack_points, wide
+from dpstream.families.points.partition import MAX_DEPTH, whole
+from dpstream.families.points.points_release import PointsSynthesis
+from dpstream.families.points.space import Space
+
+__all__ = ["PointsStream", "PointsStreamPlan"]
+
+
+@dataclass(frozen=True)
+class PointsStream:
+    """A stream of online points.
+
+    Attributes:
+        schema: the columns. Numbers, days and instants are coordinates between the public bounds of their bins (the
+            bins themselves are for questions only); boolean and categorical columns are categories.
+        variant: ``default`` or ``paper``, as in ``OnlinePoints``.
+        max_depth: no cells are deeper.
+        log: coordinates on a logarithmic scale.
+        periodic: coordinates on a circle: the upper bound is the lower one again.
+    """
+
+    schema: Schema
+    variant: Variant = "default"
+    max_depth: int = 20
+    log: tuple[str, ...] = ()
+    periodic: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        whole(self.max_depth, "max_depth", 1, MAX_DEPTH)
+        for key in ("log", "periodic"):
+            for name in getattr(self, key):
+                if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
+                    raise ConfigError(
+                        f"{name!r} is no coordinate",
+                        where=key,
+                        allowed=", ".join(c.name for c in self.schema.columns if isinstance(c, Ordered))
+                        or "none",
+                    )
+
+    def calibrate(
+        self,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> PointsStreamPlan:
+        """Fix the noise so that all releases together cost ``epsilon`` for one record's replacement.
+
+        Args:
+            horizon: most steps; the noise does not depend on it.
+
+        Errors:
+            BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
+            no coordinate. ConfigError, LimitError: options that cannot be used.
+        """
+        if epsilon is None or rho is not None:
+            raise BudgetError(
+                "the noise of online points is Laplace: the guarantee is pure",
+                where="budget",
+                allowed="epsilon, without delta",
+            )
+        reading = Schema(
+            tuple(self._axis(column) for column in self.schema.columns),
+            self.schema.ignore,
+            self.schema.null_values,
+            self.schema.confirmed,
+        )
+        categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
+        space = Space(reading.domain.sizes, categorical, self.max_depth)
+        core = OnlinePoints(space.dimension, self.variant, space.depth).calibrate(epsilon, unit)
+        return PointsStreamPlan(core.budget, core.unit, horizon, self, reading, space, core)
+
+    def _axis(self, column: Column) -> Column:
+        if not isinstance(column, Ordered):
+            return column
+        scale = "log" if column.name in self.log else "linear"
+        return fine(column, scale=scale, periodic=column.name in self.periodic)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class PointsStreamPlan(StreamPlan):
+    """A calibrated ``PointsStream``.
+
+    Guarantee: ``OnlinePointsPlan``'s for one record's replacement at its step, with the sizes of all steps public. The
+    records of a step are read in an order that is drawn anew, so which record stands where in the source plays no
+    part: two steps that differ in one record give orders that differ in one place.
+    """
+
+    budget: PureDP
+    unit: Event
+    horizon: int | None
+    recipe: PointsStream
+    reading: Schema = field(repr=False)
+    space: Space
+    core: OnlinePointsPlan
+
+    @property
+    def domain(self) -> Domain:
+        """The declared columns."""
+        return self.recipe.schema.domain
+
+    @property
+    def name(self) -> str:
+        """In configuration files."""
+        return "points"
+
+    def parts(self) -> tuple[Part, ...]:
+        """The two paths of cells that a replaced record changes."""
+        detail = (
+            f"all cells that hold a record, one a depth up to {self.space.depth}: what their sparse counters, blocks, "
+            "levels and first sums cost it; a replaced record changes two such paths"
+        )
+        return (Part("paths", 2, PureDP(self.budget.epsilon / 2), detail),)
+
+    def options(self) -> dict[str, Any]:
+        """All options."""
+        recipe, design = self.recipe, self.core.design
+        return {
+            "variant": recipe.variant,
+            "max_depth": self.space.depth,
+            "coordinates": self.coordinates,
+            "categories": self.space.categories,
+            "log": sorted(recipe.log),
+            "periodic": sorted(recipe.periodic),
+            "design": {name: str(getattr(design, name)) for name in sorted(vars(design))},
+        }
+
+    @cached_property
+    def coordinates(self) -> list[str]:
+        """Names of the columns that are coordinates, in the order in which they are cut."""
+        pairs = zip(self.domain.names, self.space.categorical, strict=True)
+        return [name for name, first in pairs if not first]
+
+    def reading_schema(self, schema: Schema) -> Schema:
+        """The columns as axes.
+
+        Errors:
+            ConfigError: another schema than the plan's: its bounds would not be those that points are read with.
+        """
+        if schema != self.recipe.schema:
+            raise ConfigError(
+                "the plan of the points was calibrated for another schema",
+                where="stream",
+                allowed="the schema that the recipe was made with",
+            )
+        return self.reading
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the stream does not protect, in sentences for manifests."""
+        axes = [column for column in self.reading.columns if isinstance(column, FineColumn)]
+        circles = [repr(axis.name) for axis in axes if axis.outside is None and axis.periodic]
+        beyond = [repr(axis.name) for axis in axes if axis.outside is None and not axis.periodic]
+        clipped = [repr(axis.name) for axis in axes if axis.outside is not None]
+        shown = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
+        facts = [
+            f"a null, or what is no such value, as a coordinate ({', '.join(repr(a.name) for a in axes)}) {shown}"
+        ]
+        if circles:
+            facts.append(f"a value beyond the bounds of {', '.join(circles)} {shown}")
+        if beyond:
+            advice = 'outside = "clip" would take it to the nearest border'
+            facts.append(f"a value beyond the bounds of {', '.join(beyond)} {shown} ({advice})")
+        if clipped:
+            facts.append(
+                f"values beyond the bounds of {', '.join(clipped)} are taken to the nearest border, by declaration"
+            )
+        return tuple(facts)
+
+    def describe(self) -> str:
+        """The plan in words."""
+        return self.core.describe()
+
+    def start(self) -> PointsState:
+        """A fresh state."""
+        return self.core.fresh()
+
+    def step(self, state: PointsState, batch: PrivateBatch, randomness: Randomness) -> PointsSynthesis:
+        """Read one step's records, in an order drawn here.
+
+        Errors (before anything is drawn): DataError: records that leave. HorizonError: more points than the core takes.
+        """
+        cells = self.space.cells_of(rows_of(batch))
+        self.core.check_room(state, len(cells))
+        if not state.points and len(cells):
+            state.seed = int(randomness.words(1)[0])
+        self.core.read(state, cells[shuffled(len(cells), randomness)], randomness)
+        counts = self.space.gathered(self.core.counts(state))
+        return self._synthesis(state.points, counts, state.seed)
+
+    def pack_state(self, state: PointsState) -> Packed:
+        """The whole state."""
+        return pack_points(state)
+
+    def unpack_state(self, packed: Packed) -> PointsState:
+        """The inverse.
+
+        Errors: StoreDamagedError: parts that do not fit each other.
+        """
+        return unpack_points(packed, self.core)
+
+    def unpack_synthesis(self, packed: Packed) -> PointsSynthesis:
+        """The inverse of ``PointsSynthesis.pack``."""
+        return self._synthesis(packed.meta["points"], wide(packed.arrays["counts"]), packed.meta["seed"])
+
+    def _synthesis(self, points: int, counts: NDArray[np.int64], seed: int) -> PointsSynthesis:
+        return PointsSynthesis(self.space, self.recipe.schema, self.reading, points, counts, seed)
+
+
+def shuffled(count: int, randomness: Randomness) -> NDArray[np.int64]:
+    """An exactly uniform order: by independent words, drawn anew where two are equal."""
+    if count < 2:
+        return np.arange(count)
+    while True:
+        words = randomness.words(count)
+        order = np.argsort(words, kind="stable")
+        if (words[order][1:] != words[order][:-1]).all():
+            return order

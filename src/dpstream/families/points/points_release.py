@@ -1,0 +1,163 @@
+"""What a step of a points stream gives: how many synthetic points are in each cell, and points. All of it public."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import EncodedBatch
+from dpstream.families.points.fewest_changes import kept
+from dpstream.families.points.packing import small
+from dpstream.families.points.space import Space
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["PointsSynthesis"]
+
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class PointsSynthesis:
+    """A ``PlacedSynthesis``: the release is the points themselves.
+
+    Attributes:
+        space: the partition.
+        schema: the declared columns, whose bins questions are asked in.
+        fine: the same columns as coordinates.
+        points: t.
+        counts: how many points are in each cell of one depth.
+        seed: of the points' places.
+    """
+
+    space: Space
+    schema: Schema
+    fine: Schema
+    points: int
+    counts: NDArray[np.int64]
+    seed: int
+
+    @property
+    def depth(self) -> int:
+        """Of the cells."""
+        return len(self.counts).bit_length() - 1
+
+    @property
+    def domain(self) -> Domain:
+        """The columns, in the bins of their declaration."""
+        return self.schema.domain
+
+    @property
+    def total(self) -> float:
+        """How many points came so far; public."""
+        return float(self.points)
+
+    @property
+    def total_error(self) -> float | None:
+        """0: it is public."""
+        return 0.0
+
+    @property
+    def measured(self) -> Mapping[Clique, Measured]:
+        """None: counts are of cells, which are no bins."""
+        return {}
+
+    def marginal(self, clique: Clique) -> CellEstimate:
+        """How many of the points are in each bin; no public scale tells their errors."""
+        values = self._binned.count([clique])[0].astype(np.float64)
+        return CellEstimate(values.reshape(self.domain.shape(clique)), None)
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+        """Many marginals at once, flat."""
+        return [counts.astype(np.float64) for counts in self._binned.count(cliques)]
+
+    def sample(self, rows: int, seed: int) -> Codes:
+        """Some of the points, by their bins; all of them where as many are wanted as there are."""
+        return self.schema.encode(self.table(rows, seed))
+
+    def table(self, rows: int, seed: int) -> Any:
+        """As many points as typed columns, in the units of the data.
+
+        The release itself, whatever the seed, where as many are wanted as there are; else some of it, drawn with the
+        seed (with repetitions only where more are wanted).
+
+        Errors:
+            ConfigError: points are wanted before there are any.
+        """
+        if rows == self.points:
+            return self._table
+        if not self.points:
+            raise ConfigError("there are no synthetic points yet", where="rows", allowed="a later step")
+        import pyarrow as pa
+
+        generator = np.random.default_rng(seed)
+        chosen = generator.choice(self.points, rows, replace=rows > self.points)
+        return self._table.take(pa.array(np.sort(chosen)))
+
+    # Points that stay from release to release.
+
+    def records(self, rows: int, seed: int) -> Codes:
+        """Fine codes of a first release of so many points."""
+        generator = np.random.default_rng([seed, 3])
+        return self._placed(np.repeat(np.arange(len(self.counts)), self._cut(rows)), generator)
+
+    def follow(self, old: Codes, rows: int, seed: int) -> tuple[NDArray[np.bool_], Codes]:
+        """Which points of the release before stay, and the fine codes of those that come: as few as possible.
+
+        Args:
+            old: fine codes of the release before.
+        """
+        generator = np.random.default_rng([seed, 3])
+        cells = self.space.cells_of(old) >> (self.space.depth - self.depth)
+        stays, added = kept(cells, self._cut(rows), generator)
+        return stays, self._placed(added, generator)
+
+    def accuracy(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "total_standard_error": 0.0,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "points": {
+                "depth": self.depth,
+                "cells": len(self.counts),
+                "mean": self.points / len(self.counts),
+            },
+            "words": "The number of points is declared public and has no noise. Counts of the released points have no "
+            f"error bars: each comes from several noisy sums. Points are placed in {len(self.counts)} cells, and "
+            "evenly within each.",
+        }
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        return Packed({"points": self.points, "seed": self.seed}, {"counts": small(self.counts)})
+
+    @cached_property
+    def _table(self) -> Any:
+        generator = np.random.default_rng([self.seed, self.points])
+        return self.fine.decode(
+            self._placed(np.repeat(np.arange(len(self.counts)), self.counts), generator), generator
+        )
+
+    @cached_property
+    def _binned(self) -> EncodedBatch:
+        return EncodedBatch(self.domain, self.schema.encode(self._table))
+
+    def _placed(self, cells: NDArray[np.int64], generator: np.random.Generator) -> Codes:
+        """A point of each of these cells, in a random order."""
+        return self.space.draw(cells, self.depth, generator)[generator.permutation(len(cells))]
+
+    def _cut(self, rows: int) -> NDArray[np.int64]:
+        """The counts of ``rows`` of the points: of fewer than all in proportion, rounded along the cells."""
+        if rows >= self.points:
+            return self.counts
+        until = np.floor(np.cumsum(self.counts) / self.points * rows)
+        return np.diff(until, prepend=0.0).astype(np.int64)

@@ -1,0 +1,245 @@
+"""From the columns of a schema to cells of the binary partition, and back; all of it public.
+
+Every column is an axis of so many codes: as many as a categorical column has values, and for a coordinate those of its
+fine column (``schema.fine``). A cell is a box of codes. A cut halves the codes of one axis, the first half taking the
+odd one; an axis with one code left is not cut any more. Categorical columns are cut first, one after the other, until
+each has one value left; then the coordinates in turn. So:
+
+* A category is a cell of depth ``ceil(log2 K)`` or one less, and its points have a partition of their own. No cell is
+  empty because there is no such category.
+* Whole numbers and days (on a linear scale) are cut until each is alone, and never within one.
+* A box whose axes all have one code is cut no more: what lies below it in the tree has the same one code.
+
+The partition depends on the schema only, so whatever holds for a binary partition of the cube (budgets, counts) holds
+for it: a point is in one cell of each depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.families.points.partition import MAX_DEPTH
+
+__all__ = ["MOST_CATEGORIES", "Space"]
+
+#: Of all categorical columns together: every one of them is a cell of its own.
+MOST_CATEGORIES = 2**12
+
+Ints = NDArray[np.int64]
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The partition.
+
+    Attributes:
+        sizes: codes of each axis, in the order of the columns.
+        categorical: for each axis, whether it is cut first.
+        most: no cells are deeper.
+    """
+
+    sizes: tuple[int, ...]
+    categorical: tuple[bool, ...]
+    most: int
+
+    def __post_init__(self) -> None:
+        if all(self.categorical):
+            raise ConfigError(
+                "points have at least one coordinate, and no column is one",
+                where="schema",
+                allowed='a column of type real, integer, date or datetime (mechanism "pooled" for categories only)',
+            )
+        if self.categories > MOST_CATEGORIES:
+            raise ConfigError(
+                f"the categorical columns have {self.categories} values together",
+                where="schema",
+                allowed=f"at most {MOST_CATEGORIES}",
+            )
+        if self._category_depth >= self.depth:
+            raise ConfigError(
+                f"{self.categories} categories fill all {self.depth} depths, and leave none to coordinates",
+                where="max_depth",
+                allowed=f"more than {self._category_depth}, up to {MAX_DEPTH}",
+            )
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates there are."""
+        return self.categorical.count(False)
+
+    @cached_property
+    def categories(self) -> int:
+        """Value combinations of the categorical columns."""
+        product = 1
+        for size, first in zip(self.sizes, self.categorical, strict=True):
+            product *= size if first else 1
+        return product
+
+    @cached_property
+    def depth(self) -> int:
+        """Of the deepest cells: ``most``, or where every box has been cut down to one code."""
+        return min(self.most, sum((size - 1).bit_length() for size in self.sizes))
+
+    @cached_property
+    def _category_depth(self) -> int:
+        pairs = zip(self.sizes, self.categorical, strict=True)
+        return sum((size - 1).bit_length() for size, first in pairs if first)
+
+    @cached_property
+    def _most_cuts(self) -> int:
+        """Cuts of a coordinate beyond these are never among the first ``depth`` of a record.
+
+        With many coordinates that is one or two. Without this, lengths of paths would differ in too many ways.
+        """
+        least = [size.bit_length() - 1 for size in self.sizes]
+        of_categories = sum(least[axis] for axis in self._first)
+        for cuts in range(1, self.depth):
+            if of_categories + sum(min(least[axis], cuts) for axis in self._others) >= self.depth:
+                return cuts
+        return self.depth
+
+    @cached_property
+    def _first(self) -> tuple[int, ...]:
+        return tuple(axis for axis, first in enumerate(self.categorical) if first)
+
+    @cached_property
+    def _others(self) -> tuple[int, ...]:
+        return tuple(axis for axis, first in enumerate(self.categorical) if not first)
+
+    def cells_of(self, codes: Codes) -> Ints:
+        """Index of each record's cell of depth ``depth``.
+
+        Args:
+            codes: shape (records, axes).
+
+        Cost: a few array operations for each depth, once for every pattern of lengths of paths (of one axis they differ
+        by at most one).
+        """
+        most = [self.depth if first else self._most_cuts for first in self.categorical]
+        paths = [_halvings(codes[:, axis], size, most[axis]) for axis, size in enumerate(self.sizes)]
+        cells = np.zeros(len(codes), np.int64)
+        for some, rows in _alike([length for _, length in paths]):
+            order = self._order(some)
+            found = np.zeros(len(cells[rows]), np.int64)
+            for axis, cut in order:
+                found = found << 1 | (paths[axis][0][rows] >> (some[axis] - 1 - cut) & 1)
+            # Below a box of one code there is that box again, on the left.
+            cells[rows] = found << (self.depth - len(order))
+        return cells
+
+    def _order(self, lengths: Sequence[int]) -> list[tuple[int, int]]:
+        """The cuts of a record whose axes can be cut so often: axis, and which of its cuts it is."""
+        order = [(axis, cut) for axis in self._first for cut in range(lengths[axis])]
+        rounds = range(max((lengths[axis] for axis in self._others), default=0))
+        order += [(axis, cut) for cut in rounds for axis in self._others if cut < lengths[axis]]
+        return order[: self.depth]
+
+    def boxes(self, cells: Ints, depth: int) -> tuple[Ints, Ints]:
+        """The codes of cells of ``depth``: first ones, and those after the last, each of shape (cells, axes)."""
+        walk = _Walk(self, len(cells))
+        for level in range(depth):
+            axis, middle = walk.cut()
+            walk.take(axis, middle, (cells >> (depth - 1 - level) & 1).astype(bool))
+        return walk.low, walk.high
+
+    def gathered(self, counts: Ints) -> Ints:
+        """The same points, where several cells are one box of one code in the first of these.
+
+        That is where ``cells_of`` finds such records again, so that they can stay from release to release.
+        """
+        depth = len(counts).bit_length() - 1
+        if depth <= sum(size.bit_length() - 1 for size in self.sizes):
+            return counts  # no record runs out of cuts
+        cells = np.flatnonzero(counts)
+        low, _ = self.boxes(cells, depth)
+        first = self.cells_of(low.astype(np.int32)) >> (self.depth - depth)
+        found = np.zeros_like(counts)
+        np.add.at(found, first, counts[cells])
+        return found
+
+    def draw(self, cells: Ints, depth: int, generator: np.random.Generator) -> Codes:
+        """A record of each of these cells, uniform in it; shape (cells, axes)."""
+        distinct, place = np.unique(cells, return_inverse=True)
+        low, high = self.boxes(distinct, depth)
+        place = place.reshape(-1)
+        return generator.integers(low[place], high[place]).astype(np.int32)
+
+
+class _Walk:
+    """Boxes on their way down the tree, all at once."""
+
+    def __init__(self, space: Space, boxes: int) -> None:
+        self._space = space
+        self._rows = np.arange(boxes)
+        self.low = np.zeros((boxes, len(space.sizes)), np.int64)
+        self.high = np.tile(np.array(space.sizes, np.int64), (boxes, 1))
+        #: Position in ``_others`` of the coordinate whose turn it is.
+        self._turn = np.zeros(boxes, np.int64)
+
+    def cut(self) -> tuple[Ints, Ints]:
+        """The axis of each box that is cut next, and the first code of its second half."""
+        axis, done = np.zeros(len(self._rows), np.int64), np.zeros(len(self._rows), bool)
+        self._choose(self._space._first, axis, done)
+        others = np.array(self._space._others)
+        next_turn = self._turn.copy()
+        for more in range(len(others)):
+            turn = (self._turn + more) % len(others)
+            able = ~done & (self.high[self._rows, others[turn]] - self.low[self._rows, others[turn]] > 1)
+            axis[able], next_turn[able] = others[turn][able], (turn[able] + 1) % len(others)
+            done |= able
+        self._turn = next_turn
+        low, high = self.low[self._rows, axis], self.high[self._rows, axis]
+        # A box of one code: everything is in its first half.
+        return axis, (low + high + 1) // 2
+
+    def _choose(self, axes: Sequence[int], axis: Ints, done: NDArray[np.bool_]) -> None:
+        for one in axes:
+            able = ~done & (self.high[:, one] - self.low[:, one] > 1)
+            axis[able] = one
+            done |= able
+
+    def take(self, axis: Ints, middle: Ints, right: NDArray[np.bool_]) -> None:
+        """Go on with one half of each box."""
+        # Below a box of one code there is that box again.
+        right = right & (middle < self.high[self._rows, axis])
+        self.low[self._rows[right], axis[right]] = middle[right]
+        self.high[self._rows[~right], axis[~right]] = middle[~right]
+
+
+def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:
+    """The different combinations of lengths, and the rows of each."""
+    least = [int(one.min(initial=99)) for one in lengths]
+    longer = [axis for axis, one in enumerate(lengths) if int(one.max(initial=0)) > least[axis]]
+    if not longer:
+        yield least, slice(None)
+        return
+    key = sum((lengths[axis] - least[axis]) << i for i, axis in enumerate(longer))
+    for value in np.unique(key).tolist():
+        more = {axis: value >> i & 1 for i, axis in enumerate(longer)}
+        yield [one + more.get(axis, 0) for axis, one in enumerate(least)], np.flatnonzero(key == value)
+
+
+def _halvings(codes: Codes, size: int, most: int) -> tuple[Ints, Ints]:
+    """For each code the halves that it is in, as bits, until it is alone or was cut ``most`` times; and how many."""
+    if size & (size - 1) == 0:
+        length = size.bit_length() - 1
+        cuts = min(length, most)
+        return codes.astype(np.int64) >> (length - cuts), np.full(len(codes), cuts)
+    low, high = np.zeros(len(codes), np.int64), np.full(len(codes), size)
+    bits, lengths = np.zeros(len(codes), np.int64), np.zeros(len(codes), np.int64)
+    for _ in range(min((size - 1).bit_length(), most)):
+        open_ = high - low > 1
+        middle = (low + high + 1) // 2
+        right = open_ & (codes >= middle)
+        bits = np.where(open_, bits << 1 | right, bits)
+        lengths += open_
+        low, high = np.where(right, middle, low), np.where(open_ & ~right, middle, high)
+    return bits, lengths

@@ -1,0 +1,244 @@
+"""The baseline stream (Algorithm 2): an independent offline run on every batch, added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
+from dpstream.core.errors import ConfigError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import EventUnit, Unit
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.accuracy import check_steps
+from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
+from dpstream.families.tabular.plans import (
+    PRIOR_BOUND,
+    check_horizon,
+    default_rounds,
+    event_unit,
+    read_budget,
+    refuse_deletes,
+)
+from dpstream.families.tabular.start_table import check_domain
+from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
+
+Prior = Literal["previous", "uniform"]
+BatchPart = Literal["inserts", "deletes"]
+
+#: Rows drawn (or taken away) at one step at most; the rest is owed. Only absurd noise gets here.
+_MOST_ROWS = 1_000_000
+#: The same for rows taken away, each of which is compared with the whole table.
+_MOST_DELETES = 20_000
+
+__all__ = ["Baseline", "BaselinePlan", "BaselineState"]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """``g_t = g_{t-1} + A(batch_t)`` around any offline mechanism ``A``.
+
+    Guarantee: that of one run of ``A``, for the whole stream: a record is inserted in one batch, and its
+    deletion is another event. With ``deletions`` every step runs ``A`` twice, once on the inserts and once on
+    the deletes (each event is in one of the two), and takes the second away. Both runs happen at every step,
+    whatever the batch holds.
+
+    Args:
+        workload: the marginals to preserve.
+        offline: the mechanism ``A``; None takes MWEM+PGM with four marginals (a batch is small), or fewer where there
+            are fewer.
+        deletions: a public statement that the stream may delete records.
+        prior: each run starts from the ``previous`` run's model (a released thing, so free of charge), or from the
+            ``uniform`` distribution.
+
+    Cost: one or two offline runs a step; the state is the synthetic table, so it grows with its size.
+
+    Reference: Kumar, Strohmer, Vershynin, Algorithm 2, with PGM in place of multiplicative weights.
+    """
+
+    workload: Workload
+    offline: OfflineMechanism | None = None
+    deletions: bool = False
+    prior: Prior = "previous"
+
+    def __post_init__(self) -> None:
+        if self.prior not in get_args(Prior):
+            raise ConfigError(f"prior = {self.prior!r}", where="mechanism", allowed="previous, uniform")
+
+    def calibrate(
+        self, *, epsilon: Any = None, rho: Any = None, unit: Unit | None = None, horizon: int | None = None
+    ) -> BaselinePlan:
+        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
+        budget, protected = read_budget(epsilon, rho), event_unit(unit)
+        offline = self.offline or MWEMPGM(k=default_rounds(self.workload))
+        plan = offline.calibrate(self.workload, protected.per_event(budget), protected.event)
+        return BaselinePlan(self, plan, budget, protected, check_horizon(horizon))
+
+
+@dataclass
+class BaselineState:
+    """The synthetic table so far (all of it public).
+
+    A noisy total is a real number and can be negative; rows are whole. What is not paid out in rows at one
+    step is owed at the next, so that rounding and clipping do not add up. ``variance`` is that of ``total``;
+    None where a run does not tell, and in states that were begun by versions which did not keep it.
+    """
+
+    step: int
+    codes: NDArray[np.int32]
+    total: float
+    owed_inserts: float
+    owed_deletes: float
+    models: dict[BatchPart, Model]
+    variance: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class BaselinePlan(StreamPlan):
+    """See ``Baseline``."""
+
+    recipe: Baseline
+    offline: OfflinePlan
+    budget: Budget
+    unit: EventUnit
+    horizon: int | None
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.recipe.workload.domain
+
+    @property
+    def name(self) -> str:
+        """Name in configuration files."""
+        return "baseline"
+
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of one offline run: the costliest any single event meets; of a user's events, all together."""
+        factor = self.unit.factor(self.budget)
+        return tuple(replace(part, times=part.times * factor) for part in self.offline.parts())
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        return {
+            "deletions": self.recipe.deletions,
+            "prior": self.recipe.prior,
+            "workload": self.recipe.workload.as_option(),
+            **self.offline.options(),
+        }
+
+    def start(self) -> BaselineState:
+        """An empty table."""
+        return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0, {})
+
+    def start_from(self, base: StartTable) -> BaselineState:
+        """The base's records; what its noisy number of records has more is owed."""
+        check_domain(base, self.domain)
+        codes = base.records()
+        variance = None if base.total_error is None else base.total_error**2
+        return BaselineState(0, codes, base.total, base.total - len(codes), 0.0, {}, variance)
+
+    def step(self, state: BaselineState, batch: PrivateBatch, randomness: Randomness) -> TableSynthesis:
+        """Run the offline mechanism on the batch, add what it says, take away what it says was deleted."""
+        refuse_deletes(batch, deletions=self.recipe.deletions)
+        # Seeds for drawing records from public models: any unpredictable number does.
+        seeds = [int(word >> np.uint64(1)) for word in randomness.words(2)]
+        inserted = self._run(state, batch, "inserts", randomness)
+        state.total += inserted.total
+        state.owed_inserts += inserted.total
+        rows = min(max(0, round(state.owed_inserts)), _MOST_ROWS)
+        state.owed_inserts -= rows
+        state.codes = np.concatenate([state.codes, inserted.sample(rows, seeds[0])])
+        if self.recipe.deletions:
+            deleted = self._run(state, batch, "deletes", randomness)
+            state.total -= deleted.total
+            state.owed_deletes += deleted.total
+            gone = min(max(0, round(state.owed_deletes)), len(state.codes), _MOST_DELETES)
+            state.owed_deletes -= gone
+            state.codes = remove_nearest(state.codes, deleted.sample(gone, seeds[1]))
+        state.step += 1
+        return _synthesis(self.domain, state)
+
+    def _run(
+        self, state: BaselineState, batch: PrivateBatch, part: BatchPart, randomness: Randomness
+    ) -> Model:
+        """One offline run, from the same part's previous model where that is asked for."""
+        prior = state.models.get(part) if self.recipe.prior == "previous" else None
+        prior = None if prior is None else prior.bounded(PRIOR_BOUND)
+        model, variance = self.offline.run_with_variance(batch, part, randomness, prior)
+        # Runs are independent, whether their records are added or taken away.
+        if state.variance is not None:
+            state.variance = None if variance is None else state.variance + variance
+        state.models[part] = model
+        return model
+
+    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
+        """See ``StreamPlan.predicted_errors``: of sums of what independent runs measure, not of their models."""
+        asked = check_steps(steps, self.horizon)
+        if not isinstance(self.offline, MWEMPGMPlan):
+            return None
+        sides = 2 if self.recipe.deletions else 1
+        cell, total = self.offline.noise.variance * sides, self.offline.total_variance() * sides
+        share = self.offline.k / len(self.recipe.workload.cliques)
+
+        def deviation(variance: float, runs: int) -> float:
+            return math.sqrt(variance * runs)
+
+        turns = {step: max(1, round(step * share)) for step in asked}
+        return tuple(
+            PredictedError(s, deviation(cell, s), deviation(cell, turns[s]), turns[s], deviation(total, s))
+            for s in asked
+        )
+
+    def pack_state(self, state: BaselineState) -> Packed:
+        """The table, what is owed, and the last models."""
+        packed = _synthesis(self.domain, state).pack()
+        owed = [state.owed_inserts, state.owed_deletes]
+        meta: dict[str, Any] = {"step": state.step, "owed": owed, "variance": state.variance}
+        metas, arrays = pack_models(list(state.models.values()))
+        meta["models"] = dict(zip(state.models, metas, strict=True))
+        return Packed({**packed.meta, **meta}, {**packed.arrays, **arrays})
+
+    def unpack_state(self, packed: Packed) -> BaselineState:
+        """The inverse of ``pack_state``."""
+        table = TableSynthesis.unpack(packed)
+        meta = packed.meta
+        models = unpack_models(list(meta["models"].values()), packed.arrays)
+        named = dict(zip(meta["models"], models, strict=True))
+        inserts, deletes = meta["owed"]
+        variance = meta.get("variance")
+        return BaselineState(meta["step"], table.codes, table.records, inserts, deletes, named, variance)
+
+    def unpack_synthesis(self, packed: Packed) -> TableSynthesis:
+        """The inverse of ``TableSynthesis.pack``."""
+        return TableSynthesis.unpack(packed)
+
+
+def _synthesis(domain: Domain, state: BaselineState) -> TableSynthesis:
+    error = None if state.variance is None else state.variance**0.5
+    return TableSynthesis(domain, state.codes, state.total, error)
+
+
+def remove_nearest(table: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Take away, for every target, the row that agrees with it in the most columns.
+
+    Public post-processing: a synthetic deletion seldom equals a synthetic record in every column, and a
+    table cannot hold a negative record. Cost: targets x rows x columns.
+
+    >>> remove_nearest(np.array([[0, 0], [0, 1], [1, 1]], dtype=np.int32), np.array([[1, 1]])).tolist()
+    [[0, 0], [0, 1]]
+    """
+    kept = np.ones(len(table), dtype=bool)
+    for target in targets:
+        agreement = np.count_nonzero(table == target, axis=1)
+        agreement[~kept] = -1
+        kept[int(np.argmax(agreement))] = False
+    return table[kept]

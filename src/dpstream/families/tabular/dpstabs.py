@@ -1,0 +1,490 @@
+"""DP-STabS: select, measure with counters, fit, at every step (Algorithm 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
+from dpstream.core.counters import CalibratedCounter, Choice, Counter
+from dpstream.core.errors import ConfigError
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
+from dpstream.core.privacy.budget import Amount, Budget
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import EventUnit, Unit
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
+from dpstream.families.tabular.choice import BEST, counter_for
+from dpstream.families.tabular.limits import check_each, within
+from dpstream.families.tabular.plans import (
+    PRIOR_BOUND,
+    check_fit,
+    check_horizon,
+    check_share,
+    default_rounds,
+    event_unit,
+    read_budget,
+    refuse_deletes,
+)
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.start_table import check_domain
+from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
+from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
+from dpstream.families.tabular.targets import Targets
+from dpstream.families.tabular.workload_cells import SCORES, Cells, Score, ScoreName
+
+__all__ = ["DPStabs", "DPStabsPlan"]
+
+Past = Literal["predicted", "literal"]
+Aggregate = Literal["last", "average"]
+
+
+@dataclass(frozen=True)
+class DPStabs:
+    """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3.
+
+    Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it:
+    see ``dpstream.core.privacy.User``). One vector counter per workload, each within
+    ``(1 - select_share) budget / k``; a batch is read by ``k`` selections (``select_share budget / k`` each)
+    and enters ``k`` different counters. An event is in one batch, so these ``2 k`` parts compose to the budget.
+
+    Args:
+        workload: the marginals to preserve.
+        k: workloads measured at every step, all different. None takes four, or all where there are fewer: each
+            further one takes its share of the noise budget from the others.
+        counter: a recipe, the name of one, or ``best``: that with the smallest predicted error for the number of
+            measurements that a marginal is expected to get.
+        score: how selection judges a workload, see ``Score``.
+        aggregate: what the ``k`` rounds of a step leave behind: the ``last`` model or the ``average`` of all; of the
+            released table (``literal``), or of the batch (``predicted``).
+        past: what is booked (``r_i``) for a step at which a workload was not measured: ``predicted``, the answer of
+            a model of the current batches; or ``literal``, the growth of the released table's own answer.
+        prior_weight: how much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn
+            from them); ``predicted`` only.
+        deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
+            and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
+            two. The literal reading counts inserts less deletes.
+        select_share: part of the budget for selections.
+        iterations: of the fit after each measurement (it starts from the previous model).
+        max_cells: limit on the model's junction tree.
+
+    Cost: per step one count of the workload, ``k`` fits and ``k`` evaluations of the workload from the model.
+    State: the counters and a few vectors over all cells; independent of the number of steps.
+    """
+
+    workload: Workload
+    k: int | None = None
+    counter: Counter | str = BEST
+    score: ScoreName = "sum-cells"
+    aggregate: Aggregate = "last"
+    past: Past = "predicted"
+    prior_weight: float = 0.1
+    deletions: bool = False
+    select_share: Fraction = Fraction(1, 4)
+    iterations: int = 20
+    max_cells: int = 5_000
+
+    def __post_init__(self) -> None:
+        count = len(self.workload.cliques)
+        if self.k is not None and (isinstance(self.k, bool) or not 1 <= self.k <= count):
+            raise ConfigError(
+                f"k = {self.k} does not fit a workload of {count} marginals",
+                where="mechanism",
+                allowed=f"1 to {count}",
+            )
+        for name, value, allowed in (
+            ("score", self.score, SCORES),
+            ("aggregate", self.aggregate, get_args(Aggregate)),
+            ("past", self.past, get_args(Past)),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"{name} = {value!r}", where="mechanism", allowed=", ".join(allowed))
+        object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
+        check_fit(self.iterations, self.max_cells, self.prior_weight)
+        check_each(self.workload, self.max_cells)
+
+    @property
+    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+        """The kinds of events that are followed apart."""
+        return ("inserts", "deletes") if self.deletions and self.past == "predicted" else ("net",)
+
+    @property
+    def measures_all(self) -> bool:
+        """Whether every workload is measured at every step, so that there is nothing to select."""
+        count = len(self.workload.cliques)
+        return (
+            self.rounds == count and tree_cells(self.workload.domain, self.workload.cliques) <= self.max_cells
+        )
+
+    @property
+    def rounds(self) -> int:
+        """``k``, or its default for this workload."""
+        return default_rounds(self.workload) if self.k is None else self.k
+
+    def calibrate(
+        self,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> DPStabsPlan:
+        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; the unit defaults to ``Event()``.
+
+        ``horizon`` is the largest number of steps; counters that need one take it from here.
+        """
+        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+        # Where nothing is selected, measuring gets everything.
+        share = Fraction(0) if self.measures_all else self.select_share
+        each = protected.per_event(budget)
+        measuring = each.scaled((1 - share) / self.rounds)
+        recipe, choice = counter_for(
+            self.counter,
+            self.workload,
+            self.rounds,
+            measuring,
+            protected.event,
+            steps,
+            all_measured=not share,
+        )
+        counter = recipe.calibrate(measuring, protected.event)
+        selector = Selector(each.scaled(share / self.rounds)) if share else None
+        return DPStabsPlan(self, budget, protected, steps, counter, selector, choice)
+
+
+@dataclass(frozen=True)
+class DPStabsPlan(StreamPlan):
+    """See ``DPStabs``."""
+
+    recipe: DPStabs
+    budget: Budget
+    unit: EventUnit
+    horizon: int | None
+    counter: CalibratedCounter
+    selector: Selector | None
+    #: How the counter was chosen; None where it was given.
+    choice: Choice | None = field(default=None, compare=False)
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.recipe.workload.domain
+
+    @property
+    def name(self) -> str:
+        """Name in configuration files."""
+        return "dpstabs"
+
+    def parts(self) -> tuple[Part, ...]:
+        """What one event's batch costs: ``k`` selections and ``k`` counters; of a user's, all events together."""
+        k = self.recipe.rounds * self.unit.factor(self.budget)
+        measure = Part("measure", k, self.counter.budget, self.counter.describe())
+        if self.selector is None:
+            return (measure,)
+        detail = f"{self.selector.describe()}, score {self.recipe.score}"
+        return (Part("select", k, self.selector.budget, detail), measure)
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        return {
+            "workload": self.recipe.workload.as_option(),
+            "k": self.recipe.rounds,
+            "counter": self.counter.describe(),
+            "score": self.recipe.score,
+            "aggregate": self.recipe.aggregate,
+            "past": self.recipe.past,
+            "prior_weight": self.recipe.prior_weight,
+            "deletions": self.recipe.deletions,
+            "select_share": str(self.recipe.select_share),
+            "iterations": self.recipe.iterations,
+            "max_cells": self.recipe.max_cells,
+        }
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The workload as one vector."""
+        return Cells(self.recipe.workload)
+
+    @cached_property
+    def _score(self) -> Score:
+        bias = float(np.sqrt(2.0 * self.counter.variance(1) / np.pi))
+        return Score(self.cells, self.recipe.score, self.unit, bias)
+
+    @cached_property
+    def _targets(self) -> Targets:
+        return Targets(self.cells, self.counter, self.recipe.max_cells)
+
+    def marginals(self, *models: Model) -> NDArray[np.float64]:
+        """All cells of the workload from the equal mixture of some models."""
+        return np.concatenate(average_marginals(models, self.cells.cliques))
+
+    def start(self) -> DPStabsState:
+        """Nothing counted; the uniform distribution."""
+        return fresh_state(self.cells, self.counter, len(self.recipe.sides))
+
+    def start_from(self, base: StartTable) -> DPStabsState:
+        """The base's marginals are booked (``r_i``); the first model is fitted to them, and batches are expected to
+        look like it."""
+        check_domain(base, self.domain)
+        state = self.start()
+        start_with(state, base, np.concatenate(base.marginals(self.cells.cliques)))
+        state.rebuild_at = 0
+        model = _fit_table(self, state)
+        state.models, state.marginals = (model,), self.marginals(model)
+        for side in state.sides:
+            side.batch = model.with_total(1.0)
+        return state
+
+    def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        """One step of Algorithm 3."""
+        refuse_deletes(batch, deletions=self.recipe.deletions)
+        state.step += 1
+        for part, side in zip(self.recipe.sides, state.sides, strict=True):
+            counts = batch.count(self.cells.cliques, part)
+            _Step(self, state, side, counts, randomness).run()
+        if self.recipe.past == "predicted":
+            state.models = (_fit_table(self, state),)
+        return self._synthesis(state)
+
+    def _synthesis(self, state: DPStabsState) -> ModelSynthesis:
+        """The release, with what public noise scales tell about it: nothing about counts where marginals are selected.
+
+        Whether a selected marginal is chosen again depends on its own earlier noise: among releases in which one
+        happens to be measured at every step, large errors are overrepresented.
+        """
+        total_error = self._total_error(state)
+        # After a base the counters hold what came since: no error bar of a count over the whole table.
+        if self.selector is not None or state.with_base:
+            return ModelSynthesis(state.models, state.total, total_error=total_error)
+        deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
+        cliques, estimates = self.cells.cliques, state.estimates
+        return ModelSynthesis(
+            state.models,
+            state.total,
+            errors=dict.fromkeys(cliques, deviation),
+            counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
+            noise=cell_law(self.counter, state.step, len(state.sides)),
+            total_error=total_error,
+        )
+
+    def _total_error(self, state: DPStabsState) -> float | None:
+        """Standard error of the noisy total: of what came and of what went, which are independent."""
+        if self.unit.relation == "replace":
+            return 0.0
+        variances = [self._targets.total_variance(side, state.step) for side in state.sides]
+        variances.append(state.base_variance)
+        known = [variance for variance in variances if variance is not None]
+        return math.sqrt(sum(known)) if len(known) == len(variances) else None
+
+    def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...]:
+        """See ``StreamPlan.predicted_errors``; a total's step by step prediction takes a second at most."""
+        return predict(
+            self.counter,
+            self.cells.sizes,
+            self.recipe.rounds,
+            len(self.recipe.sides),
+            check_steps(steps, self.horizon),
+            self._targets.gain_variance,
+            total_is_public=self.unit.relation == "replace",
+            fits=self._fits,
+        )
+
+    def _fits(self, chosen: Sequence[int]) -> bool:
+        """Whether one model may hold all these marginals: else a step that begins with some of them ends early."""
+        cliques = [self.cells.cliques[i] for i in chosen]
+        return tree_cells(self.domain, cliques) <= self.recipe.max_cells
+
+    def pack_state(self, state: DPStabsState) -> Packed:
+        """The whole state; it holds private sums."""
+        return pack(state)
+
+    def unpack_state(self, packed: Packed) -> DPStabsState:
+        """The inverse of ``pack_state``."""
+        return unpack(packed, self.cells, self.counter)
+
+    def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
+        """The inverse of ``ModelSynthesis.pack``."""
+        return ModelSynthesis.unpack(packed)
+
+
+#: Iterations of the fit of the table's model after its structure has changed.
+REFIT_ITERATIONS = 200
+
+#: How quickly the predicted number of records per step forgets: about this many steps.
+_RATE_MEMORY = 16
+
+
+class _Step:
+    """One side of one step under way. Private: ``counts`` and the counters' sums; all else follows from noisy
+    outputs."""
+
+    def __init__(
+        self,
+        plan: DPStabsPlan,
+        state: DPStabsState,
+        side: Side,
+        counts: list[NDArray[np.int64]],
+        randomness: Randomness,
+    ) -> None:
+        self.plan, self.state, self.side, self.randomness = plan, state, side, randomness
+        self.cells, self.recipe = plan.cells, plan.recipe
+        self.counts = counts
+        self.joined = np.concatenate(counts)
+        # Batch sizes may be read only where the owner declared them public ("replace").
+        self.public_arrivals = float(counts[0].sum()) if plan.unit.relation == "replace" else None
+        self.chosen: list[int] = []
+        self.increments: list[Measurement] = []
+
+    def run(self) -> None:
+        """``k`` rounds, then the bookkeeping that the next step starts from."""
+        side = self.side
+        reading = _Literal(self) if self.recipe.past == "literal" else _Predicted(self)
+        for _ in range(self.recipe.rounds):
+            # Public: what was measured at this step must fit into one model.
+            allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
+            if not allowed:
+                break  # the model is full: what is left of this step is charged, and not used
+            self._measure(self._select(reading.expected(), allowed))
+            reading.fit()
+        side.total += self.arrivals
+        if side.noise is not None and self.public_arrivals is None:
+            weights = arrival_weights(self.increments)
+            ticks = side.ticks[self.chosen].tolist()
+            side.noise.add(list(zip(self.chosen, ticks, weights, strict=True)))
+        # A mean at first, which then forgets.
+        side.rate += (self.arrivals - side.rate) / min(self.state.step, _RATE_MEMORY)
+        reading.book()
+
+    @property
+    def remaining(self) -> list[int]:
+        """Workloads not yet measured at this step."""
+        return [i for i in range(len(self.cells.cliques)) if i not in self.chosen]
+
+    def _select(self, expected: NDArray[np.float64], allowed: list[int]) -> int:
+        """Choose a workload by how badly the batch is explained; in order where all are measured."""
+        if self.plan.selector is None:
+            return allowed[0]
+        numerators, denominators = self.plan._score.evaluate(self.joined, expected)
+        return self.plan.selector.choose(
+            numerators, denominators, allowed, self.plan._score.grid_sensitivity, self.randomness
+        )
+
+    def _measure(self, index: int) -> None:
+        """Tick one counter; what it gained is a noisy measurement of this batch."""
+        side, part = self.side, self.cells.part(index)
+        estimate = self.plan.counter.step(side.counters[index], self.counts[index], self.randomness)
+        gained = (estimate - side.estimates[part]).astype(np.float64)
+        side.estimates[part] = estimate
+        side.ticks[index] += 1
+        self.chosen.append(index)
+        variance = self.plan._targets.gain_variance(int(side.ticks[index]))
+        self.increments.append(Measurement(self.cells.cliques[index], gained, variance))
+
+    @property
+    def predicted(self) -> float:
+        """Predicted arrivals of this step."""
+        return self.side.rate if self.public_arrivals is None else self.public_arrivals
+
+    @property
+    def arrivals(self) -> float:
+        """Noisy number of arrivals of this step (inverse-variance mean over the measured workloads)."""
+        return estimate_total(self.increments)[0] if self.public_arrivals is None else self.public_arrivals
+
+
+class _Literal:
+    """The listing: fit the step's workloads to ``C_j + r_j``, starting from the last release."""
+
+    def __init__(self, step: _Step) -> None:
+        self.step, self.state, self.plan = step, step.state, step.plan
+        self.before = self.current = step.state.marginals
+        self.model = step.state.models[-1]
+        self.rounds: list[Model] = []
+
+    def expected(self) -> NDArray[np.float64]:
+        """What the model has gained since the last release: nothing in the first round."""
+        return self.current - self.before
+
+    def fit(self) -> None:
+        self.model = fit(
+            self.plan.domain,
+            self.plan._targets.booked(self.state, self.step.chosen),
+            total=self.step.side.total + self.step.arrivals,
+            warm=self.model,
+            iterations=self.plan.recipe.iterations,
+            max_cells=self.plan.recipe.max_cells,
+        )
+        self.current = self.plan.marginals(self.model)
+        self.rounds.append(self.model)
+
+    def book(self) -> None:
+        """``r_i`` makes up the difference between counter and release where nothing was measured."""
+        state, side, average = self.state, self.step.side, self.plan.recipe.aggregate == "average"
+        state.models = tuple(self.rounds) if average else (self.model,)
+        state.marginals = self.plan.marginals(*state.models)
+        mask = self.plan.cells.mask(self.step.remaining)
+        side.remainder[mask] = state.marginals[mask] - side.estimates[mask]
+
+
+class _Predicted:
+    """A model of the current batches predicts what was not measured; the table's model comes after all sides."""
+
+    def __init__(self, step: _Step) -> None:
+        self.step, self.plan = step, step.plan
+        self.prior = self.batch = step.side.batch.bounded(PRIOR_BOUND)
+        self.current = self._of_one(self.batch)
+        self.rounds: list[NDArray[np.float64]] = []
+
+    def _of_one(self, model: Model) -> NDArray[np.float64]:
+        return self.plan.marginals(model.with_total(1.0))
+
+    def expected(self) -> NDArray[np.float64]:
+        """The batch model's distribution times the predicted arrivals."""
+        return self.current * self.step.predicted
+
+    def fit(self) -> None:
+        """The batch as measured so far, as if it looked about like the batches before it."""
+        self.batch = fit(
+            self.plan.domain,
+            self.step.increments,
+            total=max(self.step.arrivals, 1.0),
+            warm=self.prior,
+            iterations=self.plan.recipe.iterations,
+            max_cells=self.plan.recipe.max_cells,
+            regularisation=self.plan.recipe.prior_weight,
+        )
+        self.current = self._of_one(self.batch)
+        self.rounds.append(self.current)
+
+    def book(self) -> None:
+        """``r_i`` grows by what the batch model says of this step, where nothing was measured."""
+        side, average = self.step.side, self.plan.recipe.aggregate == "average"
+        answers = np.mean(self.rounds, axis=0) if average else self.current
+        mask = self.plan.cells.mask(self.step.remaining)
+        side.remainder[mask] += answers[mask] * self.step.arrivals
+        side.batch = self.batch
+
+
+def _fit_table(plan: DPStabsPlan, state: DPStabsState) -> Model:
+    """The table's model from ``m_i = C_i + r_i`` (of the inserts less of the deletes)."""
+    targets, warm, iterations = plan._targets, state.models[-1], plan.recipe.iterations
+    changed = state.step >= state.rebuild_at
+    if changed:
+        # The structure is chosen anew on a public schedule, ever more rarely: it costs many tree sizes.
+        state.kept = targets.choose_kept(state)
+        state.rebuild_at = state.step + max(1, state.step // 10)
+    return fit(
+        plan.domain,
+        targets.booked(state, state.kept) + targets.columns(state),
+        total=state.total,
+        warm=None if changed else warm,
+        iterations=REFIT_ITERATIONS if changed else iterations,
+        max_cells=plan.recipe.max_cells,
+    )

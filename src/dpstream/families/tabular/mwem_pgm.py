@@ -1,0 +1,254 @@
+"""Offline mechanisms: one table in, one model out. The baseline stream runs one at every step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from dpstream.core.contracts import Part, PrivateBatch
+from dpstream.core.errors import ConfigError
+from dpstream.core.graphical import Measurement, Model, estimate_total, fit
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.noise import Noise, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.limits import check_each, within
+from dpstream.families.tabular.plans import check_fit, check_share
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.targets import LEAST_VARIANCE
+from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
+
+__all__ = ["MWEMPGM", "MWEMPGMPlan", "OfflineMechanism", "OfflinePlan"]
+
+
+class OfflinePlan(ABC):
+    """A calibrated offline mechanism.
+
+    Guarantee: one call of ``run`` costs ``budget`` under ``unit``, for the part of the batch it reads.
+    """
+
+    budget: Budget
+    unit: Event
+    workload: Workload
+
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """What each part of one run costs."""
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+
+    @abstractmethod
+    def run(
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
+    ) -> Model:
+        """Spend the budget once on one part of a batch; ``model.total`` is the noisy number of records.
+
+        ``prior``: a public model of what such batches look like, to start from; None: the uniform distribution.
+        """
+
+    def run_with_variance(
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
+    ) -> tuple[Model, float | None]:
+        """``run``, and the variance of the noise in ``model.total`` where public scales give it (else None)."""
+        return self.run(batch, part, randomness, prior), None
+
+
+class OfflineMechanism(ABC):
+    """A recipe for an offline mechanism (the extension point of the baseline stream)."""
+
+    @abstractmethod
+    def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> OfflinePlan:
+        """Fix every noise scale."""
+
+
+@dataclass(frozen=True)
+class MWEMPGM(OfflineMechanism):
+    """MWEM+PGM: select the worst explained marginal, measure it, fit a graphical model, repeat.
+
+    Guarantee: pure epsilon (zCDP with a zCDP budget) for one record of the table. A run selects ``k - 1``
+    times and measures ``k`` histograms; the first marginal is the one with the fewest cells, a public choice,
+    so it needs no selection and gives a first total (the texts start from the private size instead).
+
+    Args:
+        k: marginals measured; at most the workload's size. None takes the number of columns.
+        measure_share: part of the budget for measuring, the rest for selecting.
+        score: see ``Score``.
+        iterations: of the fit after each measurement.
+        prior_weight: how much the table is taken to look like the prior, where one is given (0: not at all; 1: as
+            if drawn from it).
+        max_cells: limit on the junction tree; a marginal that would pass it is no candidate (a public
+            rule), and where none is left the run ends early.
+
+    Cost: ``k`` fits and ``k`` evaluations of the workload from the model.
+
+    Reference: Liu, Vietri, Wu (2021); McKenna et al. (2019); Kumar et al., Algorithm 1.
+    """
+
+    k: int | None = None
+    measure_share: Fraction = Fraction(1, 2)
+    score: ScoreName = "sum-cells"
+    iterations: int = 50
+    max_cells: int = 10_000
+    prior_weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise ConfigError(f"k = {self.k}", where="mechanism", allowed="1 or more")
+        object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
+        check_fit(self.iterations, self.max_cells, self.prior_weight)
+
+    def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
+        """Fix every noise scale; refuses a ``k`` above the number of marginals."""
+        k = min(len(workload.domain), len(workload.cliques)) if self.k is None else self.k
+        if k > len(workload.cliques):
+            raise ConfigError(
+                f"k = {k} is more than the workload's {len(workload.cliques)} marginals",
+                where="mechanism",
+                allowed=f"1 to {len(workload.cliques)}",
+            )
+        check_each(workload, self.max_cells)
+        return MWEMPGMPlan(self, workload, budget, unit, k)
+
+
+@dataclass(frozen=True)
+class MWEMPGMPlan(OfflinePlan):
+    """See ``MWEMPGM``."""
+
+    recipe: MWEMPGM
+    workload: Workload
+    budget: Budget
+    unit: Event
+    k: int
+
+    def _split(self) -> tuple[Budget, Budget | None]:
+        """(one measurement, one selection); with k = 1 nothing is selected and measuring gets it all."""
+        if self.k == 1:
+            return self.budget, None
+        share = self.recipe.measure_share
+        return (
+            self.budget.scaled(share / self.k),
+            self.budget.scaled((1 - share) / (self.k - 1)),
+        )
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The noise of every measured cell: a histogram moves by 1 in ``unit.changed_cells`` cells."""
+        measure, _ = self._split()
+        return noise_for(measure, self.unit.changed_cells, self.unit.changed_cells)
+
+    def _selector(self, budget: Budget) -> Selector:
+        """What makes the choices; audits put one there that follows a script."""
+        return Selector(budget)
+
+    @cached_property
+    def _score(self) -> Score:
+        bias = float(np.sqrt(self.noise.variance * 2 / np.pi))
+        return Score(Cells(self.workload), self.recipe.score, self.unit, bias)
+
+    def parts(self) -> tuple[Part, ...]:
+        """Selections and measurements of one run."""
+        measure, select = self._split()
+        lines = [Part("measure", self.k, measure, f"marginals with {self.noise.describe()}")]
+        if select is not None:
+            detail = f"{Selector(select).describe()}, score {self.recipe.score}"
+            lines.insert(0, Part("select", self.k - 1, select, detail))
+        return tuple(lines)
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        return {
+            "offline": "mwem-pgm",
+            "k": self.k,
+            "measure_share": str(self.recipe.measure_share),
+            "score": self.recipe.score,
+            "iterations": self.recipe.iterations,
+            "max_cells": self.recipe.max_cells,
+            "prior_weight": self.recipe.prior_weight,
+        }
+
+    def run(
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
+    ) -> Model:
+        """One run on one part of a batch."""
+        return self.run_with_variance(batch, part, randomness, prior)[0]
+
+    def total_variance(self) -> float:
+        """Variance of the noise in a run's total, predicted before any data is read.
+
+        The smallest marginal is always measured; of the others, ``k - 1`` of average precision are assumed.
+        """
+        if self.unit.relation == "replace":
+            return 0.0
+        precisions = np.sort(1.0 / Cells(self.workload).sizes)[::-1]
+        others = precisions[1:].mean() if self.k > 1 else 0.0
+        return float(self.noise.variance / (precisions[0] + (self.k - 1) * others))
+
+    def run_with_variance(
+        self,
+        batch: PrivateBatch,
+        part: Literal["net", "inserts", "deletes"],
+        randomness: Randomness,
+        prior: Model | None = None,
+    ) -> tuple[Model, float]:
+        """See ``OfflinePlan.run_with_variance``: that of an inverse-variance mean, given what was selected."""
+        domain = self.workload.domain
+        score, (_, select) = self._score, self._split()
+        cells = score.cells
+        counts = batch.count(self.workload.cliques, part)
+        joined = np.concatenate(counts)
+        # Under "replace" sizes are declared public; under "add-remove" the total is always estimated.
+        public_total = float(counts[0].sum()) if self.unit.relation == "replace" else None
+        model = Model.uniform(domain, 0.0) if prior is None else prior
+        measured: list[Measurement] = []
+        remaining = list(range(len(cells.cliques)))
+        taken: list[int] = []
+        for round_number in range(self.k):
+            if round_number == 0 or select is None:
+                chosen = int(np.argmin(cells.sizes))
+            else:
+                expected = np.concatenate(model.marginals(cells.cliques))
+                numerators, denominators = score.evaluate(joined, expected)
+                allowed = within(self.workload, taken, remaining, self.recipe.max_cells)
+                if not allowed:
+                    break  # the model is full: what is left of this run is charged, and not used
+                chosen = self._selector(select).choose(
+                    numerators, denominators, allowed, score.grid_sensitivity, randomness
+                )
+            remaining.remove(chosen)
+            taken.append(chosen)
+            noise = randomness.draw(self.noise, int(cells.sizes[chosen]))
+            values = (counts[chosen] + noise).astype(np.float64)
+            variance = max(self.noise.variance, LEAST_VARIANCE)
+            measured.append(Measurement(cells.cliques[chosen], values, variance))
+            total = estimate_total(measured)[0] if public_total is None else public_total
+            model = fit(
+                domain,
+                measured,
+                total=total,
+                # With a prior, every round starts from it again: it is what the fit is held to.
+                warm=model if prior is None else prior,
+                iterations=self.recipe.iterations,
+                max_cells=self.recipe.max_cells,
+                regularisation=0.0 if prior is None else self.recipe.prior_weight,
+            )
+        return model, 0.0 if public_total is not None else estimate_total(measured)[1]

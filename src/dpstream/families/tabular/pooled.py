@@ -1,0 +1,302 @@
+"""The pooled stream: epochs with public borders, each measured once with the whole budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StartTable, StreamPlan
+from dpstream.core.errors import ConfigError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy.budget import Amount, Budget
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import EventUnit, Unit, User
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.limits import check_each
+from dpstream.families.tabular.plans import (
+    check_fit,
+    check_horizon,
+    check_share,
+    event_unit,
+    read_budget,
+    refuse_deletes,
+)
+from dpstream.families.tabular.pooled_epochs import Epochs
+from dpstream.families.tabular.pooled_run import Followed, Runner
+from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
+from dpstream.families.tabular.pooled_table import fit_table
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.start_table import check_domain
+from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.families.tabular.workload_cells import Cells
+
+__all__ = ["Pooled", "PooledPlan"]
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Epochs of public length, each measured once; one model of the table from all measurements.
+
+    Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it).
+    An event is in one epoch, and an epoch's counts are read by one run, at its end, at the full budget: epochs
+    compose in parallel, because their borders are step numbers. Between borders nothing private is read for
+    a release. Everything else is post-processing. Proof: docs/theory/pooled.md.
+
+    Args:
+        workload: the marginals to preserve.
+        staleness: a release is never older than this share of the steps so far, or one step: so long are epochs.
+        select_share: part of a run's budget for selections.
+        deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
+            apart, each with its own epochs' runs at the full budget: an event is in one of the two.
+        iterations: of the fit after each round of measurements.
+        max_cells: limit on the models' junction trees.
+
+    Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
+    State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
+    """
+
+    workload: Workload
+    staleness: Fraction = Fraction(1, 10)
+    select_share: Fraction = Fraction(1, 10)
+    deletions: bool = False
+    iterations: int = 50
+    max_cells: int = 10_000
+
+    def __post_init__(self) -> None:
+        staleness = check_share(self.staleness, "staleness")
+        if staleness > Fraction(1, 2):
+            raise ConfigError(f"staleness = {staleness}", where="mechanism", allowed="above 0, up to 1/2")
+        object.__setattr__(self, "staleness", staleness)
+        object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
+        check_fit(self.iterations, self.max_cells, 0.0)
+        check_each(self.workload, self.max_cells)
+
+    @property
+    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+        """The kinds of events that are followed apart."""
+        return ("inserts", "deletes") if self.deletions else ("net",)
+
+    def calibrate(
+        self,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> PooledPlan:
+        """Fix the budget of a run. Exactly one of ``epsilon`` and ``rho``; the unit defaults to ``Event()``.
+
+        ``horizon`` is the largest number of steps; without it the stream may go on for ever.
+        """
+        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+        runner = Runner(
+            followed=Followed(self.workload),
+            budget=protected.per_event(budget),
+            unit=protected.event,
+            select_share=self.select_share,
+            iterations=self.iterations,
+            max_cells=self.max_cells,
+        )
+        return PooledPlan(self, budget, protected, steps, runner)
+
+
+@dataclass(frozen=True)
+class PooledPlan(StreamPlan):
+    """See ``Pooled``."""
+
+    recipe: Pooled
+    budget: Budget
+    unit: EventUnit
+    horizon: int | None
+    runner: Runner
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.recipe.workload.domain
+
+    @property
+    def name(self) -> str:
+        """Name in configuration files."""
+        return "pooled"
+
+    @cached_property
+    def epochs(self) -> Epochs:
+        """The borders: step numbers."""
+        return Epochs(self.recipe.staleness, self.horizon)
+
+    @property
+    def cells(self) -> Cells:
+        """The followed marginals as one vector: the columns, then the workload's wider marginals."""
+        return self.runner.followed.cells
+
+    def parts(self) -> tuple[Part, ...]:
+        """What one event's epoch costs; of a user's events, all together."""
+        times, own = self.unit.factor(self.budget), self.runner
+        design = own.design(0.0, drifts=True)
+        laws = [
+            f"columns of two values together with {draw.describe()}" for draw, _ in own.joint_draws(design)
+        ]
+        if own.division.histograms(design):
+            laws.append(f"{'other ' if laws else ''}columns with {own.noise(design).describe()}")
+        columns = ", ".join(laws)
+        noise = (
+            "an epoch's marginals in shares that follow from their numbers; columns without selections share all of an "
+            f"event's budget: {columns}"
+        )
+        if own.followed.columns == len(self.cells.cliques):
+            return (Part("measure", times, own.budget, f"an epoch's {columns}"),)
+        select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
+        detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
+        return Part("select", times, select, detail), Part("measure", times, measure, noise)
+
+    def composition(self) -> str | None:
+        """Over epochs; of a user's events as everywhere."""
+        if isinstance(self.unit, User):
+            return None
+        return (
+            "parallel over epochs, whose borders are step numbers: every event is in one epoch, which is measured "
+            "once, at its end, so the total is that of any single epoch; charged in full at the first step"
+        )
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        return {
+            "workload": self.recipe.workload.as_option(),
+            "staleness": str(self.recipe.staleness),
+            "select_share": str(self.recipe.select_share),
+            "deletions": self.recipe.deletions,
+            "iterations": self.recipe.iterations,
+            "max_cells": self.recipe.max_cells,
+        }
+
+    def start(self) -> PooledState:
+        """Nothing counted; the uniform distribution."""
+        return fresh_state(self.cells, len(self.recipe.sides), self.epochs.after(0))
+
+    def start_from(self, base: StartTable) -> PooledState:
+        """The base's marginals are added to what the epochs say; the first run starts from a model of them."""
+        check_domain(base, self.domain)
+        state = self.start()
+        state.base = np.concatenate(base.marginals(self.cells.cliques))
+        state.base_total = base.total
+        state.base_variance = None if base.total_error is None else base.total_error**2
+        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)
+        state.models = tuple(state.table for _ in state.models)
+        return state
+
+    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        """Add the batch to the open epoch; at a border measure it."""
+        refuse_deletes(batch, deletions=self.recipe.deletions)
+        state.step += 1
+        for part, side in zip(self.recipe.sides, state.sides, strict=True):
+            side.counts += np.concatenate(batch.count(self.cells.cliques, part))
+        if self.unit.relation == "replace":
+            # Public by the owner's declaration; under "add-remove" no size is ever read.
+            state.open_total = sum(
+                sign * float(side.counts[self.cells.part(0)].sum())
+                for sign, side in zip((1, -1), state.sides, strict=False)
+            )
+        if state.step == state.border:
+            self._close(state, randomness)
+        return self._synthesis(state)
+
+    def _close(self, state: PooledState, randomness: Randomness) -> None:
+        """Measure the open epoch of every side, whatever it holds, and fit the table's model."""
+        length = state.step - state.closed
+        models = []
+        for side, known in zip(state.sides, state.models, strict=True):
+            models.append(self._run(side, known, state.step, length, randomness))
+        shapes = state.models
+        state.models, state.latest = tuple(models), models[0]
+        state.closed, state.border = state.step, self.epochs.after(state.step)
+        state.open_total = 0.0
+        values, variances = self._estimates(state, shapes)
+        state.table = self._fit(values, variances, state.total)
+        if len(state.sides) == 1:
+            state.models = (state.table,)
+
+    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
+        """One side's run; gives what its next one starts from. The private counts start again at nothing."""
+        size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
+        expected = side.rate * length if size is None else float(size)
+        outcome = self.runner.run(
+            side.counts,
+            known,
+            self.runner.design(expected, drifts=not side.estimates.steady),
+            randomness,
+            None if size is None else float(size),
+            side.estimates.seen,
+        )
+        side.counts = np.zeros_like(side.counts)
+        side.estimates.add(outcome.epoch, step)
+        side.total += outcome.epoch.records
+        side.variance += outcome.total_variance
+        side.rate = outcome.epoch.records / length
+        return outcome.model
+
+    def _estimates(self, state: PooledState, shapes: Sequence[Model]) -> tuple[Any, Any]:
+        """What is known of the table's marginals: values (all cells), variances (per marginal)."""
+        values, variances = state.base.copy(), np.zeros(len(self.cells.cliques))
+        known = np.full(len(variances), bool(state.base.any()))
+        for sign, side, shape in zip((1.0, -1.0), state.sides, shapes, strict=False):
+            own, variance = side.estimates.answer(np.concatenate(shape.marginals(self.cells.cliques)))
+            values += sign * own
+            variances += variance
+            known |= side.estimates.known
+        # Of what no run measured there are only answers of models that knew less than the next one.
+        return values, np.where(known, variances, np.inf)
+
+    def _fit(self, values: Any, variances: Any, total: float) -> Any:
+        return fit_table(
+            self.runner.followed,
+            values,
+            variances,
+            total,
+            iterations=2 * self.recipe.iterations,
+            max_cells=self.recipe.max_cells,
+        )
+
+    def _synthesis(self, state: PooledState) -> ModelSynthesis:
+        """The table at the last border, and as many records more as the steps since then let expect.
+
+        They are taken to look like the last closed epoch: a stream that moves goes on as it went.
+        """
+        since = state.step - state.closed
+        growth = state.open_total if self.unit.relation == "replace" else state.rate * since
+        total = state.total + growth
+        error = self._total_error(state, since)
+        part = growth / total if 0.0 < growth < total else 0.0
+        if part == 0.0:
+            return ModelSynthesis((state.table.with_total(total),), total, total_error=error)
+        models = (state.table.with_total(total), state.latest.with_total(total))
+        return ModelSynthesis(models, total, total_error=error, weights=(1.0 - part, part))
+
+    def _total_error(self, state: PooledState, since: int) -> float | None:
+        """Standard error of the noisy total; None where the open epoch's events are only expected."""
+        if state.base_variance is None:
+            return None
+        if self.unit.relation == "replace":
+            return math.sqrt(state.base_variance)
+        if since:
+            return None
+        return math.sqrt(state.base_variance + sum(side.variance for side in state.sides))
+
+    def pack_state(self, state: PooledState) -> Packed:
+        """The whole state; it holds private counts."""
+        return pack(state)
+
+    def unpack_state(self, packed: Packed) -> PooledState:
+        """The inverse of ``pack_state``."""
+        return unpack(packed, self.cells)
+
+    def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
+        """The inverse of ``ModelSynthesis.pack``."""
+        return ModelSynthesis.unpack(packed)

@@ -1,0 +1,331 @@
+"""One epoch's run: all columns or none, then what the known model explains worst."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.graphical import Model, fit
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
+from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Event
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.limits import within
+from dpstream.families.tabular.plans import PRIOR_BOUND
+from dpstream.families.tabular.pooled_division import Design, Division
+from dpstream.families.tabular.pooled_estimates import Epoch
+from dpstream.families.tabular.pooled_measure import Taken
+from dpstream.families.tabular.pooled_signs import Signs
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
+
+__all__ = ["Design", "Followed", "Outcome", "Runner"]
+
+#: A marginal is measured beside the columns if the epoch is expected to have so many records for every histogram
+#: measured then, in standard deviations of their noise.
+_RECORDS_PER_NOISE = 3.0
+#: In a stream that does not drift: a run measures so few marginals that sampling a cell of an average one by an epoch
+#: has so many times the variance of its noise. More precise measurements would say no more of the table.
+_SAMPLE_PER_NOISE = 0.1
+#: An answer of an epoch's model counts as a measurement with so many times the variance.
+_ANSWER = 2.0
+#: A selection takes off so many times the noise's expected absolute value per cell.
+_NOISE_BIAS = 1.0
+#: Selections are made in so many rounds, with a fit after each: what one marginal explains, others need not.
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The marginals whose counts are kept: every column of the workload, then its marginals of several columns."""
+
+    workload: Workload
+
+    @cached_property
+    def cells(self) -> Cells:
+        """Laid out as one vector. Columns weigh as little as the lightest marginal."""
+        own = self.workload
+        columns = sorted({column for clique in own.cliques for column in clique})
+        wide = [(c, w) for c, w in zip(own.cliques, own.weights, strict=True) if len(c) > 1]
+        cliques = tuple((column,) for column in columns) + tuple(c for c, _ in wide)
+        weights = (min(own.weights),) * len(columns) + tuple(w for _, w in wide)
+        return Cells(Workload(own.domain, cliques, weights))
+
+    @cached_property
+    def columns(self) -> int:
+        """How many of the cliques are columns."""
+        return sum(len(clique) == 1 for clique in self.cells.cliques)
+
+    @cached_property
+    def freedom(self) -> NDArray[np.float64]:
+        """Degrees of freedom that a marginal has beside its columns; columns have none here."""
+        domain = self.workload.domain
+        return np.array([
+            domain.cells(c) - 1 - sum(domain.sizes[i] - 1 for i in c) if len(c) > 1 else 0
+            for c in self.cells.cliques
+        ], dtype=np.float64)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run: what it says of every followed marginal, its model, and the noise in its number of events."""
+
+    epoch: Epoch
+    model: Model
+    total_variance: float
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Measures pooled counts once, within ``budget``.
+
+    Guarantee: ``budget`` for one record of the counts. ``1 - select_share`` of it is divided between all columns (or
+    none) and ``k`` further marginals; columns of two values, and some of their pairs, are measured by one joint draw,
+    all else with noise of its own; ``k`` selections share the rest. With nothing to select, measuring gets everything.
+    The design, the division, where each fit starts, and who may be chosen follow from public values.
+    """
+
+    followed: Followed
+    budget: Budget
+    unit: Event
+    select_share: Fraction
+    iterations: int
+    max_cells: int
+
+    def design(self, expected: float, *, drifts: bool) -> Design:
+        """What a run measures. Public: it follows from released numbers.
+
+        Args:
+            expected: number of the epoch's events, released earlier or public.
+            drifts: measure all columns, and beside them as much as noise allows; else few marginals, whichever they
+                are, each precisely. (All columns, too, if nothing else is followed.)
+        """
+        columns, joint = self.followed.columns, len(self.signs.singles)
+        # Measured together, columns of two values cost little. Where they are half of the columns, all are measured.
+        drifts = drifts or columns == len(self.followed.cells.cliques) or 2 * joint >= columns
+        cells = float(self.followed.cells.sizes.mean())
+        first = columns if drifts else 1
+        many = first
+        for m in range(first + 1, len(self.followed.cells.cliques) + 1):
+            noise = self._deviation(m)
+            if expected < _RECORDS_PER_NOISE * m * noise:
+                break
+            if not drifts and expected < _SAMPLE_PER_NOISE * cells * noise**2:
+                break
+            many = m
+        fixed = columns if drifts else 0
+        design = Design(fixed, many - fixed, max(expected, 0.0))
+        return self._with_pairs(design) if self.division.joint(design) else design
+
+    def _with_pairs(self, design: Design) -> Design:
+        """As many pairs of signs as keep the noise within what an epoch's sample has: a variance of its events."""
+        least, most = 0, min(len(self.signs.singles), len(self.signs.pairs))
+        while least < most:
+            middle = (least + most + 1) // 2
+            if self.joint_draws(replace(design, pairs=middle))[0][0].variance <= design.expected:
+                least = middle
+            else:
+                most = middle - 1
+        # What is measured with the columns is not there to be chosen.
+        wide = len(self.followed.cells.cliques) - self.followed.columns
+        return replace(design, pairs=least, k=min(design.k, wide - least))
+
+    @cached_property
+    def signs(self) -> Signs:
+        """The columns of two values."""
+        return Signs(self.followed.cells, self.followed.columns)
+
+    @cached_property
+    def division(self) -> Division:
+        """How the budget is divided."""
+        return Division(self.budget, self.select_share, self.signs, self.unit.relation == "replace")
+
+    @cache  # noqa: B019 - one plan's runner, a few hundred numbers
+    def _deviation(self, k: int) -> float:
+        return math.sqrt(self.histogram_noise(self.budget.scaled(Fraction(1, k))).variance)
+
+    def histogram_noise(self, budget: Budget) -> Noise:
+        """Of each cell of a histogram."""
+        return noise_for(budget, self.unit.changed_cells, self.unit.changed_cells)
+
+    def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
+        """Of so many sums of signs: a record changes each by at most 1; a replaced one, from -1 to 1 or back, by 2."""
+        return noise_for_bounded(budget, sums, self.unit.changed_cells)
+
+    def noise(self, design: Design) -> Noise:
+        """Of every cell of a histogram that is measured by itself."""
+        return self.histogram_noise(self.division.histogram_budget(design))
+
+    def joint_draws(self, design: Design) -> list[tuple[CubeNoise | DiscreteGaussian, int]]:
+        """Noise and number of sums: columns of two values, and pairs that are chosen (as if in one round)."""
+        own, found = self.division, []
+        if own.joint(design):
+            found.append((self.sign_noise(own.joint_budget(design), own.sums(design)), own.sums(design)))
+        products = own.products(design)
+        if products:
+            found.append((self.sign_noise(own.products_budget(design), products), products))
+        return found
+
+    def cell_variance(self, design: Design) -> float:
+        """Of the noise in a column's cell, on average over the columns of a run that measures all."""
+        joint, sums = self.division.joint(design), 1 if self.division.public_total else 2
+        # (T +- S) / 2: the number of events T is measured, too, where it is not public.
+        each = sums * self.joint_draws(design)[0][0].variance / 4.0 if joint else 0.0
+        rest = design.fixed - joint
+        return (joint * each + (rest * self.noise(design).variance if rest else 0.0)) / design.fixed
+
+    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
+        """One measurement; audits put one there that follows a script."""
+        if isinstance(noise, CubeNoise):
+            return exact + randomness.draw_joint(noise)
+        return exact + randomness.draw(noise, len(exact))
+
+    def selector(self, budget: Budget) -> Selector:
+        """What makes the choices; audits put one there that follows a script."""
+        return Selector(budget)
+
+    def run(
+        self,
+        counts: NDArray[np.int64],
+        known: Model,
+        design: Design,
+        randomness: Randomness,
+        public_total: float | None,
+        seen: NDArray[np.float64] | None = None,
+    ) -> Outcome:
+        """Spend the budget once.
+
+        Args:
+            counts: private, all cells of the followed marginals.
+            known: public: what earlier epochs say of the table.
+            design: what to measure, from ``design``.
+            public_total: number of events where the owner declared it public.
+            seen: number of events in the epochs that measured each followed marginal.
+        """
+        cells, k, own = self.followed.cells, design.k, self.signs
+        taken = Taken(self, cells, own, self.division.shares, counts, randomness, public_total)
+        start = known.bounded(PRIOR_BOUND)
+        division, joint = self.division, own.singles if design.fixed else ()
+        for index in range(design.fixed):
+            if index not in joint:
+                taken.histogram(index, division.histogram_budget(design))
+        pairs = own.order(known, np.zeros(len(cells.cliques)) if seen is None else seen)[: design.pairs]
+        if joint:
+            taken.joint(pairs, division.joint_budget(design))
+        fitted = list(range(design.fixed))
+        for index in pairs:
+            if within(cells.workload, fitted, [index], self.max_cells):
+                fitted.append(index)
+        model = self._fit(taken, fitted, start) if fitted else start.with_total(design.expected)
+        for take in _rounds_of(k):
+            fresh = self._select(counts, model, taken, fitted, take, design, randomness)
+            if fresh:
+                taken.chosen(fresh, division.chosen_budget(design, len(fresh)))
+                fitted += fresh
+                model = self._fit(taken, fitted, start)
+        return self._outcome(taken, model)
+
+    def _fit(self, taken: Taken, fitted: Sequence[int], start: Model) -> Model:
+        return fit(
+            self.followed.workload.domain,
+            [taken.found[index] for index in fitted],
+            total=taken.total[0],
+            warm=start,
+            iterations=self.iterations,
+            max_cells=self.max_cells,
+        )
+
+    def _select(
+        self,
+        counts: NDArray[np.int64],
+        model: Model,
+        taken: Taken,
+        fitted: Sequence[int],
+        take: int,
+        design: Design,
+        randomness: Randomness,
+    ) -> list[int]:
+        """Up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``."""
+        cells = self.followed.cells
+        selector = self.selector(self.budget.scaled(self.select_share / design.k))
+        variance = _mean_variance(taken) if taken.found else self.noise(design).variance
+        bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
+        score = Score(cells, "sum-noise", self.unit, bias)
+        expected = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
+        # Scores refuse more records than memory holds. An epoch has no such bound, and whether it is refused would
+        # tell its private size. Cells are capped as expectations are: no score moves further than before.
+        bound = np.repeat(MAX_RECORDS // cells.sizes, cells.sizes)
+        numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
+        found: list[int] = []
+        for _ in range(take):
+            left = [i for i in range(len(cells.cliques)) if i not in taken.found and i not in found]
+            allowed = within(cells.workload, [*fitted, *found], left, self.max_cells) if left else []
+            if not allowed:
+                break  # the model is full: what is left of this run is charged, and not used
+            found.append(
+                selector.choose(numerators, denominators, allowed, score.grid_sensitivity, randomness)
+            )
+        return found
+
+    def _outcome(self, taken: Taken, model: Model) -> Outcome:
+        cells = self.followed.cells
+        values = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
+        measured = np.zeros(len(cells.cliques), dtype=bool)
+        variances = np.full(len(cells.cliques), _ANSWER * _mean_variance(taken))
+        for index, own in taken.found.items():
+            values[cells.part(index)] = own.values
+            variances[index] = own.variance
+            measured[index] = True
+        for answered in np.flatnonzero(~measured).tolist():
+            part = cells.part(answered)
+            values[part] = self._with_columns(values, measured, answered, model.total)
+        return Outcome(Epoch(values, variances, measured, model.total), model, taken.total[1])
+
+    def _with_columns(
+        self, values: NDArray[np.float64], measured: NDArray[np.bool_], index: int, total: float
+    ) -> NDArray[np.float64]:
+        """A model's answer, moved so that its columns are as measured, where they were.
+
+        A model has no negative counts: where noise is large it gives rare values too many records, always to the same
+        side, and that would add up over epochs. Measured columns are right on average.
+        """
+        cells, clique = self.followed.cells, self.followed.cells.cliques[index]
+        table = values[cells.part(index)].reshape(self.followed.workload.domain.shape(clique)).copy()
+        for axis, column in enumerate(clique):
+            place = self._place[column]
+            if not measured[place]:
+                continue
+            wanted = values[cells.part(place)]
+            wanted = wanted + (total - wanted.sum()) / len(wanted)
+            others = tuple(i for i in range(table.ndim) if i != axis)
+            excess = (wanted - table.sum(axis=others)) * len(wanted) / table.size
+            table += np.expand_dims(excess, others)
+        return table.ravel()
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        """Where each column is among the followed marginals."""
+        return {c[0]: i for i, c in enumerate(self.followed.cells.cliques[: self.followed.columns])}
+
+
+def _mean_variance(taken: Taken) -> float:
+    """Of the noise in one cell of what was measured."""
+    return sum(own.variance for own in taken.found.values()) / len(taken.found)
+
+
+def _rounds_of(k: int) -> list[int]:
+    """``k`` selections in a few rounds; the first ones are no larger than the last.
+
+    >>> _rounds_of(10), _rounds_of(2), _rounds_of(0)
+    ([3, 3, 4], [1, 1], [])
+    """
+    rounds = min(_ROUNDS, k)
+    return [(k * (i + 1)) // rounds - (k * i) // rounds for i in range(rounds)]

@@ -1,0 +1,148 @@
+"""The state of a pooled stream, and its form as JSON and arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.graphical import Model
+from dpstream.families.tabular.pooled_estimates import ARRAYS, Estimates
+from dpstream.families.tabular.table_release import pack_models, unpack_models
+from dpstream.families.tabular.workload_cells import Cells
+
+__all__ = ["PooledState", "Side", "fresh_state", "pack", "unpack"]
+
+_FORMAT = 2
+
+
+@dataclass
+class Side:
+    """What is remembered of one kind of events: all of them, or the inserts, or the deletes.
+
+    Attributes:
+        counts: private: the open epoch's counts of all followed marginals.
+        estimates: what closed epochs said (public).
+        total: noisy number of events in closed epochs, and ``variance`` of its noise.
+        rate: noisy number of events per step of the last closed epoch.
+    """
+
+    counts: NDArray[np.int64]
+    estimates: Estimates
+    total: float
+    variance: float
+    rate: float
+
+
+@dataclass
+class PooledState:
+    """All that a pooled stream remembers. The sides hold private counts: the state is secret.
+
+    Attributes:
+        step: steps done.
+        closed: the last border.
+        border: the next one.
+        sides: one, or with ``deletions`` two: inserts and deletes.
+        open_total: events less deleted ones since the last border, where their numbers are public; else 0.
+        models: what each side's next run starts from (public): the shape of all its closed epochs.
+        latest: model of the inserts (or all events) of the last closed epoch (public).
+        table: the table's model at the last border (public).
+        base: marginals of the table that the stream began with, all cells; zeros if it began empty.
+        base_total: its number of records; ``base_variance`` of that, None where it is not known.
+    """
+
+    step: int
+    closed: int
+    border: int
+    sides: tuple[Side, ...]
+    open_total: float
+    models: tuple[Model, ...]
+    latest: Model
+    table: Model
+    base: NDArray[np.float64]
+    base_total: float
+    base_variance: float | None
+
+    @property
+    def total(self) -> float:
+        """Noisy number of records at the last border."""
+        return self.base_total + self.sides[0].total - sum(side.total for side in self.sides[1:])
+
+    @property
+    def rate(self) -> float:
+        """Noisy growth of the table per step of the last closed epoch."""
+        return self.sides[0].rate - sum(side.rate for side in self.sides[1:])
+
+
+def fresh_state(cells: Cells, sides: int, border: int) -> PooledState:
+    """Before the first step: nothing counted, the uniform distribution."""
+    domain = cells.workload.domain
+    return PooledState(
+        step=0,
+        closed=0,
+        border=border,
+        sides=tuple(
+            Side(np.zeros(cells.total, dtype=np.int64), Estimates.fresh(cells), 0.0, 0.0, 0.0)
+            for _ in range(sides)
+        ),
+        open_total=0.0,
+        models=tuple(Model.uniform(domain, 1.0) for _ in range(sides)),
+        latest=Model.uniform(domain, 1.0),
+        table=Model.uniform(domain, 0.0),
+        base=np.zeros(cells.total),
+        base_total=0.0,
+        base_variance=0.0,
+    )
+
+
+def pack(state: PooledState) -> Packed:
+    """JSON and arrays; models side by side."""
+    arrays: dict[str, NDArray[Any]] = {"base": state.base}
+    sides = []
+    for number, side in enumerate(state.sides):
+        arrays[f"side/{number}/counts"] = side.counts
+        arrays.update({f"side/{number}/{name}": own for name, own in side.estimates.arrays().items()})
+        sides.append({"total": side.total, "variance": side.variance, "rate": side.rate})
+    models, own = pack_models((*state.models, state.latest, state.table))
+    arrays.update(own)
+    meta = {
+        "format": _FORMAT,
+        "step": state.step,
+        "closed": state.closed,
+        "border": state.border,
+        "sides": sides,
+        "open_total": state.open_total,
+        "models": models,
+        "base": {"total": state.base_total, "variance": state.base_variance},
+    }
+    return Packed(meta, arrays)
+
+
+def unpack(packed: Packed, cells: Cells) -> PooledState:
+    """The inverse of ``pack``; StoreDamagedError if the arrays do not fit the workload."""
+    meta, arrays = packed.meta, packed.arrays
+    models = unpack_models(meta["models"], arrays)
+    sides = []
+    for number, own in enumerate(meta["sides"]):
+        counts = arrays[f"side/{number}/counts"].copy()
+        if len(counts) != cells.total:
+            raise StoreDamagedError("the counts of an epoch do not fit the workload", where="state")
+        estimates = Estimates.of(cells, {name: arrays[f"side/{number}/{name}"] for name in ARRAYS})
+        sides.append(Side(counts, estimates, own["total"], own["variance"], own["rate"]))
+    return PooledState(
+        step=meta["step"],
+        closed=meta["closed"],
+        border=meta["border"],
+        sides=tuple(sides),
+        open_total=meta["open_total"],
+        models=tuple(models[:-2]),
+        latest=models[-2],
+        table=models[-1],
+        base=arrays["base"].copy(),
+        base_total=meta["base"]["total"],
+        base_variance=meta["base"]["variance"],
+    )

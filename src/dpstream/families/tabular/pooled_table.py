@@ -1,0 +1,119 @@
+"""The table's model: which of the estimated marginals it is fitted to. Public: it reads estimates only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.graphical import Measurement, Model, fit, tree_cells, tree_cells_each
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.families.tabular.pooled_run import Followed
+from dpstream.families.tabular.targets import LEAST_VARIANCE
+
+__all__ = ["fit_table"]
+
+#: A marginal enters the table's model if its squared distance from it is so many times what noise explains: what it
+#: repairs is then more than the noise it brings (as in Akaike's criterion).
+_WORTH = 2.0
+#: No measurement weighs more than so many times another: a fit would see nothing else.
+_HEAVIEST = 1e4
+#: Marginals that enter the table's model before the next fit, and fits at most.
+_BATCH, _FITS = 12, 4
+
+
+def fit_table(
+    followed: Followed,
+    values: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    total: float,
+    *,
+    iterations: int,
+    max_cells: int,
+) -> Model:
+    """The table's model: all columns, and the marginals whose estimates say more than noise.
+
+    Args:
+        values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
+            says that a marginal is not known: it is left to the model.
+    """
+    cells = followed.cells
+    least = max(float(variances[np.isfinite(variances)].max(initial=0.0)) / _HEAVIEST, LEAST_VARIANCE)
+
+    def target(index: int) -> Measurement:
+        variance = max(float(variances[index]), least)
+        return Measurement(cells.cliques[index], values[cells.part(index)], variance)
+
+    held = [target(index) for index in range(followed.columns) if math.isfinite(variances[index])]
+    domain: Domain = followed.workload.domain
+    model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
+    kept: list[int] = []
+    for _ in range(_FITS):
+        repairs = _repairs(followed, model, values, variances, kept)
+        fresh = _next(followed, repairs, kept, max_cells)
+        if not fresh:
+            break
+        kept += fresh
+        held += [target(index) for index in fresh]
+        model = fit(domain, held, total=total, warm=model, iterations=iterations, max_cells=max_cells)
+    return model
+
+
+def _repairs(
+    followed: Followed,
+    model: Model,
+    values: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    kept: Sequence[int],
+) -> dict[int, float]:
+    """What each further marginal would repair (summed error, about), for those that are worth their noise."""
+    cells = followed.cells
+    apart = values - np.concatenate(model.marginals(cells.cliques))
+    found: dict[int, float] = {}
+    for index in range(followed.columns, len(cells.cliques)):
+        if index in kept or not math.isfinite(variances[index]):
+            continue
+        beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
+        noise = float(variances[index]) * followed.freedom[index]
+        if beside > _WORTH * noise:
+            weight = float(cells.workload.weights[index])
+            found[index] = weight * math.sqrt((beside - noise) * int(cells.sizes[index]))
+    return found
+
+
+def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], max_cells: int) -> list[int]:
+    """The next marginals, each the one that repairs most for the cells by which it lets the junction tree grow.
+
+    Large marginals that entered first, for their own sake, would fill the tree and keep many small ones out.
+    """
+    cells, domain = followed.cells, followed.workload.domain
+    left, fresh = sorted(repairs), list[int]()
+    while left and len(fresh) < _BATCH:
+        held = [cells.cliques[i] for i in (*kept, *fresh)]
+        now = tree_cells(domain, held)
+        trees = tree_cells_each(domain, held, [cells.cliques[i] for i in left]).tolist()
+        # A tree never becomes smaller by a marginal: what does not fit now will not fit later.
+        worth = {
+            i: repairs[i] ** 2 / (max(tree - now, 0) + int(cells.sizes[i]))
+            for i, tree in zip(left, trees, strict=True)
+            if tree <= max_cells
+        }
+        left = sorted(worth)
+        if left:
+            best = max(left, key=lambda i: worth[i])
+            fresh.append(best)
+            left.remove(best)
+    return fresh
+
+
+def _beside_columns(apart: NDArray[np.float64], domain: Domain, clique: Clique) -> float:
+    """Squared length of a marginal's residual without what its columns' own distributions explain of it."""
+    table = apart.reshape(domain.shape(clique))
+    mean = table.mean()
+    rest = table - mean
+    for axis in range(table.ndim):
+        others = tuple(i for i in range(table.ndim) if i != axis)
+        rest = rest - (table.mean(axis=others, keepdims=True) - mean)
+    return float((rest**2).sum())

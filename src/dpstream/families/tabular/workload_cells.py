@@ -1,0 +1,197 @@
+"""A workload laid out as one long vector of cells, and exact selection scores on it.
+
+Model marginals are real numbers; selection must be exact. Both sides of a score are therefore put on
+one public grid of step ``2**-GRID_BITS`` records, after which scores are integers over a common
+denominator. Rounding happens to public numbers only, so it cannot change a sensitivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy.unit import EventUnit
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import Workload
+
+__all__ = ["GRID_BITS", "SCORES", "Cells", "Score", "ScoreName", "expected_deviation"]
+
+#: Grid of model marginals in scores: about a millionth of a record.
+GRID_BITS = 20
+
+#: Declared bound on the events of one batch. It is the same for every plan and far above what fits into memory,
+#: so that refusing a larger batch says nothing about a private size that could occur. Counters have the same bound.
+MAX_RECORDS = 1 << 32
+
+ScoreName = Literal["mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise"]
+SCORES: tuple[ScoreName, ...] = ("mean", "mean-cells", "mean-sampling", "sum-cells", "sum-noise")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All marginals of a workload, one after the other (flat, C order)."""
+
+    workload: Workload
+
+    @cached_property
+    def cliques(self) -> tuple[Clique, ...]:
+        """The workload's cliques, in order."""
+        return self.workload.cliques
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Cells per clique."""
+        domain = self.workload.domain
+        return np.array([domain.cells(clique) for clique in self.cliques], dtype=np.int64)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """First cell of each clique."""
+        return np.concatenate(([0], np.cumsum(self.sizes)[:-1])).astype(np.int64)
+
+    @cached_property
+    def total(self) -> int:
+        """Number of cells."""
+        return int(self.sizes.sum())
+
+    def part(self, index: int) -> slice:
+        """Where a clique's cells are."""
+        start = int(self.starts[index])
+        return slice(start, start + int(self.sizes[index]))
+
+    def mask(self, indices: Sequence[int]) -> NDArray[np.bool_]:
+        """Which cells belong to some cliques."""
+        chosen = np.zeros(len(self.cliques), dtype=bool)
+        chosen[list(indices)] = True
+        return np.repeat(chosen, self.sizes)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How badly a model explains a batch, per workload, as exact rationals.
+
+    With ``S_i`` the L1 distance between the batch's marginal and what the model expects of it
+    (records), ``w_i`` the weight and ``|q_i|`` the cells of workload ``i``:
+
+    ===============  ===============================  ======================================  ================
+    name             score                            correction                              sensitivity
+    ===============  ===============================  ======================================  ================
+    mean             w_i S_i / \\|q_i\\|                none                                    max w_i/\\|q_i\\|
+    mean-cells       w_i S_i / \\|q_i\\| - \\|q_i\\|      as printed by Kumar et al., 7.2 (3)     max w_i/\\|q_i\\|
+    mean-sampling    w_i (S_i - E_i) / \\|q_i\\|        E_i: expected L1 of a sample from h     max w_i/\\|q_i\\|
+    sum-cells        w_i (S_i - \\|q_i\\|)              one record a cell, usual with MWEM+PGM  max w_i
+    sum-noise        w_i (S_i - b \\|q_i\\|)            b: expected absolute noise of a cell    max w_i
+    ===============  ===============================  ======================================  ================
+
+    Sensitivity: one inserted or deleted record moves one cell of each ``S_i`` by 1 (two cells under
+    replacement, which doubles it). Corrections depend on public numbers only.
+    """
+
+    cells: Cells
+    name: ScoreName
+    unit: EventUnit
+    noise_bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in SCORES:
+            raise ConfigError(f"unknown score {self.name!r}", where="score", allowed=", ".join(SCORES))
+
+    @cached_property
+    def sensitivity(self) -> Fraction:
+        """The largest change of any score under one neighbouring change."""
+        weights = self.cells.workload.weights
+        if self.name.startswith("sum-"):
+            largest = max(weights)
+        else:
+            largest = max(w / int(n) for w, n in zip(weights, self.cells.sizes, strict=True))
+        return largest * self.unit.changed_cells
+
+    @property
+    def grid_sensitivity(self) -> Fraction:
+        """Sensitivity in the units of ``numerators``: records times ``2**GRID_BITS``."""
+        return self.sensitivity * (1 << GRID_BITS)
+
+    def evaluate(
+        self, batch: NDArray[np.int64], expected: NDArray[np.float64]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Scores as (numerators, denominators), in units of ``2**-GRID_BITS`` records.
+
+        Args:
+            batch: the private counts of one batch, all cells.
+            expected: what the model expects of the batch, all cells (public).
+        """
+        events = np.add.reduceat(np.abs(batch), self.cells.starts).max()
+        if events > MAX_RECORDS:
+            raise LimitError("too many events in one batch", where="score", allowed=f"up to {MAX_RECORDS}")
+        # Public, so it may be clipped; with the bound above no distance passes 2^54.
+        bound = np.repeat(MAX_RECORDS / self.cells.sizes, self.cells.sizes)
+        expected = np.clip(expected, -bound, bound)
+        grid = np.rint(np.ldexp(expected, GRID_BITS)).astype(np.int64)
+        distance = np.add.reduceat(np.abs((batch << GRID_BITS) - grid), self.cells.starts)
+        numerators = self._weights * (distance.astype(self._weights.dtype) - self._correction(expected))
+        if self.name == "mean-cells":
+            numerators = numerators - self._denominators * self._sizes * (1 << GRID_BITS)
+        return numerators, self._denominators
+
+    def _correction(self, expected: NDArray[np.float64]) -> NDArray[Any]:
+        """What is taken off the distances, on the grid."""
+        unit = 1 << GRID_BITS
+        match self.name:
+            case "mean-sampling":
+                deviation = np.add.reduceat(expected_deviation(expected), self.cells.starts)
+                return np.rint(np.ldexp(deviation, GRID_BITS)).astype(np.int64).astype(self._weights.dtype)
+            case "sum-cells":
+                return self._sizes * unit
+            case "sum-noise":
+                return self._sizes * round(self.noise_bias * unit)
+        return np.zeros_like(self._sizes)
+
+    @cached_property
+    def _exact(self) -> Any:
+        """int64 where no score can pass 2^62, else Python integers: slower, and never wraps around."""
+        bias = max(1, round(self.noise_bias) + 1)
+        worst = 0
+        for weight, size in zip(self.cells.workload.weights, self.cells.sizes.tolist(), strict=True):
+            largest = (4 * MAX_RECORDS + size * bias) << GRID_BITS
+            score = weight.numerator * largest + weight.denominator * size * (size << GRID_BITS)
+            worst = max(worst, score, weight.denominator * size)
+        return np.int64 if worst < 1 << 62 else object
+
+    @cached_property
+    def _weights(self) -> NDArray[Any]:
+        return np.array([w.numerator for w in self.cells.workload.weights], dtype=self._exact)
+
+    @cached_property
+    def _sizes(self) -> NDArray[Any]:
+        return np.array(self.cells.sizes.tolist(), dtype=self._exact)
+
+    @cached_property
+    def _denominators(self) -> NDArray[Any]:
+        own = np.array([w.denominator for w in self.cells.workload.weights], dtype=self._exact)
+        return own if self.name.startswith("sum-") else own * self._sizes
+
+
+def expected_deviation(mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``E|X - mean|`` for Poisson ``X``: exact below 1, the normal limit above 20, interpolated between.
+
+    A public correction; its accuracy affects usefulness, never privacy.
+
+    >>> expected_deviation(np.array([0.0, 0.5, 100.0])).round(3).tolist()
+    [0.0, 0.607, 7.979]
+    """
+    clipped = np.maximum(mean, 0.0)
+    whole = np.minimum(np.floor(clipped), 20.0)
+    # 2 exp(-m) m^(floor m + 1) / floor(m)! , with the factorial from a small table.
+    exact = 2.0 * np.exp(-clipped) * clipped ** (whole + 1.0) / _FACTORIALS[whole.astype(np.int64)]
+    normal = np.sqrt(2.0 * clipped / np.pi)
+    return np.where(clipped < 20.0, exact, normal)
+
+
+_FACTORIALS = np.cumprod(np.concatenate(([1.0], np.arange(1.0, 21.0))))

@@ -1,0 +1,32 @@
+"""Where releases go, and how they are read back. See README.md in this folder."""
+
+from __future__ import annotations
+
+from dpstream.io.sinks.database_feed import DatabaseFeed, DuckDBFeed, PostgresFeed
+from dpstream.io.sinks.feed import Feed, Piece, StandardOutput, Tee
+from dpstream.io.sinks.publisher import Publisher
+from dpstream.io.sinks.release_reader import (
+    read,
+    read_catalogue,
+    read_changes,
+    read_manifest,
+    readable_steps,
+    released_schema,
+)
+
+__all__ = [
+    "DatabaseFeed",
+    "DuckDBFeed",
+    "Feed",
+    "Piece",
+    "PostgresFeed",
+    "Publisher",
+    "StandardOutput",
+    "Tee",
+    "read",
+    "read_catalogue",
+    "read_changes",
+    "read_manifest",
+    "readable_steps",
+    "released_schema",
+]

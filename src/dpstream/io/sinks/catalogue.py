@@ -1,0 +1,184 @@
+"""The catalogue of released tables: which steps there are, as files and back. Public facts only.
+
+``catalogue.json`` lists the steps of the open part. Every ``PART`` steps the part is closed: its steps move to a file
+of their own (``part_name``), which is written again only when what it says of one of them changes (a table was
+withdrawn, dropped by the keep policy, or approved late). So a step writes the lines of two parts at most, however long
+the stream is. Part k holds the steps from k * PART + 1 on, whether they are published or not, and ``closed_parts`` says
+how many there are: the parts need no list, which would grow.
+
+A part is on the disk before the ``catalogue.json`` that counts it. Format 1 listed all steps in ``catalogue.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.core.files import parse_json, read_bytes
+
+__all__ = [
+    "CATALOGUE",
+    "PART",
+    "Catalogue",
+    "entry_line",
+    "index_bytes",
+    "listed_hashes",
+    "part_bytes",
+    "part_name",
+]
+
+CATALOGUE = "catalogue.json"
+#: The folder of closed parts, beside ``catalogue.json``.
+PARTS = "catalogue"
+#: Steps of one part.
+PART = 100
+_FORMAT = 2
+
+#: What is said of one step: ``step``, ``state``, ``kept``, ``manifest_sha256``, and ``reason`` where it was withdrawn.
+Entry = dict[str, Any]
+
+
+def part_name(part: int, size: int | None = None) -> str:
+    """Where a closed part is, from the releases; parts are counted from 0.
+
+    >>> part_name(2)
+    'catalogue/000201-000300.json'
+    """
+    size = PART if size is None else size
+    return f"{PARTS}/{part * size + 1:06d}-{(part + 1) * size:06d}.json"
+
+
+def entry_line(step: int, state: str, kept: bool, digest: str, reason: str | None) -> str:
+    """One step as a line of JSON. Written by hand: a part is written anew at every step."""
+    why = "" if reason is None else f', "reason": {json.dumps(reason, ensure_ascii=False)}'
+    there = "true" if kept else "false"
+    return f'{{"step": {step}, "state": "{state}", "kept": {there}, "manifest_sha256": "{digest}"{why}}}'
+
+
+def index_bytes(facts: Mapping[str, Any], closed: int, lines: Sequence[str]) -> bytes:
+    """``catalogue.json``: facts of the stream, how many parts are closed, and the steps of the open one."""
+    return _document({"format": _FORMAT, **facts, "part_steps": PART, "closed_parts": closed}, lines)
+
+
+def part_bytes(stream_id: str, part: int, lines: Sequence[str]) -> bytes:
+    """A closed part."""
+    return _document({"format": _FORMAT, "stream_id": stream_id, "part": part}, lines)
+
+
+class Catalogue:
+    """The catalogue in a folder of releases, read as far as it is asked for.
+
+    Attributes:
+        facts: of the stream, as ``catalogue.json`` has them; at least ``format`` and ``stream_id``.
+        stream_id: whose releases they are.
+
+    Errors (here and in all methods):
+        FileNotFoundError: there is no ``catalogue.json``. StoreDamagedError: it, or a part, cannot be read or is
+        missing. StoreFormatError: written by a newer version.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        path = self._folder / CATALOGUE
+        self.facts, self._open = _read(path)
+        try:
+            self.stream_id = str(self.facts["stream_id"])
+            in_parts = self.facts["format"] == _FORMAT
+            self._closed = int(self.facts.pop("closed_parts")) if in_parts else 0
+            self._size = int(self.facts.pop("part_steps")) if in_parts else PART
+        except (KeyError, TypeError, ValueError):
+            raise _unreadable(path) from None
+        if self._closed < 0 or self._size < 1:
+            raise _unreadable(path)
+        self._parts: dict[int, dict[int, Entry]] = {}
+
+    def entry(self, step: int) -> Entry | None:
+        """What is said of one step; None where it is not listed. Reads one file at most."""
+        if step < 1 or step > self._closed * self._size:
+            return self._open.get(step)
+        return self._part((step - 1) // self._size).get(step)
+
+    def entries(self) -> list[Entry]:
+        """What is said of all steps, in their order."""
+        closed = (self._part(part) for part in range(self._closed))
+        return [entries[step] for entries in (*closed, self._open) for step in sorted(entries)]
+
+    def backwards(self) -> Iterator[int]:
+        """The numbers of all steps, the last one first."""
+        yield from sorted(self._open, reverse=True)
+        for part in range(self._closed - 1, -1, -1):
+            yield from sorted(self._part(part), reverse=True)
+
+    def _part(self, part: int) -> dict[int, Entry]:
+        if part not in self._parts:
+            path = self._folder / part_name(part, self._size)
+            try:
+                facts, entries = _read(path)
+            except FileNotFoundError:
+                raise StoreDamagedError("a part of the catalogue is missing", where=str(path)) from None
+            if facts.get("stream_id") != self.stream_id:
+                raise StoreDamagedError("a part of the catalogue belongs to another stream", where=str(path))
+            if any((step - 1) // self._size != part for step in entries):
+                raise _unreadable(path)
+            self._parts[part] = entries
+        return self._parts[part]
+
+
+def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
+    """SHA-256 of the manifest of every step that any file of the catalogue lists: for the stream itself, which writes
+    what is missing again. So a lost file is no error here, nor a part that ``catalogue.json`` does not count yet.
+
+    Errors:
+        StoreDamagedError: a file cannot be read, belongs to another stream, or contradicts another one.
+        StoreFormatError: written by a newer version.
+    """
+    found: dict[int, str] = {}
+    index = folder / CATALOGUE
+    for path in (*([index] if index.exists() else []), *sorted((folder / PARTS).glob("*.json"))):
+        facts, entries = _read(path)
+        if facts.get("stream_id") != stream_id:
+            raise StoreDamagedError(
+                "these releases belong to another stream",
+                where=str(path),
+                allowed="the state they were made from, or a directory of its own for each stream",
+            )
+        for step, entry in entries.items():
+            digest = str(entry["manifest_sha256"])
+            if found.setdefault(step, digest) != digest:
+                raise StoreDamagedError(f"the catalogue has two manifests of step {step}", where=str(path))
+    return found
+
+
+def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:
+    text = json.dumps(head, indent=1, ensure_ascii=False)
+    listed = ",\n".join(f"  {line}" for line in lines)
+    body = f"[\n{listed}\n ]" if lines else "[]"
+    return f'{text[:-2]},\n "steps": {body}\n}}\n'.encode()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[int, Entry]]:
+    """The facts of a file and its entries by step."""
+    data = read_bytes(path)
+    try:
+        facts: dict[str, Any] = parse_json(data)
+        version = facts["format"]
+        if version in (1, _FORMAT):
+            listed = facts.pop("steps")
+            return facts, {int(entry["step"]): _sound(entry) for entry in listed}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        raise _unreadable(path) from None
+    raise StoreFormatError(f"format {version!r}", where=str(path), allowed=f"formats 1 and {_FORMAT}")
+
+
+def _sound(entry: Entry) -> Entry:
+    entry["state"], entry["kept"], entry["manifest_sha256"]  # a missing one is a KeyError
+    if not isinstance(entry["step"], int) or not 0 < entry["step"] < 2**63:
+        raise ValueError("no number of a step")
+    return entry
+
+
+def _unreadable(path: Path) -> StoreDamagedError:
+    return StoreDamagedError("the catalogue cannot be read", where=str(path))

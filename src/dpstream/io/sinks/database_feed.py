@@ -1,0 +1,424 @@
+"""The newest release as a table of a database: DuckDB and PostgreSQL.
+
+Guarantee: a release and the note that it is there (its step is the primary key of ``<table>_steps``) become
+visible in one transaction; the same release again changes nothing. What was written is read back over another
+connection before a release counts as published. Public data only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, content_sha256
+from dpstream.io.libpq import failure
+from dpstream.io.sinks.feed import Piece
+from dpstream.io.sinks.publisher import Differences
+
+__all__ = ["DatabaseFeed", "DuckDBFeed", "PostgresFeed"]
+
+#: Where a DuckDB file says that it is one.
+_MAGIC, _MAGIC_AT = b"DUCK", 8
+
+
+class DatabaseFeed(ABC):
+    """Keeps ``table`` equal to the newest release. Where records persist, only what changes is written.
+
+    ``<table>_steps`` says for every step which release it was and its ``state``: ``current`` (the table holds it),
+    ``past``, ``waiting`` (changes came without the table before them: the table follows with the next full one)
+    or ``withdrawn``.
+
+    Errors (all methods):
+        StoreError: the database cannot be used. StoreDamagedError: it holds another stream, or another release.
+        ConfigError: the driver is not installed.
+    """
+
+    #: What is installed with ``dpstream[...]``.
+    extra: str
+
+    def __init__(self, where: str, table: str) -> None:
+        self._where = where
+        self._name = table
+        self._table = f'"{table}"'
+        self._steps = f'"{table}_steps"'
+
+    @abstractmethod
+    def _connect(self, *, read_only: bool = False) -> Any:
+        """A connection that commits only where it is told to."""
+
+    @abstractmethod
+    def _failures(self) -> type[Exception]:
+        """The driver's base exception."""
+
+    def _why(self, error: Exception) -> str:
+        """What went wrong, without the driver's own text: it may quote a password or a cell."""
+        return type(error).__name__
+
+    @abstractmethod
+    def _insert(self, db: Any, rows: Any) -> None:
+        """Add the rows of a pyarrow Table to the table."""
+
+    @abstractmethod
+    def _rows(self, db: Any, schema: Any) -> Any:
+        """The table's columns of a pyarrow Schema, as a pyarrow Table of that schema; rows in any order.
+
+        Raises what pyarrow does where the values are of other types.
+        """
+
+    def _exists(self) -> bool:
+        return True
+
+    def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
+        return db.execute(text, list(values)) if values else db.execute(text)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        with self._connected() as db:
+            self._run(db, "BEGIN")
+            self._run(
+                db,
+                f"CREATE TABLE IF NOT EXISTS {self._steps} (step BIGINT PRIMARY KEY, stream_id TEXT NOT NULL, "
+                "manifest_sha256 TEXT NOT NULL, state TEXT NOT NULL)",
+            )
+            yield db
+            durable.commit(db)
+
+    @contextmanager
+    def _connected(self, *, read_only: bool = False) -> Iterator[Any]:
+        try:
+            db = self._connect(read_only=read_only)
+            try:
+                yield db
+            finally:
+                db.close()  # without a commit nothing took effect
+        except ImportError:
+            raise ConfigError(
+                "the database's driver is not installed",
+                where="output",
+                allowed=f"pip install 'dpstream[{self.extra}]'",
+            ) from None
+        except self._failures() as error:
+            raise StoreError(
+                f"the database could not be used: {self._why(error)}", where=self._where
+            ) from None
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """Every step it was given."""
+        if not self._exists():
+            return {}
+        with self._transaction() as db:
+            rows = self._run(db, f"SELECT step, stream_id, manifest_sha256 FROM {self._steps}").fetchall()
+        self._require_owner(stream_id, {row[1] for row in rows})
+        return {int(step): str(digest) for step, _, digest in rows}
+
+    def publish(self, piece: Piece) -> None:
+        """Make the table hold this release, and read it back."""
+        self._write(piece)
+        self._read_back(piece)
+
+    def compare(
+        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+    ) -> Differences:
+        """Whether the newest release is known, and the table the one that it should be."""
+        newest, found = max(committed, default=0), {}
+        known = self._known(read_only=True) if newest else {}
+        what = f"table {self._name} of the database"
+        for step, (digest, state) in known.items():
+            piece = committed.get(step)
+            if piece is not None and digest != hashlib.sha256(piece.manifest_bytes).hexdigest():
+                found[step, what] = "changed"
+            elif piece is not None and state == "current":
+                rows = expected(step) if deep else piece.manifest.get("rows_in_table")
+                if not self._holds(rows):
+                    found[step, what] = "changed"
+        if newest and newest not in known:
+            found[newest, what] = "missing"
+        return cast(Differences, found)
+
+    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
+        """Publish a step that the database lost, after those before that it is a change of; a step that is older
+        than what the table holds is left out."""
+        known = self._known()
+        if max(known, default=0) >= step:
+            return
+        chain = [one] if (one := piece(step)) is not None else []
+        while (
+            chain
+            and chain[0].part("table") is None
+            and known.get(chain[0].step - 1, ("", ""))[1] != "current"
+        ):
+            before = piece(chain[0].step - 1)
+            if before is None:
+                break
+            chain.insert(0, before)
+        for one in chain:
+            self.publish(one)
+
+    def _write(self, piece: Piece) -> None:
+        digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
+        stream_id = str(piece.manifest["stream_id"])
+        with self._transaction() as db:
+            known = self._row(db, "WHERE step = ?", piece.step)
+            newest = self._row(db, "ORDER BY step DESC LIMIT 1")
+            self._require_owner(stream_id, {row[1] for row in (known, newest) if row is not None})
+            if known is not None:
+                if known[2] != digest:
+                    raise StoreDamagedError(
+                        f"another release of step {piece.step} is in the database", where=self._where
+                    )
+                return
+            newer = (
+                newest is not None and newest[0] > piece.step
+            )  # approved late: the table holds a newer release
+            before = self._row(db, "WHERE step = ?", piece.step - 1)
+            follows = before is not None and before[3] == "current"
+            state = "past" if newer else self._update(db, piece, follows)
+            if state == "current":
+                self._run(
+                    db,
+                    f"UPDATE {self._steps} SET state = 'past' WHERE step = "
+                    f"(SELECT max(step) FROM {self._steps} WHERE state = 'current')",
+                )
+            self._run(
+                db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", (piece.step, stream_id, digest, state)
+            )
+
+    def withdraw(self, step: int) -> None:
+        """Empty the table where it holds this step."""
+        with self._transaction() as db:
+            row = self._row(db, "WHERE step = ?", step)
+            if row is None:
+                return
+            if row[3] == "current":
+                self._run(db, f"DELETE FROM {self._table}")
+            self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
+
+    def _read_back(self, piece: Piece) -> None:
+        """Refuse to call published what another connection does not find."""
+        found = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
+        stored = found is not None and found[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
+        if stored and found is not None and found[1] == "current":
+            table = piece.part("table")
+            # Of changes only the hash of what they lead to is known.
+            changed = None if table is not None else piece.part("changes").drop_columns([OP])
+            digest = piece.manifest.get("records", {}).get("content_sha256")
+            stored = self._holds(table) if changed is None else self._adds_up(changed.schema, digest)
+        if not stored:
+            raise StoreError(
+                f"step {piece.step} was written to the database, and is not there when it is read back",
+                where=self._where,
+                allowed="a database that keeps what is written to it; the step is committed, and the next run "
+                "publishes it",
+            )
+
+    def _known(self, which: str = "", *, read_only: bool = False) -> dict[int, tuple[str, str]]:
+        """Hash and state of every step that the database has, or of those of a condition; none where it has none."""
+        if not self._exists():
+            return {}
+        with self._connected(read_only=read_only) as db:
+            if not self._columns(db, f"{self._name}_steps"):
+                return {}
+            rows = self._run(db, f"SELECT step, manifest_sha256, state FROM {self._steps} {which}").fetchall()
+        return {int(step): (str(digest), str(state)) for step, digest, state in rows}
+
+    def _columns(self, db: Any, table: str) -> set[str]:
+        """The columns of a table; none where there is no table."""
+        where = "table_schema = current_schema() AND table_name = ?"
+        found = self._run(db, f"SELECT column_name FROM information_schema.columns WHERE {where}", (table,))
+        return {str(name) for (name,) in found.fetchall()}
+
+    def _holds(self, expected: Any) -> bool:
+        """Whether the table has exactly the rows of a pyarrow Table, in any order; or so many, of a number."""
+        with self._connected(read_only=True) as db:
+            columns = self._columns(db, self._name)
+            if not columns or expected is None:
+                return bool(columns)
+            [(rows,)] = self._run(db, f"SELECT count(*) FROM {self._table}").fetchall()
+            if isinstance(expected, int):
+                return bool(rows == expected)
+            same = rows == expected.num_rows and columns == set(expected.column_names)
+            found = self._typed(db, expected.schema) if same else None
+        if found is None:
+            return False
+        order = [(name, "ascending") for name in ([ID] if ID in columns else expected.column_names)]
+        return bool(found.sort_by(order).equals(expected.sort_by(order)))
+
+    def _adds_up(self, schema: Any, digest: str | None) -> bool:
+        """Whether the table has the content that the changes lead to."""
+        with self._connected(read_only=True) as db:
+            same = self._columns(db, self._name) == set(schema.names)
+            found = self._typed(db, schema) if same else None
+        return found is not None and digest in (None, content_sha256(found.sort_by(ID)))
+
+    def _typed(self, db: Any, schema: Any) -> Any:
+        """The table's rows; None where they are of other types."""
+        import pyarrow as pa
+
+        try:
+            return self._rows(db, schema)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return None
+
+    def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
+        """One note: step, stream, hash, state. No more of them are read at a step, however many there are; opening
+        looks at all (``published``)."""
+        found = self._run(
+            db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps} {which}", values
+        ).fetchall()
+        return found[0] if found else None
+
+    def _update(self, db: Any, piece: Piece, follows: bool) -> str:
+        # The table of a panel is wide: a new period is a new column, and the table is written anew.
+        changes = piece.part("changes") if follows and not piece.is_panel else None
+        if changes is not None:
+            import pyarrow as pa
+
+            rows = changes.to_pydict()
+            gone = [one for one, op in zip(rows[ID], rows[OP], strict=True) if op == DELETE]
+            self._delete(db, gone)
+            come = pa.array([op == INSERT for op in rows[OP]], pa.bool_())  # a step may change nothing
+            self._insert(db, changes.filter(come).drop_columns([OP]))
+            return "current"
+        table = piece.part("table")
+        if table is None:
+            return "waiting"
+        self._run(db, f"DROP TABLE IF EXISTS {self._table}")
+        columns = ", ".join(f"{_quoted(field.name)} {_sql_type(field)}" for field in table.schema)
+        self._run(db, f"CREATE TABLE {self._table} ({columns})")
+        self._insert(db, table)
+        return "current"
+
+    def _delete(self, db: Any, ids: list[int]) -> None:
+        if ids:
+            self._run(db, f"DELETE FROM {self._table} WHERE {ID} = ANY(?)", (ids,))
+
+    def _require_owner(self, stream_id: str, owners: set[str]) -> None:
+        if owners - {stream_id}:
+            raise StoreDamagedError(
+                "the table belongs to another stream",
+                where=self._where,
+                allowed="the state it was made from, or a table of its own for each stream",
+            )
+
+
+class DuckDBFeed(DatabaseFeed):
+    """A table of a DuckDB file, which is opened for each release only: readers may open it in between."""
+
+    extra = "duckdb"
+
+    def __init__(self, path: Path, *, table: str = "synthetic") -> None:
+        super().__init__(str(path), table)
+        self._path = path
+        self._refuse_others()
+
+    def _exists(self) -> bool:
+        return self._path.exists()
+
+    def _refuse_others(self) -> None:
+        """DuckDB opens a CSV, JSON or Parquet file as a database in memory that shows it, and stores nothing."""
+        if not self._path.exists():
+            return
+        start = b""
+        if self._path.is_file():
+            with self._path.open("rb") as file:
+                start = file.read(_MAGIC_AT + len(_MAGIC))
+        if start[_MAGIC_AT:] != _MAGIC:
+            raise ConfigError(
+                "exists and is no DuckDB database",
+                where=self._where,
+                allowed="a DuckDB file, or a path where there is nothing yet",
+            )
+
+    def _connect(self, *, read_only: bool = False) -> Any:
+        import duckdb
+
+        self._refuse_others()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return duckdb.connect(str(self._path), read_only=read_only)
+
+    def _failures(self) -> type[Exception]:
+        import duckdb
+
+        failures: type[Exception] = duckdb.Error
+        return failures
+
+    def _insert(self, db: Any, rows: Any) -> None:
+        db.register("incoming", rows)
+        self._run(db, f"INSERT INTO {self._table} SELECT * FROM incoming")
+        db.unregister("incoming")
+
+    def _rows(self, db: Any, schema: Any) -> Any:
+        names = ", ".join(_quoted(name) for name in schema.names)
+        return db.sql(f"SELECT {names} FROM {self._table}").to_arrow_table().cast(schema)
+
+
+class PostgresFeed(DatabaseFeed):
+    """A table of a PostgreSQL database; readers see the old release or the new one, never a mixture."""
+
+    extra = "postgres"
+
+    def __init__(self, conninfo: str, *, table: str = "synthetic") -> None:
+        super().__init__("postgresql", table)
+        self._conninfo = conninfo
+
+    def _connect(self, *, read_only: bool = False) -> Any:
+        import psycopg
+
+        # Transactions are begun and committed by hand, so that the commit is the one durable call.
+        return psycopg.connect(self._conninfo, autocommit=True, connect_timeout=30)
+
+    def _failures(self) -> type[Exception]:
+        import psycopg
+
+        return psycopg.Error
+
+    def _why(self, error: Exception) -> str:
+        state = getattr(error, "sqlstate", None)
+        return failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
+
+    def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
+        return db.execute(text.replace("?", "%s"), list(values)) if values else db.execute(text)
+
+    def _insert(self, db: Any, rows: Any) -> None:
+        with db.cursor() as cursor, cursor.copy(f"COPY {self._table} FROM STDIN") as copy:
+            for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                copy.write_row(row)
+
+    def _rows(self, db: Any, schema: Any) -> Any:
+        import pyarrow as pa
+
+        names = ", ".join(_quoted(name) for name in schema.names)
+        rows = self._run(db, f"SELECT {names} FROM {self._table}").fetchall()
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+        return pa.table(
+            [pa.array(one, field.type) for one, field in zip(columns, schema, strict=True)], schema=schema
+        )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sql_type(field: Any) -> str:
+    import pyarrow as pa
+
+    if field.name == ID:
+        return "BIGINT PRIMARY KEY"
+    kind = field.type
+    if pa.types.is_integer(kind):
+        return "BIGINT"
+    if pa.types.is_floating(kind):
+        return "DOUBLE PRECISION"
+    if pa.types.is_boolean(kind):
+        return "BOOLEAN"
+    if pa.types.is_date(kind):
+        return "DATE"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP WITH TIME ZONE" if kind.tz else "TIMESTAMP"
+    return "TEXT"

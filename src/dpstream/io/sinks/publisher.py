@@ -1,0 +1,194 @@
+"""Released files in a directory: each step appears whole, is never changed, and survives a power loss."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.files import read_bytes
+from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
+from dpstream.io.sinks.table_files import FORMATS, Format, to_bytes
+
+__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Differences", "Publisher", "step_name"]
+
+CODEBOOK = "codebook.json"
+MANIFEST = "manifest.json"
+_STEP = re.compile(r"step-(\d{6,})")
+#: (step, what of it) that is not as it was published.
+Differences = dict[tuple[int, str], Literal["missing", "changed"]]
+#: Of so many of the last published steps the files are read whenever releases are compared with the store.
+_LAST = 3
+#: What to do about a file that differs.
+_AWAY = "moving the step's folder away and running again, which publishes it from the store"
+
+
+def step_name(step: int) -> str:
+    """Name of a step's directory.
+
+    >>> step_name(17)
+    'step-000017'
+    """
+    return f"step-{step:06d}"
+
+
+class Publisher:
+    """Writes a stream's releases below ``directory``; one stream, one directory.
+
+    ::
+
+        catalogue.json                 the last steps, with the hashes of their manifests
+        catalogue/000001-000100.json   the same of earlier ones, a hundred in a file
+        codebook.json                  columns, labels, bins
+        step-000017/table.parquet      (or table.csv)
+        step-000017/manifest.json
+
+    A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be
+    repeated after a crash; what is already there has to be equal, byte for byte.
+
+    Errors:
+        ConfigError: an unknown format. StoreDamagedError: files that differ from what was committed.
+        OSError: the disk is full or fails (the stream turns it into a StoreError).
+    """
+
+    def __init__(self, directory: str | Path, *, format: Format = "parquet") -> None:
+        if format not in FORMATS:
+            raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
+        self._directory = Path(directory)
+        self._format: Format = format
+
+    @property
+    def directory(self) -> Path:
+        """Where the releases are."""
+        return self._directory
+
+    @property
+    def table_name(self) -> str:
+        """Name of the table's file in each step's directory."""
+        return f"table.{self._format}"
+
+    def render(self, table: Any) -> dict[str, bytes]:
+        """A table as named files."""
+        return {self.table_name: to_bytes(table, self._format)}
+
+    def render_changes(self, changes: Any) -> dict[str, bytes]:
+        """A table of changes as named files."""
+        return {f"changes.{self._format}": to_bytes(changes, self._format)}
+
+    def published(self, stream_id: str) -> dict[int, str]:
+        """SHA-256 of the manifest of every step that is here, by catalogue or by directory.
+
+        Errors:
+            StoreDamagedError: the catalogue cannot be read, belongs to another stream, or a step lacks
+                its manifest.
+        """
+        if not self._directory.is_dir():
+            return {}
+        found = listed_hashes(self._directory, stream_id)
+        for entry in self._directory.iterdir():
+            match = _STEP.fullmatch(entry.name)
+            if match is None:
+                continue
+            try:
+                digest = hashlib.sha256(read_bytes(entry / MANIFEST)).hexdigest()
+            except FileNotFoundError:
+                raise StoreDamagedError("the manifest is missing", where=str(entry), allowed=_AWAY) from None
+            if found.setdefault(int(match[1]), digest) != digest:
+                raise StoreDamagedError(
+                    "the manifest is not the catalogued one",
+                    where=str(entry),
+                    allowed=f"{_AWAY}; or, where the catalogue was changed, moving that away",
+                )
+        return found
+
+    def publish(self, step: int, files: Mapping[str, bytes]) -> None:
+        """Put all files of a step in place at once, and read them back."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        final = self._directory / step_name(step)
+        if not final.exists():
+            temporary = self._directory / f".{final.name}.tmp"
+            if temporary.exists():  # left by a stop in the middle; the step is always tried again
+                shutil.rmtree(temporary)
+            temporary.mkdir(mode=0o755)
+            for name, data in files.items():
+                durable.write_file(temporary / name, data, mode=0o644)
+            durable.sync_directory(temporary)
+            durable.rename(temporary, final)
+        self._require_equal(final, files)
+        durable.sync_directory(self._directory)
+
+    def compare(self, committed: Mapping[int, Mapping[str, str]], *, deep: bool) -> Differences:
+        """What is missing or changed of published steps; of all but the last few, unless ``deep``, only what is
+        missing."""
+        found: Differences = {}
+        read = set(committed if deep else sorted(committed)[-_LAST:])
+        for step, files in committed.items():
+            folder = self._directory / step_name(step)
+            there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+            for name, digest in files.items():
+                if name not in there:
+                    found[step, name] = "missing"
+                elif step in read and _sha256(folder / name) != digest:
+                    found[step, name] = "changed"
+        return found
+
+    def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
+        """Put back what is missing of a step, and leave what is there alone."""
+        folder = self._directory / step_name(step)
+        if not folder.exists():
+            self.publish(step, {name: make(name) for name in names})
+            return
+        for name in names:
+            if not (folder / name).exists():
+                durable.replace_file(folder / name, make(name), mode=0o644)
+
+    def expire(self, step: int, names: Sequence[str]) -> None:
+        """Remove a step's table and keep its manifest."""
+        folder = self._directory / step_name(step)
+        for name in names:
+            durable.unlink(folder / name)
+        durable.sync_directory(folder)
+
+    def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
+        """Remove a step's table, keep its manifest, and put the notice beside it."""
+        folder = self._directory / step_name(step)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.expire(step, names)
+        for name, data in files.items():
+            path = folder / name
+            if not path.exists() or read_bytes(path) != data:
+                durable.replace_file(path, data, mode=0o644)
+        durable.sync_directory(self._directory)
+
+    def write_public(self, name: str, data: bytes) -> None:
+        """Write the codebook, the catalogue or a part of it, if it is not there already."""
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or read_bytes(path) != data:
+            durable.replace_file(path, data, mode=0o644)
+            if path.parent != self._directory:
+                durable.sync_directory(self._directory)  # the name of the part's folder, too
+
+    def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
+        present = {entry.name: read_bytes(entry) for entry in final.iterdir()}
+        if present != dict(files):
+            names = sorted(n for n in present.keys() | files.keys() if present.get(n) != files.get(n))
+            raise StoreDamagedError(
+                f"{', '.join(names)} differ from what was committed",
+                where=str(final),
+                allowed=f"the same bytes, or {_AWAY}",
+            )
+
+
+def _sha256(path: Path) -> str | None:
+    """Of a file; None where it is gone meanwhile, or no file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, IsADirectoryError):
+        return None

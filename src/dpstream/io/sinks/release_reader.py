@@ -1,0 +1,273 @@
+"""Reading releases back: needs the public directory only, and checks every hash."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
+from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.schema import Schema
+from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
+from dpstream.core.tables.report_tables import add_periods
+from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue
+from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, step_name
+from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
+
+__all__ = [
+    "Frame",
+    "read",
+    "read_catalogue",
+    "read_changes",
+    "read_manifest",
+    "readable_steps",
+    "released_schema",
+]
+
+Frame = Literal["arrow", "pandas", "polars"]
+
+
+def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
+    """The released table of a step.
+
+    A step that was published as changes is put together from the last full table before it and the changes
+    since; the result is compared with the hash in the step's manifest.
+
+    Args:
+        directory: the releases.
+        step: which one; the last one that can be read by default.
+        frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
+        ids: keep the column ``record_id`` of persistent records. The column ``person`` of a panel is always there.
+
+    Errors:
+        ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
+        StoreDamagedError: files that differ from the published hashes.
+    """
+    if frame not in ("arrow", "pandas", "polars"):
+        raise ConfigError(f"unknown frame {frame!r}", where="read", allowed="arrow, pandas, polars")
+    root = Path(directory)
+    chain = _choose(_catalogue(root), step, root)
+    manifest, table = _part(root, chain[0], "table")
+    for number in chain[1:]:
+        manifest, changes = _part(root, number, "changes")
+        try:
+            follows = add_periods if _is_panel(manifest) else apply_changes
+            table = follows(table, changes)
+        except DataError as error:
+            raise StoreDamagedError(error.what, where=str(root / step_name(number))) from None
+    digest = manifest.get("records", {}).get("content_sha256")
+    if digest is not None and content_sha256(table) != digest:
+        raise StoreDamagedError(
+            "the table differs from its published hash", where=str(root / step_name(chain[-1]))
+        )
+    if digest is not None and not ids and not _is_panel(manifest):
+        table = table.drop_columns([ID])
+    return _as_frame(table, frame)
+
+
+def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
+    """What changed from the step before to this one: ``op``, ``record_id`` and the columns.
+
+    Of a panel: its new periods, as ``person``, ``period`` and the columns.
+
+    Errors:
+        ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
+    """
+    root = Path(directory)
+    entry = _catalogue(root).entry(step)
+    if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
+        raise ConfigError(_gone(entry), where=str(root))
+    if not any(name.startswith("changes.") for name in read_manifest(root, step)["files"]):
+        raise ConfigError(
+            f"step {step} has no changes",
+            where=str(root),
+            allowed='a stream with publish = "changes" or "both"',
+        )
+    return _as_frame(_part(root, step, "changes")[1], frame)
+
+
+def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
+    """The manifest of a step, and its table or its changes."""
+    manifest = read_manifest(root, step)
+    names = [name for name in manifest["files"] if name.removeprefix(f"{kind}.") in FORMATS]
+    if len(names) != 1:
+        raise StoreDamagedError(f"the manifest names no {kind}", where=str(root / step_name(step)))
+    path = root / step_name(step) / names[0]
+    data = _verified(path, manifest["files"][names[0]]["sha256"])
+    form = cast(Format, path.suffix.removeprefix("."))
+    own = [{"name": ID, "type": "integer"}, {"name": OP, "type": "string"}]
+    return manifest, from_bytes(data, form, [*_fields(root), *own] if form == "csv" else ())
+
+
+def read_catalogue(directory: str | Path) -> dict[str, Any]:
+    """The catalogue, with all published steps in their order under ``steps``, wherever they are listed.
+
+    Errors:
+        ConfigError: there is none. StoreDamagedError, StoreFormatError: it, or a part of it, cannot be read.
+    """
+    found = _catalogue(Path(directory))
+    return {**found.facts, "steps": found.entries()}
+
+
+def readable_steps(directory: str | Path) -> tuple[int, ...]:
+    """The steps whose tables ``read`` can give, in order: full ones, and changes that follow one without a gap.
+
+    Errors:
+        As ``read_catalogue``.
+    """
+    found: list[int] = []
+    for entry in _catalogue(Path(directory)).entries():
+        number, state = int(entry["step"]), entry["state"]
+        follows = state == "change" and found[-1:] == [number - 1]
+        if entry["kept"] and (state == "full" or follows):
+            found.append(number)
+    return tuple(found)
+
+
+def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
+    """The manifest of a step, checked against the catalogue; with ``withdrawn`` (and why) where the table was."""
+    root = Path(directory)
+    catalogue = _catalogue(root)
+    entry = catalogue.entry(step)
+    if entry is None:
+        there = list(catalogue.backwards())
+        raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
+    path = root / step_name(step) / MANIFEST
+    manifest = _json(_verified(path, entry["manifest_sha256"]), path)
+    if entry["state"] == "withdrawn":
+        manifest["withdrawn"] = {"reason": entry.get("reason")}
+    return manifest
+
+
+def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
+    """The columns of a release, from the public codebook alone.
+
+    Errors:
+        StoreDamagedError: it cannot be read, or belongs to another schema than the release.
+    """
+    path = Path(directory) / CODEBOOK
+    if _is_panel(manifest):
+        raise ConfigError(
+            "the releases are a panel of synthetic people, and not a table of records",
+            where=str(directory),
+            allowed="the releases of pooled, dpstabs or baseline",
+        )
+    try:
+        book = parse_json(read_bytes(path))
+        # The ids of persistent records are no column of the schema, and have no bins.
+        fields = [field for field in book["resources"][0]["schema"]["fields"] if "dpstream" in field]
+        fingerprint = book["dpstream"]["schema"]
+        columns = {
+            str(f["name"]): {k: v for k, v in f["dpstream"].items() if k not in ("size", "codes")}
+            for f in fields
+        }
+        schema = Schema.from_toml({"columns": columns})
+        labels = [tuple(code["label"] for code in f["dpstream"]["codes"]) for f in fields]
+    except FileNotFoundError:
+        raise StoreDamagedError("the codebook is missing", where=str(path)) from None
+    except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
+    if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.columns]:
+        raise StoreDamagedError("the codebook is not the one of these releases", where=str(path))
+    return schema
+
+
+def _catalogue(root: Path) -> Catalogue:
+    if not (root / CATALOGUE).is_file():
+        raise ConfigError("there are no releases", where=str(root), allowed="a directory that a stream wrote")
+    return Catalogue(root)
+
+
+def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
+    """The steps whose files make the table: a full one, and the changes after it."""
+    if step is not None:
+        found = _chain(catalogue, step)
+        if isinstance(found, str):
+            there = list(catalogue.backwards())
+            if step not in there:
+                raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
+            there = [one for one in there if not isinstance(_chain(catalogue, one), str)]
+            raise ConfigError(found, where=str(root), allowed=_span(there))
+        return found
+    for number in catalogue.backwards():
+        chain = _chain(catalogue, number)
+        if not isinstance(chain, str):
+            return chain
+    raise ConfigError("no step has a full table", where=str(root))
+
+
+def _chain(catalogue: Catalogue, step: int) -> list[int] | str:
+    """Steps to read for one table, or why it cannot be put together."""
+    chain: list[int] = []
+    number = step
+    while (entry := catalogue.entry(number)) is not None:
+        if entry["state"] not in ("full", "change") or not entry["kept"]:
+            reason = _gone(entry)
+            return reason if number == step else f"step {step} is a change, and {reason}"
+        chain.append(number)
+        if entry["state"] == "full":
+            return chain[::-1]
+        number -= 1
+    return f"step {step} is a change, and step {number} before it is not published"
+
+
+def _gone(entry: dict[str, Any]) -> str:
+    if entry["state"] == "withdrawn":
+        reason = f": {entry['reason']}" if "reason" in entry else ""
+        return f"step {entry['step']} was withdrawn{reason}"
+    if entry["state"] not in ("full", "change"):
+        return f"step {entry['step']} has the unknown state {entry['state']!r}"
+    return f"the table of step {entry['step']} was dropped by the keep policy; its manifest is there"
+
+
+def _span(steps: list[int]) -> str:
+    return f"steps from {min(steps)} to {max(steps)}" if steps else "none yet"
+
+
+def _verified(path: Path, digest: str) -> bytes:
+    try:
+        data = read_bytes(path)
+    except FileNotFoundError:
+        raise StoreDamagedError("the file is missing", where=str(path)) from None
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise StoreDamagedError("the file differs from its published hash", where=str(path))
+    return data
+
+
+def _json(data: bytes, path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = parse_json(data)
+        version = value["format"]
+    except (ValueError, KeyError, TypeError):
+        raise StoreDamagedError("the file cannot be read", where=str(path)) from None
+    if version != 1:
+        raise StoreFormatError(f"format {version!r}", where=str(path), allowed="format 1")
+    return value
+
+
+def _fields(root: Path) -> list[dict[str, Any]]:
+    path = root / CODEBOOK
+    try:
+        book = parse_json(read_bytes(path))
+        fields: list[dict[str, Any]] = book["resources"][0]["schema"]["fields"]
+        more: list[dict[str, Any]] = book["dpstream"].get("panel", {}).get("fields", [])
+    except (FileNotFoundError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
+    return [*fields, *more]
+
+
+def _is_panel(manifest: dict[str, Any]) -> bool:
+    return bool(manifest.get("records", {}).get("kind") == "panel")
+
+
+def _as_frame(table: Any, frame: Frame) -> Any:
+    if frame == "arrow":
+        return table
+    try:
+        if frame == "pandas":
+            return table.to_pandas()
+        import polars
+    except ImportError:
+        raise ConfigError(f"{frame} is not installed", where="read", allowed=f"pip install {frame}") from None
+    return polars.from_arrow(table)

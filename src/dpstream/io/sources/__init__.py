@@ -1,0 +1,18 @@
+"""See README.md in this folder."""
+
+from dpstream.io.sources.files import FileSource
+from dpstream.io.sources.formats import UnreadableError, read_table
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source import Source
+from dpstream.io.sources.source_opening import open_source
+from dpstream.io.sources.step import StepInput
+
+__all__ = [
+    "FileSource",
+    "Source",
+    "SourceOptions",
+    "StepInput",
+    "UnreadableError",
+    "open_source",
+    "read_table",
+]

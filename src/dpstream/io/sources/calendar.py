@@ -1,0 +1,151 @@
+"""Public step borders: calendar periods counted from a public first day, or step numbers."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.io.sources.step import Period
+
+__all__ = ["EVERY", "DayPeriods", "Grid", "MonthPeriods", "StepNumbers", "period_grid"]
+
+EVERY = '"day", "week", "month", "14 days", "2 weeks", "3 months" or "files"'
+_LENGTH = re.compile(r"(?:([1-9][0-9]{0,3}) )?(day|week|month)s?")
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+class Grid(ABC):
+    """Numbers steps from 1; which step a record belongs to depends on its own time and public facts only."""
+
+    @abstractmethod
+    def steps(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Step of each time (days since 1970, or step numbers); below 1 for times before the start."""
+
+    def step(self, time: int) -> int:
+        """Step of one time."""
+        return int(self.steps(np.array([time], np.int64))[0])
+
+    def closed(self, today: datetime.date) -> int | None:
+        """Last step that is over on ``today``; None where there is no calendar."""
+        return self.step(day_number(today)) - 1
+
+    @abstractmethod
+    def batch_id(self, step: int) -> str:
+        """Public name of a step."""
+
+    @abstractmethod
+    def period(self, step: int) -> Period | None:
+        """First day and the day after the last one; None where there is no calendar."""
+
+
+@dataclass(frozen=True)
+class DayPeriods(Grid):
+    """Periods of a fixed number of days, counted from ``start``.
+
+    >>> weeks = DayPeriods(datetime.date(2020, 1, 6), 7)
+    >>> weeks.batch_id(1), weeks.period(2)[0].isoformat(), weeks.closed(datetime.date(2020, 1, 19))
+    ('2020-W02', '2020-01-13', 1)
+    """
+
+    start: datetime.date
+    days: int
+
+    def steps(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (times - day_number(self.start)) // self.days + 1
+
+    def batch_id(self, step: int) -> str:
+        first = self.period(step)[0]
+        if self.days == 1:
+            return first.isoformat()
+        if self.days == 7 and first.weekday() == 0:
+            year, week, _ = first.isocalendar()
+            return f"{year}-W{week:02d}"
+        return f"{first.isoformat()}_P{self.days}D"
+
+    def period(self, step: int) -> Period:
+        first = self.start + datetime.timedelta(days=self.days * (step - 1))
+        return first, first + datetime.timedelta(days=self.days)
+
+
+@dataclass(frozen=True)
+class MonthPeriods(Grid):
+    """Periods of whole months, counted from ``start`` (whose day is at most 28).
+
+    >>> quarters = MonthPeriods(datetime.date(1997, 1, 1), 3)
+    >>> quarters.batch_id(2), quarters.step(day_number(datetime.date(1998, 1, 1)))
+    ('1997-04_P3M', 5)
+    """
+
+    start: datetime.date
+    months: int
+
+    def steps(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        month = times.astype("datetime64[D]").astype("datetime64[M]")
+        day = times - month.astype("datetime64[D]").astype(np.int64) + 1
+        whole = month.astype(np.int64) - (day < self.start.day)
+        first = (self.start.year - 1970) * 12 + self.start.month - 1
+        return (whole - first) // self.months + 1
+
+    def batch_id(self, step: int) -> str:
+        first = self.period(step)[0]
+        name = first.isoformat() if first.day > 1 else first.isoformat()[:7]
+        return name if self.months == 1 and first.day == 1 else f"{name}_P{self.months}M"
+
+    def period(self, step: int) -> Period:
+        return self._first(step), self._first(step + 1)
+
+    def _first(self, step: int) -> datetime.date:
+        months = self.start.year * 12 + self.start.month - 1 + self.months * (step - 1)
+        return datetime.date(months // 12, months % 12 + 1, self.start.day)
+
+
+@dataclass(frozen=True)
+class StepNumbers(Grid):
+    """A step number that was attached to every record beforehand; ``start`` is the first step's number."""
+
+    start: int
+
+    def steps(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        # Far-away numbers are misprints; they must not wrap around.
+        return np.clip(times, -(2**62), 2**62) - self.start + 1
+
+    def closed(self, today: datetime.date) -> None:
+        return None
+
+    def batch_id(self, step: int) -> str:
+        return f"step-{self.start + step - 1}"
+
+    def period(self, step: int) -> None:
+        return None
+
+
+def day_number(day: datetime.date) -> int:
+    """Days since 1970-01-01."""
+    return (day - _EPOCH).days
+
+
+def period_grid(every: str, start: datetime.date, where: str) -> Grid:
+    """The calendar named by ``every``.
+
+    Errors:
+        ConfigError: an unknown length, or months that begin on a day that some months lack.
+    """
+    match = _LENGTH.fullmatch(every)
+    if match is None:
+        raise ConfigError(f"unknown every = {every!r}", where=where, allowed=EVERY)
+    count = int(match[1] or 1)
+    if match[2] != "month":
+        return DayPeriods(start, count * (7 if match[2] == "week" else 1))
+    if start.day > 28:
+        raise ConfigError(
+            "months cannot be counted from a day that some months lack",
+            where=f"{where} start",
+            allowed="a day from 1 to 28",
+        )
+    return MonthPeriods(start, count)

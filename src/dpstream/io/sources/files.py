@@ -1,0 +1,451 @@
+"""Files cut into steps: a first pass reads the times, a second one hands out the records step by step."""
+
+from __future__ import annotations
+
+import datetime
+import glob
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError, StepError, counted
+from dpstream.io.sources.calendar import Grid, StepNumbers
+from dpstream.io.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
+from dpstream.io.sources.lines import Rules
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
+from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.step import StepInput, apart_from_users
+from dpstream.io.sources.times import delete_flags, times_of
+
+__all__ = ["MAX_STEPS", "FileSource"]
+
+#: A step number far away is a misprint; every step in between would be released.
+MAX_STEPS = 10**6
+
+
+@dataclass(frozen=True)
+class _File:
+    """What the first pass learns about one file."""
+
+    path: Path
+    name: str
+    records: int
+    #: Records to read before all of a step's records are known: (end of block, least step in it), in order.
+    blocks: tuple[tuple[int, int], ...]
+
+
+class FileSource(Source):
+    """The records of some files, step by step; private data, exactly as in the files.
+
+    Guarantee: which step a record belongs to depends on the record itself and on public facts (options,
+    clock, file names, which records were read before), never on other records. The exceptions are what
+    ``options.declared_public()`` lists. Steps without records are handed out like all
+    others.
+
+    Args:
+        options: the ``[source]`` table.
+        base: folder that ``options.path`` is relative to.
+        column_types: Arrow types for some columns of csv and ndjson files (csv cells are text otherwise).
+        keep_time: leave the time column in the records (where it is an attribute of the schema too).
+        reveal: say in errors which record or line it is. A position is a lower bound of a private number of
+            records: for the owner's eyes only.
+        today: the public clock, default the current day in UTC, less the grace period; a calendar period is
+            handed out once it is over.
+        watched: more files will come: a numbered step is handed out when a record of a later one is there.
+        columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them
+            the keys of a file's first records are its columns, and those are private facts. Messages name these
+            columns, and count others.
+        ignored: names of columns that are known and not read.
+
+    Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
+    out. Pass 2 reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that the
+    step's records lie in, plus records read early; little for files sorted by time, up to the whole content
+    for files that are not.
+
+    Errors:
+        DataError: no file, a damaged or inconsistent one, a bad time or operation, a late record.
+        StepError: a file has fewer records than were read before.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        base: str | Path = ".",
+        column_types: Types | None = None,
+        keep_time: bool = False,
+        reveal: bool = False,
+        today: datetime.date | None = None,
+        watched: bool = False,
+        columns: Sequence[str] = (),
+        ignored: Sequence[str] = (),
+    ) -> None:
+        self.options = options
+        self._base = Path(base)
+        self._types = column_types
+        self._keep_time = keep_time
+        self._reveal = reveal
+        self._today = today or options.clock()
+        self._watched = watched
+        self._declared = frozenset(columns)
+        self._position: dict[str, int] = {}
+        self._key = b""
+        self._rules = self._record_rules(columns, ignored)
+
+    def _record_rules(self, columns: Sequence[str], ignored: Sequence[str]) -> Rules:
+        options = self.options
+        marks = [name for name in (options.time_column, options.user_column) if name is not None]
+        words = [name for name in (options.op_column,) if name is not None]
+        names = tuple(dict.fromkeys([*marks, *words, *columns])) if columns else None
+        return Rules(
+            options.broken,
+            options.line_breaks,
+            names,
+            frozenset(ignored) - frozenset([*marks, *words]),
+            frozenset(marks),
+            frozenset(words),
+        )
+
+    def _count_broken(self, records: int) -> None:
+        self.broken += records
+
+    @property
+    def position(self) -> dict[str, int]:
+        """How far ``steps`` has read each file, as JSON can hold it; as of the step handed out last.
+
+        Private: it holds numbers of records. Saved in one transaction with each step and given back as
+        ``seen``, it tells late records from old ones and notices files that changed.
+        """
+        return dict(self._position)
+
+    def files(self) -> list[Path]:
+        """The files, in the order of their paths.
+
+        Where the owner marks finished files (``complete = "done"``), only those.
+
+        Errors:
+            UnreadableError: no file matches.
+        """
+        found: dict[str, Path] = {}
+        for pattern in self.options.path:
+            for text in glob.glob(str(self._base / pattern), recursive=True):
+                path = Path(text)
+                if path.is_file() and self._is_complete(path):
+                    found[self._name(path)] = path
+        if not found:
+            raise UnreadableError(
+                "no file matches", where=", ".join(self.options.path), allowed="one file or more"
+            )
+        return [found[name] for name in sorted(found)]
+
+    def _is_complete(self, path: Path) -> bool:
+        if self.options.complete == "rename":
+            return True
+        return path.suffix != ".done" and path.with_name(f"{path.name}.done").exists()
+
+    def signature(self) -> Any:
+        """Names, sizes and times of change of the files, and the public day."""
+        try:
+            files = [(str(path), path.stat()) for path in self.files()]
+        except (UnreadableError, FileNotFoundError):
+            return None
+        return self._today, tuple((name, info.st_size, info.st_mtime_ns) for name, info in files)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._base).as_posix() if path.is_relative_to(self._base) else path.as_posix()
+
+    def steps(
+        self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """The steps from ``start_step`` on; the content of a step is the same at every reading.
+
+        Args:
+            start_step: first step that is not released yet.
+            seen: ``position`` as saved with the last released step. Records beyond it that belong to
+                earlier steps are late, and ``options.late`` says what happens. Without it, records of earlier
+                steps count as released.
+            key: secret key (up to 64 bytes, ``Stream.source_key``) for the fingerprints of files in
+                ``position``; the same at every reading. Without one, a fingerprint could be compared with
+                that of a guessed file.
+        """
+        check_start(start_step)
+        grid = self.options.grid
+        self._position, self._key = {}, key
+        if grid is not None:
+            return self._timed_steps(grid, start_step, seen)
+        if self.options.rows is not None:
+            return self._row_steps(self.options.rows, start_step, seen)
+        return self._file_steps(start_step, seen)
+
+    # Steps by time.
+
+    def _timed_steps(self, grid: Grid, start_step: int, seen: Position | None) -> Iterator[StepInput]:
+        place = Place(grid, start_step, seen, self.options, self._reveal)
+        paths = self._checked_files()
+        prints = self._fingerprints(paths, seen) if self.options.late == "next-step" else {}
+        files = [self._scan(path, place) for path in paths]
+        self._position = {file.name: file.records for file in files} | prints
+        last = self.options.last_step(self._today)
+        if last is None:
+            closed = grid.closed(self._today)
+            if closed is None:
+                last = place.newest - 1 if self._watched else place.newest
+            else:
+                last = min(place.newest, closed)
+        if last - start_step > MAX_STEPS:
+            raise DataError(
+                f"there are more than {MAX_STEPS} steps",
+                where="[source]",
+                allowed="a time column without far-away values, or an end",
+            )
+        return self._assemble(grid, files, place, start_step, last)
+
+    def _fingerprints(self, paths: list[Path], seen: Position | None) -> dict[str, int]:
+        """What the files hold, after checking that those read before only grew at their end.
+
+        A record that changed its place, or its file, would pass for a late one and be counted a second time.
+        """
+        here = {self._name(path): path for path in paths}
+        for name in seen or ():
+            if ":" in name and name.split(":")[0] in (BYTES, DIGEST):
+                continue
+            expected = [(seen or {}).get(f"{key}:{name}") for key in (BYTES, DIGEST)]
+            if (
+                name not in here
+                or None in expected
+                or expected != list(self._fingerprint(here[name], expected[0]))
+            ):
+                raise StepError(
+                    "the file is gone, or what was read of it before changed, and its records could be "
+                    "counted twice",
+                    where=name,
+                    allowed='with late = "next-step": files that stay, and only grow at their end',
+                )
+        prints = {name: self._fingerprint(path) for name, path in here.items()}
+        lengths = {f"{BYTES}:{name}": length for name, (length, _) in prints.items()}
+        return lengths | {f"{DIGEST}:{name}": digest for name, (_, digest) in prints.items()}
+
+    def _fingerprint(self, path: Path, limit: int | None = None) -> tuple[int, int]:
+        return fingerprint(path, limit, key=self._key)
+
+    def _scan(self, path: Path, place: Place) -> _File:
+        """Pass 1: times and operations of one file."""
+        name, ends, records = self._name(path), [], 0
+        op_column = self.options.op_column
+        for block in self._blocks(path, self._marks(), counted=True):
+            if op_column is not None:
+                self._deletes(block, op_column, name, records)
+            steps = place.steps(self._times(block, place.grid, name, records), name, records)
+            records += block.num_rows
+            waiting = steps[steps >= place.start_step]
+            if waiting.size:
+                ends.append((records, int(waiting.min())))
+        if place.seen is not None and records < place.seen.get(name, 0):
+            raise StepError(
+                "the file has fewer records than when it was read before",
+                where=name,
+                allowed="files that only grow, or new files",
+            )
+        return _File(path, name, records, tuple(ends))
+
+    def _assemble(
+        self, grid: Grid, files: list[_File], place: Place, start_step: int, last: int
+    ) -> Iterator[StepInput]:
+        """Pass 2: read each file forward until every record of the step is known."""
+        readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
+        pieces = Pieces(self._empty())
+        for step in range(start_step, last + 1):
+            for reader in readers:
+                reader.read_for(step, pieces)
+            inserts, deletes = pieces.take(step)
+            yield self._input(step, grid.batch_id(step), grid, inserts, deletes)
+
+    def _input(self, step: int, batch_id: str, grid: Grid | None, inserts: Any, deletes: Any) -> StepInput:
+        period = None if grid is None else grid.period(step)
+        declared = None if self.options.op_column is None else deletes
+        return StepInput(
+            step, batch_id, period, *apart_from_users(inserts, declared, self.options.user_column)
+        )
+
+    # Steps by files and by rows.
+
+    def _file_steps(self, start_step: int, seen: Position | None) -> Iterator[StepInput]:
+        files = self._checked_files(start_step)
+        self._check_before(files, seen)
+        empty, names = self._empty(), FileNames(self._key)
+        for step, path in enumerate(files, start=1):
+            name = self._name(path)
+            if step >= start_step:
+                pieces, records = Pieces(empty), 0
+                for block in self._blocks(path, self._names, counted=True):
+                    pieces.add(*self._split(block, name, records), steps=np.full(block.num_rows, step))
+                    records += block.num_rows
+            self._position = names.then(name)
+            if step >= start_step:
+                yield self._input(step, name, None, *pieces.take(step))
+
+    def _row_steps(self, rows: int, start_step: int, seen: Position | None) -> Iterator[StepInput]:
+        """Full steps only: records that do not fill a step wait for more."""
+        files = self._checked_files()
+        self._check_order(files, seen)
+        pieces, read, step = Pieces(self._empty()), 0, start_step
+        for path in files:
+            name, records = self._name(path), 0
+            for block in self._blocks(path, self._names, counted=True):
+                steps = (read + np.arange(block.num_rows)) // rows + 1
+                keep = steps >= start_step
+                table, deletes = self._split(block, name, records)
+                pieces.add(table.filter(keep), deletes[keep], steps=steps[keep])
+                read += block.num_rows
+                records += block.num_rows
+                while read >= step * rows:
+                    yield self._input(step, f"block-{step}", None, *pieces.take(step))
+                    step += 1
+            if seen is not None and records != seen.get(name, records):
+                raise StepError(
+                    "the number of records changed after they were counted into steps",
+                    where=name,
+                    allowed="only the last file may grow",
+                )
+            # The last file may still grow; one that was followed by another may not.
+            if path != files[-1]:
+                self._position[name] = records
+
+    def _check_before(self, files: list[Path], seen: Position | None) -> None:
+        """The same where each file is a step, by the position of its last file."""
+        found = [(key, count) for key, count in (seen or {}).items() if key.startswith(f"{FILES}:") and count]
+        if not found:  # none yet, or the list of all names that early versions kept
+            self._check_order(files, seen)
+            return
+        (key, count), names = found[0], FileNames(self._key)
+        last, here = key.removeprefix(f"{FILES}:"), [self._name(path) for path in files[:count]]
+        if here[count - 1 :] != [last] or [names.then(name) for name in here][-1] != dict(seen or {}):
+            raise other_files(last)
+
+    def _check_order(self, files: list[Path], seen: Position | None) -> None:
+        """Files that were read before must still be the first ones: their order decides the steps."""
+        expected = sorted(seen or ())
+        for path, name in itertools.zip_longest(files[: len(expected)], expected):
+            if path is None or self._name(path) != name:
+                raise other_files(name)
+
+    # Shared.
+
+    def _checked_files(self, start: int = 1) -> list[Path]:
+        """All files, after comparing the columns of those from number ``start`` on with the first one's."""
+        files = self.files()
+        first = self._columns_of(files[0])
+        user = self.options.user_column
+        for column in self._marks() + ([] if user is None else [user]):
+            if column not in first:
+                there = (
+                    ", ".join(first)
+                    if self._reveal
+                    else f"a column of the file, which has {counted(len(first), 'column')}"
+                )
+                raise DataError(f"there is no column {column!r}", where=self._name(files[0]), allowed=there)
+        for path in files[max(start - 1, 1) :]:
+            names = self._columns_of(path)
+            extra = [name for name in names if name not in first]
+            odd = extra + [name for name in first if name not in names]
+            if odd:
+                absent = next((name for name in odd if name in self._declared and name not in names), None)
+                what = f"lacks {counted(len(odd) - len(extra), 'column')} and has {len(extra)} others"
+                if self._reveal or absent is not None:
+                    named = odd[0] if absent is None else absent
+                    what = f"{'lacks the' if named in first else 'has the extra'} column {named!r}"
+                raise DataError(
+                    f"the file {what}",
+                    where=self._name(path),
+                    allowed=f"the columns of {self._name(files[0])}",
+                )
+        self._names = first
+        self._columns = [name for name in first if self._keeps(name)]
+        return files
+
+    def _columns_of(self, path: Path) -> list[str]:
+        """A file's columns without those that are not read."""
+        names = column_names(path, reveal=self._reveal, rules=self._rules)
+        return [name for name in names if name not in self._rules.ignored]
+
+    def _keeps(self, name: str) -> bool:
+        if name == self.options.op_column:
+            return False
+        return self._keep_time or name != self.options.time_column
+
+    def _marks(self) -> list[str]:
+        return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
+
+    def _empty(self) -> Any:
+        """The records' columns and types, without rows."""
+        return next(iter(self._blocks(self.files()[0], self._columns)))
+
+    def _blocks(self, path: Path, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
+        """``counted``: broken records are counted at this reading, which is one of two where steps are cut by time."""
+        rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
+        return blocks(path, columns=columns, column_types=self._types, reveal=self._reveal, rules=rules)
+
+    def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
+        column = str(self.options.time_column)
+        numbers = isinstance(grid, StepNumbers)
+        shown = before if self._reveal else None
+        return times_of(block.column(column), numbers=numbers, name=column, where=name, before=shown)
+
+    def _deletes(self, block: Any, column: str, name: str, before: int) -> NDArray[np.bool_]:
+        shown = before if self._reveal else None
+        return delete_flags(
+            block.column(column), name=column, where=name, before=shown, words=self.options.op_values
+        )
+
+    def _split(self, block: Any, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
+        """A block's records in the order of the first file's columns, and which of them are deletes."""
+        op_column = self.options.op_column
+        if op_column is None:
+            deletes = np.zeros(block.num_rows, np.bool_)
+        else:
+            deletes = self._deletes(block, op_column, name, before)
+        return block.select(self._columns), deletes
+
+
+class _Reader:
+    """One file in pass 2."""
+
+    def __init__(self, source: FileSource, number: int, file: _File, place: Place) -> None:
+        self._source, self._number, self._file, self._place = source, number, file, place
+        self._blocks: Iterator[Any] | None = None
+        self._read = 0
+        self._waiting = list(file.blocks)
+
+    def read_for(self, step: int, pieces: Pieces) -> None:
+        """Read on until all records of ``step`` are in ``pieces``."""
+        needed = max((end for end, least in self._waiting if least <= step), default=0)
+        if needed <= self._read:
+            return
+        self._waiting = [entry for entry in self._waiting if entry[0] > needed]
+        if self._blocks is None:
+            self._blocks = self._source._blocks(self._file.path, self._source._names)
+        while self._read < needed:
+            block = next(self._blocks, None)
+            if block is None:
+                self._changed()
+            self._add(block, step, pieces)
+
+    def _add(self, block: Any, step: int, pieces: Pieces) -> None:
+        name, before = self._file.name, self._read
+        self._read += block.num_rows
+        steps = self._place.steps(self._source._times(block, self._place.grid, name, before), name, before)
+        keep = steps >= self._place.start_step
+        if self._read > self._file.records or (keep.any() and int(steps[keep].min()) < step):
+            self._changed()
+        table, deletes = self._source._split(block, name, before)
+        pieces.add(table.filter(keep), deletes[keep], steps=steps[keep], source=self._number)
+
+    def _changed(self) -> None:
+        raise DataError("the file changed while it was read", where=self._file.name, allowed="finished files")

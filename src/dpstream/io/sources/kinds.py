@@ -1,0 +1,169 @@
+"""Where private rows can come from, and which keys of ``[source]`` each kind has."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Literal
+
+from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.io.sources.options import SourceOptions
+
+__all__ = ["KEYS", "KINDS", "Kind", "check_kind", "duration"]
+
+Kind = Literal["files", "duckdb", "postgres", "postgres-changes"]
+KINDS = ("files", "duckdb", "postgres", "postgres-changes")
+
+_WHERE = "[source]"
+_CUT = ("every", "start", "end", "late", "lag")
+_OPERATIONS = ("op_column", "op_values", "user_column")
+_SERVER = ("url", "url_env", "table")
+#: Keys besides ``kind``; those in ``_NEEDED`` have to be there.
+KEYS: dict[str, tuple[str, ...]] = {
+    "files": (
+        "path",
+        "time_column",
+        "rows",
+        "period_columns",
+        "complete",
+        "eof",
+        "broken",
+        "line_breaks",
+        *_OPERATIONS,
+        *_CUT,
+    ),
+    "duckdb": ("database", "query", *_OPERATIONS, *_CUT),
+    "postgres": (*_SERVER, "wait", "time_column", "xid_column", *_OPERATIONS, *_CUT),
+    "postgres-changes": (*_SERVER, "slot", "publication", "user_column", *_CUT),
+}
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "files": (),
+    "duckdb": ("database", "query"),
+    "postgres": ("table", "time_column"),
+    "postgres-changes": ("table", "slot", "publication"),
+}
+_UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_DURATION = re.compile(r"([0-9]{1,5}) (minute|hour|day|week)s?")
+
+
+def duration(text: object, key: str) -> datetime.timedelta:
+    """A grace period.
+
+    >>> duration("36 hours", "lag")
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ConfigError(
+            f"{key} = {text!r} is not a length of time",
+            where=_WHERE,
+            allowed='"30 minutes", "6 hours", "2 days", "1 week"',
+        )
+    return datetime.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+
+
+def check_kind(options: SourceOptions, given: Collection[str]) -> None:
+    """That the keys belong to the kind and can be used; ``given`` are those that differ from their defaults.
+
+    Errors:
+        ConfigError: names the key, and what is allowed.
+    """
+    if options.kind not in KINDS:
+        raise ConfigError(f"unknown kind = {options.kind!r}", where=_WHERE, allowed=", ".join(KINDS))
+    own = KEYS[options.kind]
+    for key in given:
+        if key not in own:
+            raise ConfigError(
+                f'{key} has no meaning with kind = "{options.kind}"', where=_WHERE, allowed=", ".join(own)
+            )
+    for key in _NEEDED[options.kind]:
+        value = getattr(options, key)
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(
+                f'{key} is missing, which kind = "{options.kind}" needs', where=_WHERE, allowed="a text"
+            )
+    if options.lag is not None:
+        duration(options.lag, "lag")
+        if options.rows is not None or options.every in (None, "files"):
+            raise ConfigError("lag has no meaning without a calendar", where=_WHERE, allowed="leave it out")
+    if options.kind == "files":
+        _check_files(options)
+        return
+    _check_database(options)
+    if options.kind == "duckdb":
+        _check_query(options)
+    else:
+        _check_server(options)
+
+
+def _check_files(options: SourceOptions) -> None:
+    if not options.path or not all(isinstance(p, str) and p for p in options.path):
+        raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
+    if "-" in options.path and len(options.path) > 1:
+        raise ConfigError("standard input and files cannot be mixed", where=_WHERE, allowed='path = "-"')
+    for key, words in (("complete", ("rename", "done")), ("eof", ("hold", "close"))):
+        if getattr(options, key) not in words:
+            raise ConfigError(
+                f"unknown {key} = {getattr(options, key)!r}", where=_WHERE, allowed=", ".join(words)
+            )
+    if options.stdin and (options.rows is not None or options.every == "files"):
+        raise ConfigError(
+            "records on standard input are cut by their own time or step number",
+            where=_WHERE,
+            allowed="time_column, with or without every",
+        )
+    if options.stdin and options.lag is not None:
+        raise ConfigError("lag has no meaning for standard input", where=_WHERE, allowed="leave it out")
+    unused = "complete" if options.stdin else "eof"
+    if getattr(options, unused) != {"complete": "rename", "eof": "hold"}[unused]:
+        what = "standard input" if options.stdin else "files"
+        raise ConfigError(f"{unused} has no meaning for {what}", where=_WHERE, allowed="leave it out")
+
+
+def _check_database(options: SourceOptions) -> None:
+    if options.every == "files":
+        raise ConfigError('every = "files" has no meaning without files', where=_WHERE, allowed="a calendar")
+    if options.end == "data":
+        raise ConfigError(
+            'end = "data" is for files: a database is asked for public periods only',
+            where=_WHERE,
+            allowed='a day, a step number, or "today"',
+        )
+
+
+def _check_query(options: SourceOptions) -> None:
+    if options.late == "next-step":
+        raise ConfigError(
+            "a query does not tell late records from old ones",
+            where=f"{_WHERE} late",
+            allowed="error (released steps are compared), drop-and-count-nothing (they are not)",
+        )
+
+
+def _check_server(options: SourceOptions) -> None:
+    for key in ("url", "url_env", "xid_column"):
+        value = getattr(options, key)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ConfigError(f"{key} is not a text that can be used", where=_WHERE, allowed="a text")
+    if (options.url is None) == (options.url_env is None):
+        raise ConfigError(
+            "nothing says where the server is, or two keys do",
+            where=_WHERE,
+            allowed="one of url and url_env (the variable that holds the URL)",
+        )
+    if options.every is None:
+        raise ConfigError(
+            "every is missing: a step of a database is a period of a calendar", where=_WHERE, allowed='"week"'
+        )
+    if options.wait is not None:
+        duration(options.wait, "wait")
+    if options.kind == "postgres" and options.late == "next-step" and options.xid_column is None:
+        raise ConfigError(
+            "xid_column is missing: updates and rewrites of a table change the numbers that the server keeps, and "
+            "its rows would be counted twice",
+            where=_WHERE,
+            allowed="a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
+        )

@@ -1,0 +1,482 @@
+"""The ``[source]`` table of a configuration file: how records become steps. Everything here is public."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal, Self
+
+from dpstream.core.errors import ConfigError
+from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
+from dpstream.io.sources.kinds import KEYS, Kind, check_kind, duration
+from dpstream.io.sources.lines import BROKEN, Broken
+from dpstream.io.sources.operations import Operations
+
+__all__ = ["Late", "SourceOptions"]
+
+Late = Literal["error", "next-step", "drop-and-count-nothing"]
+_LATE = ("error", "next-step", "drop-and-count-nothing")
+_KEYS = tuple(dict.fromkeys(["kind", *(key for keys in KEYS.values() for key in keys)]))
+_WHERE = "[source]"
+_END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
+
+#: What each rule for late records leaves open to whoever watches the stream.
+_LATE_PUBLIC: dict[str, str] = {
+    "error": "a late record stops the stream, and that it stopped is visible, so whether there is one is not "
+    'protected (late = "error")',
+    "next-step": "when the program runs is declared public: a late record is counted at the first step of "
+    'the run that finds it (late = "next-step")',
+    "drop-and-count-nothing": "when the program runs is declared public: a record that comes after its step "
+    'is in no release (late = "drop-and-count-nothing")',
+}
+
+_CHANGED_PUBLIC = (
+    "released periods are asked for again, and an answer that has changed stops the stream; that it stopped is "
+    'visible, so whether a record was changed, or came late, is not protected (late = "error")'
+)
+
+#: What each kind of source leaves open besides.
+_KIND_PUBLIC: dict[str, tuple[str, ...]] = {
+    "files": (),
+    "stdin": (
+        "when the first record of a later step (or a line that ends a step) arrives on standard input is "
+        "declared public: it is what closes a step",
+        "a time of a period that has not begun, or far behind all others, stops the stream on standard input; that it "
+        "stopped is visible, so whether there is such a record is not protected (check the times before they are sent)",
+    ),
+    "duckdb": (
+        "the query decides which records are in a step, and is trusted to decide about each protected record "
+        "by that record alone (no LIMIT, no ranking, no join or subquery that lets one record move another)",
+    ),
+    "postgres": (
+        "the table (or view) is trusted to hold each protected record in rows of its own, which no other record "
+        "moves; rows are only added",
+        "when transactions that write to the server end is declared public: a step waits for those that were "
+        "open, and one that stays open stops the stream",
+    ),
+    "postgres-changes": (
+        "when transactions commit is declared public: it says to which step their changes belong",
+        "a truncation, a change of a column, and a change without the old row stop the stream, and that it "
+        "stopped is visible",
+    ),
+}
+
+#: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
+#: Where the number of a period stands in the names of columns.
+_PERIOD = re.compile(r"\{period(?::0[1-9])?\}")
+
+_STOPS = (
+    "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
+    "not protected ({key}; no bin can take it: check the files before the run)"
+)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where records come from, and how they are cut into steps.
+
+    Attributes:
+        path: one glob pattern or several, relative to the configuration file.
+        time_column: a date, a timestamp, or (without ``every``) a whole step number.
+        every: a calendar length, or ``"files"`` (one file, one step), or None.
+        rows: this many records a step, in the order of the files; sizes must be public (replace relation).
+        start: public first day of the calendar, or number of the first step.
+        end: public last day or step; ``"today"``: every period that is over by the clock; ``"data"``: the
+            step of the newest record, which the owner thereby declares public.
+        op_column: column that says what a record does; without it every record is an insert.
+        op_values: the words of that column; a table of words in ``parse``.
+        user_column: column that says whose record it is (unit ``user``); it is handed on beside the records.
+        late: what happens to a record of a step that is already released.
+        kind: ``files`` (standard input included), ``duckdb``, ``postgres`` (a table that grows) or
+            ``postgres-changes`` (logical replication).
+        lag: grace period: a calendar period is taken when it has been over for so long.
+        complete: when a file counts: ``rename`` (its name matches) or ``done`` (and NAME.done is there too).
+        eof: what the end of standard input means for the step that is open: ``hold`` or ``close`` it.
+        database, query: a DuckDB file, and the question for one period.
+        url, url_env: a PostgreSQL server, or the environment variable that holds its URL (with a password).
+        table: the table there (or view), with its schema where that is not ``public``.
+        xid_column: column with the number of the transaction that added a row; None: the server's own.
+        slot, publication: of logical replication.
+        wait: how long open transactions are waited for (a table that grows).
+        period_columns: of files with one row a person: the columns of the periods, in order, or one text with
+            ``{period}`` (and ``{column}``).
+        broken: of text files and standard input: a record that cannot be taken apart is an error (``error``), is read
+            as one with a null in every column (``missing``), or is left out (``drop-and-count-nothing``).
+        line_breaks: of csv files: a quoted cell may run over several lines. The files are then trusted to close every
+            quote.
+        continues: the stream begins where another one ends, whose records are before ``start``: with
+            ``late = "error"`` they are left alone, and are no error.
+
+    Errors:
+        ConfigError: names the key, and what is allowed.
+    """
+
+    path: tuple[str, ...] = ()
+    time_column: str | None = None
+    every: str | None = None
+    rows: int | None = None
+    start: datetime.date | int | None = None
+    end: datetime.date | int | str | None = None
+    op_column: str | None = None
+    op_values: Operations = field(default_factory=Operations)
+    late: Late = "error"
+    user_column: str | None = None
+    kind: Kind = "files"
+    lag: str | None = None
+    complete: str = "rename"
+    eof: str = "hold"
+    database: str | None = None
+    query: str | None = None
+    url: str | None = field(default=None, repr=False)
+    url_env: str | None = None
+    table: str | None = None
+    xid_column: str | None = None
+    slot: str | None = None
+    publication: str | None = None
+    wait: str | None = None
+    period_columns: tuple[str, ...] | str | None = None
+    broken: Broken = "error"
+    line_breaks: bool = False
+    continues: bool = False
+
+    def __post_init__(self) -> None:
+        check_kind(self, self._given())
+        for key in ("time_column", "op_column", "user_column"):
+            value = getattr(self, key)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigError(f"{key} is not a column name", where=_WHERE, allowed="a text")
+        if self.op_column is not None and self.op_column == self.time_column:
+            raise ConfigError(
+                "op_column and time_column are the same column", where=_WHERE, allowed="two columns"
+            )
+        if not isinstance(self.op_values, Operations):
+            object.__setattr__(self, "op_values", Operations.parse(self.op_values))
+        if self.op_column is None and self.op_values != Operations():
+            raise ConfigError("op_values has no meaning without op_column", where=_WHERE, allowed="op_column")
+        if self.user_column is not None and self.user_column in (self.time_column, self.op_column):
+            raise ConfigError(
+                "user_column is the time or the operation column as well", where=_WHERE, allowed="two columns"
+            )
+        if self.late not in _LATE:
+            raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
+        self._check_records()
+        if self.period_columns is not None:
+            self._check_wide()
+        elif self.rows is not None or self.every == "files":
+            self._check_without_time()
+        else:
+            self._check_times()
+
+    def _check_records(self) -> None:
+        """What a record is, and what becomes of one that is none."""
+        if self.broken not in BROKEN:
+            raise ConfigError(f"unknown broken = {self.broken!r}", where=_WHERE, allowed=", ".join(BROKEN))
+        if not isinstance(self.line_breaks, bool):
+            raise ConfigError(
+                f"line_breaks = {self.line_breaks!r} is neither", where=_WHERE, allowed="true or false"
+            )
+        if self.line_breaks and self.stdin:
+            raise ConfigError(
+                "line_breaks has no meaning for standard input", where=_WHERE, allowed="leave it out"
+            )
+        if self.line_breaks and self.broken != "error":
+            raise ConfigError(
+                "line_breaks and broken contradict each other: where a record may run over several lines, a broken one "
+                "cannot be told from those that follow it",
+                where=_WHERE,
+                allowed='one of the two: line_breaks = true with broken = "error", or broken without line_breaks',
+            )
+        if self.broken == BROKEN[2] and self.rows is not None:
+            raise ConfigError(
+                f'broken = "{self.broken}" does not fit rows: a record that is left out would move all others',
+                where=_WHERE,
+                allowed="error, missing",
+            )
+
+    def _check_wide(self) -> None:
+        """One column a period: nothing else cuts the files."""
+        for key in ("time_column", "every", "rows", "start", "end", "op_column"):
+            if getattr(self, key) is not None:
+                raise ConfigError(
+                    f"{key} has no meaning with period_columns: each period is a column",
+                    where=_WHERE,
+                    allowed="leave it out",
+                )
+        if self.late != "error" or self.stdin or self.user_column is None:
+            key = "late" if self.late != "error" else "path" if self.stdin else "user_column"
+            raise ConfigError(
+                f"{key} does not fit period_columns",
+                where=_WHERE,
+                allowed='late = "error", files, and user_column: the column that says who a row is',
+            )
+        given = self.period_columns
+        if isinstance(given, str):
+            if len(_PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
+                raise ConfigError(
+                    f"period_columns = {given!r} does not say where the number stands",
+                    where=_WHERE,
+                    allowed='one {period} (or {period:02}), such as "poor_{period}"',
+                )
+            return
+        texts = isinstance(given, list | tuple) and all(isinstance(name, str) and name for name in given)
+        if not given or not texts or len(set(given)) != len(given) or self.user_column in given:
+            raise ConfigError(
+                "period_columns is no list of different columns", where=_WHERE, allowed='such as ["m1", "m2"]'
+            )
+        object.__setattr__(self, "period_columns", tuple(given))
+
+    def _check_without_time(self) -> None:
+        if self.rows is not None and self.every is not None:
+            raise ConfigError("every and rows are both given", where=_WHERE, allowed="one of the two")
+        if self.rows is not None and (
+            isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1
+        ):
+            raise ConfigError(
+                f"rows = {self.rows!r} is not usable", where=_WHERE, allowed="a whole number, at least 1"
+            )
+        cut = 'every = "files"' if self.rows is None else f"rows = {self.rows}"
+        for key in ("time_column", "start", "end"):
+            if getattr(self, key) is not None:
+                raise ConfigError(
+                    f"{key} has no meaning with {cut}: records are taken in the order of the files",
+                    where=_WHERE,
+                    allowed=f"leave {key} out (and name a time column in the schema's ignore list)",
+                )
+        if self.late != "error":
+            raise ConfigError(f"late has no meaning with {cut}", where=_WHERE, allowed="leave it out")
+
+    def _check_times(self) -> None:
+        if self.time_column is None and self.kind == "files":
+            raise ConfigError(
+                "nothing says where a step ends",
+                where=_WHERE,
+                allowed='time_column (with every), every = "files", or rows',
+            )
+        if self.every is not None:
+            self._check_calendar(self.every)
+        else:
+            self._check_numbers()
+
+    def _check_calendar(self, every: str) -> None:
+        if not isinstance(every, str):
+            raise ConfigError(f"unknown every = {every!r}", where=_WHERE, allowed=EVERY)
+        start = _day(self.start, "start")
+        if start is None:
+            raise ConfigError(
+                "start is missing: periods are counted from a public first day, because borders of steps "
+                "must not depend on private data",
+                where=_WHERE,
+                allowed='such as start = "2026-01-05"',
+            )
+        object.__setattr__(self, "start", start)
+        period_grid(every, start, _WHERE)
+        if self.end not in ("today", "data"):
+            end = _day(self.end, "end")
+            if end is None:
+                raise ConfigError(
+                    "end is missing: the number of steps must not depend on private data "
+                    "unless you say that it may",
+                    where=_WHERE,
+                    allowed=_END.format(unit="day", example="2026-12-31")
+                    + ' or "today" (every period that is over; its records must be there by then)',
+                )
+            if end < start:
+                raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
+            object.__setattr__(self, "end", end)
+
+    def _check_numbers(self) -> None:
+        start = 1 if self.start is None else self.start
+        if isinstance(start, bool) or not isinstance(start, int) or abs(start) > 2**53:
+            raise ConfigError(
+                "without every the time column holds step numbers, and start is not one",
+                where=_WHERE,
+                allowed=f"a whole number, or every = {EVERY}",
+            )
+        object.__setattr__(self, "start", start)
+        if self.end == "data":
+            return
+        if isinstance(self.end, bool) or not isinstance(self.end, int):
+            what = "end is missing" if self.end is None else "end is not a step number"
+            raise ConfigError(
+                f"{what}: the number of steps must not depend on private data unless you say that it may",
+                where=_WHERE,
+                allowed=_END.format(unit="step number", example="977").replace('"977"', "977"),
+            )
+        if self.end < start:
+            raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any]) -> Self:
+        """Read the ``[source]`` table of a configuration file.
+
+        >>> options = SourceOptions.parse({"path": "data/*.csv", "rows": 50})
+        >>> options.needs_public_sizes
+        True
+        """
+        for key in table:
+            if key not in _KEYS:
+                raise ConfigError(f"unknown key {key!r}", where=_WHERE, allowed=", ".join(_KEYS))
+        values = dict(table)
+        path = values.pop("path", ())
+        paths = (path,) if isinstance(path, str) else path
+        if not isinstance(paths, list | tuple):
+            raise ConfigError("path is not a text or a list of texts", where=_WHERE, allowed='"data/*.csv"')
+        return cls(tuple(paths), **values)
+
+    @property
+    def grid(self) -> Grid | None:
+        """The public step borders; None for ``rows``, ``files`` and ``period_columns``."""
+        if self.rows is not None or self.every == "files" or self.period_columns is not None:
+            return None
+        if isinstance(self.start, datetime.date) and self.every is not None:
+            return period_grid(self.every, self.start, _WHERE)
+        return StepNumbers(int(self.start))  # type: ignore[arg-type]  # checked above
+
+    @property
+    def needs_public_sizes(self) -> bool:
+        """Whether the cut is by number of records: then the unit must be ``event-replace``."""
+        return self.rows is not None
+
+    def last_step(self, today: datetime.date) -> int | None:
+        """Last step as far as public facts tell (None: read off the data, or no time at all).
+
+        Args:
+            today: the public clock (``clock()``).
+        """
+        grid = self.grid
+        if grid is None or self.end == "data":
+            return None
+        return min(step for step in (grid.closed(today), self.final_step()) if step is not None)
+
+    def final_step(self) -> int | None:
+        """The step after which the stream is done, where ``end`` names it."""
+        if self.grid is None or self.end is None or isinstance(self.end, str):
+            return None
+        return self.grid.step(day_number(self.end) if isinstance(self.end, datetime.date) else self.end)
+
+    def clock(self, now: datetime.datetime | None = None) -> datetime.date:
+        """The day (UTC) that decides which periods are over: now, less the grace period.
+
+        >>> options = SourceOptions(("*",), "t", "day", start="2026-01-05", end="today", lag="6 hours")
+        >>> options.clock(datetime.datetime(2026, 1, 6, 5, 59)).isoformat()
+        '2026-01-05'
+        """
+        moment = now or datetime.datetime.now(datetime.UTC)
+        return (moment if self.lag is None else moment - duration(self.lag, "lag")).date()
+
+    @property
+    def stdin(self) -> bool:
+        """Whether records come on standard input."""
+        return self.path == ("-",)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether released steps can be read again from the source, and compared."""
+        return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
+
+    @property
+    def deletions(self) -> bool:
+        """Whether records may leave."""
+        return self.op_column is not None or self.kind == "postgres-changes"
+
+    def _given(self) -> list[str]:
+        """Keys whose values are not the defaults."""
+        return [
+            item.name
+            for item in fields(self)
+            if item.name not in ("kind", "continues")
+            and getattr(self, item.name)
+            != (item.default_factory() if item.default_factory is not MISSING else item.default)
+        ]
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the configuration treats as public knowledge, in sentences for plans and manifests."""
+        facts = []
+        if self.end == "data":
+            facts.append('the step into which the newest record falls is declared public (end = "data")')
+        if self.every == "files":
+            facts.append("which files exist, and their names, are declared public (one file, one step)")
+        if self.period_columns is not None:
+            facts.append("which period columns the files have is declared public (one column, one period)")
+        if self.rows is not None:
+            facts.append(
+                f"the number of records is declared public (steps of {self.rows} records; how many of them "
+                "are deletes is public too)"
+            )
+        facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
+        if self.kind in ("duckdb", "postgres") and self.late == "error":
+            facts.append(_CHANGED_PUBLIC)
+        elif self.grid is not None and self.kind != "duckdb":
+            facts.append(_LATE_PUBLIC[self.late])
+        if self.time_column is not None:
+            what = "a null or unreadable time"
+            facts.append(_STOPS.format(what=what, column=self.time_column, key="time_column"))
+        if self.op_column is not None:
+            what = 'a null, "update" or unknown operation'
+            facts.append(_STOPS.format(what=what, column=self.op_column, key="op_column"))
+        if self.user_column is not None:
+            facts.append(
+                _STOPS.format(
+                    what="a null or empty user id, or ids of several types,",
+                    column=self.user_column,
+                    key="user_column",
+                )
+            )
+        return tuple(facts)
+
+    def pinned(self) -> dict[str, Any]:
+        """What may not change while a stream lives, JSON-able: how a record finds its step.
+
+        ``end`` is pinned as ``"public"`` (a day, a step number, ``"today"``) or ``"data"``: the owner may
+        move a public end, for it is no fact about the data; a stream that did not read its end off the data
+        cannot begin to. Where the files are is free.
+        """
+        start = self.start.isoformat() if isinstance(self.start, datetime.date) else self.start
+        end = self.end if self.end in (None, "data") else "public"
+        # A key that older states do not have is there only where it says something.
+        own = self.op_values.pinned()
+        words: dict[str, Any] = {} if own == Operations().pinned() else {"op_values": own}
+        if self.stdin or self.kind != "files":
+            words["kind"] = "stdin" if self.stdin else self.kind
+        if self.query is not None:
+            # A manifest says which question it was, and does not quote it.
+            text = " ".join(self.query.split())
+            words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        # How a record is read; see ``streams.declared`` for the sentences.
+        if self.broken != "error":
+            words["broken"] = self.broken
+        if self.line_breaks:
+            words["line_breaks"] = True
+        user = {} if self.user_column is None else {"user_column": self.user_column}
+        if self.period_columns is not None:
+            # A list may grow; a report that changes its period is noticed when released periods are compared.
+            words["period_columns"] = (
+                self.period_columns if isinstance(self.period_columns, str) else "listed"
+            )
+        return {
+            **words,
+            **user,
+            "time_column": self.time_column,
+            "every": self.every,
+            "rows": self.rows,
+            "start": start,
+            "end": end,
+            "op_column": self.op_column,
+            "late": None if self.grid is None else self.late,
+        }
+
+
+def _day(value: object, key: str) -> datetime.date | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value
+    if isinstance(value, str):
+        try:
+            return datetime.date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise ConfigError(f"{key} = {value!r} is not a day", where=_WHERE, allowed='such as "2026-01-05"')

@@ -1,0 +1,324 @@
+"""A session with the PostgreSQL server that holds private records: it reads, and knows when reading is safe."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError
+from dpstream.io.libpq import connection_settings, driver, failure
+from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.kinds import duration
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source import Source
+
+__all__ = ["SYSTEM", "Relation", "ServerSource", "Session", "Snapshot", "quoted"]
+
+_log = logging.getLogger("dpstream.io.sources")
+
+#: In positions: which server was read.
+SYSTEM = "system"
+
+_WHERE = "[source] url"
+_LEAST_VERSION = 130000
+_PATIENCE = datetime.timedelta(minutes=10)
+#: Texts of values must not depend on the role's habits, and names must not mean what some schema says.
+_SETTINGS = (
+    "SET default_transaction_read_only = on",
+    "SET search_path = pg_catalog",
+    "SET row_security = off",  # rows that a policy hides are an error, not a silent loss
+    "SET timezone = 'UTC'",
+    "SET datestyle = 'ISO, YMD'",
+    "SET intervalstyle = 'iso_8601'",
+    "SET extra_float_digits = 1",
+    "SET bytea_output = 'hex'",
+    "SET synchronous_commit = local",
+    "SET statement_timeout = 0",
+    "SET lock_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+    "SET client_min_messages = error",
+)
+#: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
+_SURROUNDINGS = ("25", "40", "53", "54", "55", "57", "58")
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or a view, as the server's catalog has it now.
+
+    Attributes:
+        name: schema and name, quoted.
+        oid: its number in the catalog.
+        kind: ``r``, ``p`` (partitioned), ``v``, ``m``, ``f``.
+        full: whether updates and deletes log the whole old row.
+        types: name -> type number of each column, in order.
+        required: columns that cannot be null.
+    """
+
+    name: str
+    oid: int
+    kind: str
+    full: bool
+    types: dict[str, int]
+    required: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Which transactions are over: all below ``oldest``; none from ``next`` on. 64-bit transaction numbers."""
+
+    oldest: int
+    next: int
+
+
+class Session:
+    """One connection, for reading only. Nothing of libpq's or the server's messages is repeated in errors.
+
+    Errors:
+        ConfigError: a URL that cannot be used, a server that is too old, or a role that may not do this.
+        UnreadableError: the server cannot be reached, or the connection was lost.
+        DataError: the records cannot be read (no value is told).
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.where = f"PostgreSQL, table {options.table}"
+        self._patience = _PATIENCE if options.wait is None else duration(options.wait, "wait")
+        self._driver = driver(_WHERE)
+        settings = connection_settings(_address(options), _WHERE)
+        try:
+            self._connection = self._driver.connect(**settings, autocommit=True)
+        except self._driver.Error as error:
+            raise UnreadableError(
+                failure(error), where=self.where, allowed="a server that runs, and what [source] says of it"
+            ) from None
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a small answer."""
+        with self.errors():
+            found: list[tuple[Any, ...]] = self._connection.execute(
+                statement.encode(), parameters or None
+            ).fetchall()
+            return found
+
+    def one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """The only value of the only row."""
+        return self.rows(statement, parameters)[0][0]
+
+    def stream(
+        self, statement: str, parameters: Sequence[Any] = (), *, binary: bool = False, size: int = 2**14
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """A large answer in blocks of rows; inside ``transaction``. Memory: one block."""
+        with self.errors(), self._connection.cursor("dpstream", binary=binary) as cursor:
+            cursor.execute(statement.encode(), parameters or None)
+            while block := cursor.fetchmany(size):
+                yield block
+
+    @contextmanager
+    def transaction(self) -> Iterator[Snapshot]:
+        """One snapshot for all that is read inside."""
+        connection = self._connection
+        with self.errors():
+            connection.isolation_level = self._driver.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            with connection.transaction():
+                (low, high) = connection.execute(
+                    b"SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint "
+                    b"FROM pg_current_snapshot() s"
+                ).fetchone()
+                yield Snapshot(low, high)
+
+    def settle(self, grace: float | None = None) -> None:
+        """Wait until every transaction that has a number by now is over, so that none can add to what is due.
+
+        A transaction gets its number at its first write; the wait is for all databases of the server, and
+        for prepared transactions too. An interrupt ends it.
+
+        Args:
+            grace: seconds after which the reading goes on all the same. None: ``[source] wait``, said once through
+                ``logging``, and then an error.
+
+        Errors:
+            UnreadableError: one is still open at the end of ``[source] wait``.
+
+        Cost: takes one transaction number itself: a snapshot does not tell which numbers are given out.
+        """
+        border = int(self.one("SELECT pg_current_xact_id()::text::bigint"))
+        limit = self._patience.total_seconds() if grace is None else grace
+        end, told = time.monotonic() + limit, grace is not None
+        oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+        while int(self.one(oldest)) <= border:
+            if time.monotonic() >= end:
+                if grace is not None:
+                    return
+                raise UnreadableError(
+                    "a transaction that began before the reading is still open, and its records may belong "
+                    "to the step",
+                    where=self.where,
+                    allowed="ending it (pg_stat_activity, pg_prepared_xacts), or a longer wait in [source]",
+                )
+            if not told:
+                _log.warning("waiting for open transactions of the server, at most %s", self._patience)
+                told = True
+            time.sleep(0.1)
+
+    def flush(self) -> None:
+        """Everything that is committed by now is on the server's disk when this returns, and no crash gives out its
+        transactions' numbers again.
+
+        An empty message is logged for it: its commit writes out those before it, also of sessions that do not wait.
+        """
+        self.rows("SELECT pg_logical_emit_message(true, 'dpstream', '')")
+
+    def system(self) -> int:
+        """The number that tells this server's data from every other's."""
+        return int(self.one("SELECT system_identifier FROM pg_control_system()"))
+
+    def require_system(self, known: int) -> None:
+        """Refuse another server than the one of the released steps (StepError)."""
+        if self.system() != known:
+            raise StepError(
+                "this is another server than the one that the released steps were read from, and what was "
+                "read cannot be told from what was not",
+                where=self.where,
+                allowed="the same server, its promoted standby, or its physical copy",
+            )
+
+    def relation(self, name: str) -> Relation:
+        """What the catalog says of a table.
+
+        Errors:
+            ConfigError: there is none.
+        """
+        schema, _, bare = name.rpartition(".")
+        schema = schema or "public"
+        found = self.rows(
+            "SELECT c.oid::bigint, c.relkind::text, c.relreplident::text FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+            (schema, bare),
+        )
+        if not found:
+            raise ConfigError(
+                f"there is no table {bare!r} in the schema {schema!r}",
+                where="[source] table",
+                allowed="the name as the catalog has it, with its schema where that is not public",
+            )
+        oid, kind, identity = found[0]
+        columns = self.rows(
+            "SELECT attname::text, atttypid::bigint, attnotnull FROM pg_attribute "
+            "WHERE attrelid = %s::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            (oid,),
+        )
+        types = {column: int(number) for column, number, _ in columns}
+        required = frozenset(column for column, _, never_null in columns if never_null)
+        return Relation(f"{quoted(schema)}.{quoted(bare)}", int(oid), kind, identity == "f", types, required)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """The server's errors as ours; ``from None``, because their texts hold values of rows."""
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._translated(error) from None
+
+    def _translated(self, error: Any) -> DpstreamError:
+        state = error.sqlstate or ""
+        if self._connection.closed or not state or state.startswith(("08", "57P")):
+            return UnreadableError(
+                "the connection to the server was lost", where=self.where, allowed="running again"
+            )
+        if state == "42501":
+            return ConfigError(
+                "the role may not do this",
+                where=_WHERE,
+                allowed='a role that may read the whole table (kind = "postgres-changes": with REPLICATION)',
+            )
+        name = f"{type(error).__name__}, SQLSTATE {state}"
+        if state.startswith(_SURROUNDINGS):
+            return UnreadableError(
+                f"the server cannot answer now ({name})", where=self.where, allowed="running again"
+            )
+        return DataError(f"the records cannot be read ({name})", where=self.where, allowed="a readable table")
+
+    def _set_up(self) -> None:
+        with self.errors():
+            for setting in _SETTINGS:
+                self._connection.execute(setting.encode())
+        if self._connection.info.server_version < _LEAST_VERSION:
+            raise ConfigError("the server is too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
+        if self.one("SELECT pg_is_in_recovery()"):
+            raise ConfigError(
+                "the server is a standby: what has not reached it yet cannot be told from what does not exist",
+                where=_WHERE,
+                allowed="the primary server",
+            )
+
+
+def _address(options: SourceOptions) -> str:
+    """The URL, which an environment variable may hold; it is never shown."""
+    if options.url_env is None:
+        return str(options.url)
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", options.url_env):
+        raise ConfigError("this is not the name of an environment variable", where="[source] url_env")
+    url = os.environ.get(options.url_env, "")
+    if not url:
+        raise ConfigError(f"the environment variable {options.url_env} is not set", where="[source] url_env")
+    return url
+
+
+def quoted(name: str) -> str:
+    """An identifier as it stands."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class ServerSource(Source):
+    """What both kinds of sources on a server keep: how far they have read, and which server that was."""
+
+    def __init__(
+        self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
+    ) -> None:
+        self.options = options
+        self._columns = columns
+        self._today = today or options.clock()
+        self._position: dict[str, int] = {}
+        self._begun: tuple[int, dict[str, int]] | None = None
+
+    @property
+    def position(self) -> dict[str, int]:
+        """How far was read, and on which server."""
+        return dict(self._position)
+
+    def resume(self, step: int, position: Mapping[str, int]) -> None:
+        """Read ``step`` up to where the reading that was stopped had ended."""
+        self._begun = (step, dict(position))
+
+    @staticmethod
+    def _same_system(session: Session, *positions: Mapping[str, int] | None) -> int:
+        """The server's number; StepError where an earlier reading was of another server."""
+        system = session.system()
+        for known in positions:
+            if known is not None:
+                session.require_system(known.get(SYSTEM, -1))
+        return system

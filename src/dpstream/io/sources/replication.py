@@ -1,0 +1,429 @@
+"""A PostgreSQL table's inserts, updates and deletes by logical replication, cut by the time of their commit.
+
+Nothing is consumed before it is durable here: changes are peeked at, the step is committed with the place in the
+log up to which all changes are in released steps, and only then the slot is moved there (``committed``). A
+crash in between leaves a slot that is behind; the next reading moves it on first. A slot that is ahead of the
+stored place has lost changes, and is refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpstream.core.errors import ConfigError, DataError, StepError
+from dpstream.io.sources.calendar import Grid, day_number
+from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.io.sources.pgoutput import UNCHANGED, Begin, Change, Described, Truncate, Tuple, head, parse
+from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.source import check_start
+from dpstream.io.sources.step import StepInput, apart_from_users
+from dpstream.io.sources.table import wanted_columns
+
+__all__ = ["ChangeSource"]
+
+#: A commit takes its time a moment before it is in the log. An open transaction takes a later time, and is not
+#: waited for longer than this (seconds).
+_GRACE = 5.0
+_READ, _DONE = "read", "done"
+_ROWS = 2**14
+#: Enough of a message for ``head`` (names have up to 63 bytes), but for a truncation ("T"), which names all tables.
+_HEAD = 160
+_PEEK = (
+    "SELECT CASE WHEN get_byte(data, 0) = 84 THEN data ELSE substr(data, 1, %s) END "
+    "FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL, "
+    "'proto_version', '1', 'publication_names', %s)"
+)
+_BOOLEAN, _CHARACTER = 16, 1042
+
+
+def commit_day(moment: int) -> int:
+    """The UTC day (since 1970) of a commit: microseconds since 2000.
+
+    >>> commit_day(-1), commit_day(0)
+    (10956, 10957)
+    """
+    return moment // (86400 * 10**6) + day_number(datetime.date(2000, 1, 1))
+
+
+@dataclass
+class _Survey:
+    """Where the log has changes for which step: places (LSNs) of commits."""
+
+    #: Place up to which the log is read.
+    read: int
+    first: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+
+    def add(self, step: int, commit: int) -> None:
+        self.first[step] = min(commit, self.first.get(step, commit))
+        self.last[step] = max(commit, self.last.get(step, commit))
+
+    def done(self, step: int) -> int:
+        """The place before which every change is in a step up to ``step``, or in none."""
+        return min((place for later, place in self.first.items() if later > step), default=self.read)
+
+
+class ChangeSource(ServerSource):
+    """Private changes of one table, from a slot of the plugin ``pgoutput``.
+
+    Guarantee: a change is in the step of its transaction's commit time (UTC); if it was not in the log when that
+    step was read, it is late (``late``; a clock that was set back does that). No change moves another
+    transaction's changes. An update is a delete of the old row and an insert of the new one; one that
+    leaves all columns of the stream as they were is no event.
+
+    Errors: those of ``Session``; ConfigError: no slot, no publication, or an old row that is not logged;
+    StepError: another server, or a slot that is ahead; DataError: a truncation, columns that changed.
+
+    Memory: the changes of one step (the server keeps a large answer on its disk). Cost: the log since the
+    slot's place is decoded once to find the steps, and then once up to the end of each step.
+    """
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``. Each step is read in a session of its own."""
+        check_start(start_step)
+        grid, last = self.options.grid, self.options.last_step(self._today)
+        assert grid is not None  # a calendar, and no end in the data: check_kind
+        assert last is not None
+        return self._all(grid, start_step, seen, last)
+
+    def committed(self, position: Mapping[str, int]) -> None:
+        """Move the slot on: the changes before that place are in durable steps."""
+        with Session(self.options) as session:
+            self._advance(session, position[_DONE])
+
+    def _all(self, grid: Grid, first: int, seen: Mapping[str, int] | None, last: int) -> Iterator[StepInput]:
+        if last < first == 1:
+            self._look()  # what is committed before there is a slot is lost
+        if self._begun is not None and self._begun[0] == first <= last:
+            held = self._begun[1]
+            yield from self._read(_Place(grid, first, seen, self.options), first, held)
+            first, seen = first + 1, held
+        yield from self._read(_Place(grid, first, seen, self.options), last)
+
+    def _read(self, place: _Place, last: int, held: Mapping[str, int] | None = None) -> Iterator[StepInput]:
+        """The steps up to ``last``, from all that is in the log, or from what was in it at the position ``held``."""
+        if place.start > last:
+            return
+        with Session(self.options) as session:
+            self._check(session)
+            system = self._same_system(session, place.seen, held)
+            if place.seen is not None and not self._position:
+                # Later in this reading that is for ``committed``: only it knows that the step is durable.
+                self._advance(session, place.seen[_DONE])
+            session.settle(_GRACE)
+            written = _written(session)
+            if any(known is not None and written < known[_READ] for known in (place.seen, held)):
+                raise StepError(
+                    "the server was set back to before the last reading",
+                    where=self._where(),
+                    allowed="the server as it was",
+                )
+            survey = self._survey(session, place, last, written if held is None else held[_READ])
+        for step in range(place.start, last + 1):
+            with Session(self.options) as session:
+                relation = session.relation(str(self.options.table))
+                rows = _Rows(relation, wanted_columns(relation, self.options, self._columns), session.where)
+                if step in survey.last:
+                    self._collect(session, place, survey, step, rows)
+                inserts, deletes = rows.take()
+            self._position = {SYSTEM: system, _READ: survey.read, _DONE: survey.done(step)}
+            parts = apart_from_users(inserts, deletes, self.options.user_column)
+            yield StepInput(step, place.grid.batch_id(step), place.grid.period(step), *parts)
+
+    def _look(self) -> None:
+        """That the slot, the publication and the columns are there, before a first step is due."""
+        with Session(self.options) as session:
+            self._check(session)
+            self._place(session)
+            wanted_columns(session.relation(str(self.options.table)), self.options, self._columns)
+
+    def _survey(self, session: Session, place: _Place, last: int, upto: int) -> _Survey:
+        survey, relation = _Survey(upto), session.relation(str(self.options.table))
+        ours, begin, counted = {relation.oid}, Begin(0, 0), False
+        for data in self._peek(session, survey.read, _HEAD):
+            message = head(data)
+            if isinstance(message, Begin):
+                begin, counted = message, False
+            elif isinstance(message, Described):
+                if f"{quoted(message.schema)}.{quoted(message.name)}" == relation.name:
+                    ours.add(message.oid)
+            elif message in ours or (isinstance(message, Truncate) and not ours.isdisjoint(message.oids)):
+                step = 0 if counted or begin.commit >= survey.read else place.step(begin, session.where)
+                counted = True
+                if step > 0:
+                    if isinstance(message, int) and message != relation.oid:
+                        raise DataError(
+                            "the table was replaced by another one of its name, and changes of the old one are "
+                            "not released yet",
+                            where=session.where,
+                            allowed="the old table under its name until its changes are released",
+                        )
+                    # Steps that are not due yet: only where the first of them begins.
+                    survey.add(min(step, last + 1), begin.commit)
+        return survey
+
+    def _collect(self, session: Session, place: _Place, survey: _Survey, step: int, rows: _Rows) -> None:
+        chosen = False
+        # The server stops behind the first record that reaches this place.
+        for data in self._peek(session, survey.last[step] + 1, 2**30):
+            try:
+                message = parse(data)
+            except (ValueError, UnicodeDecodeError):
+                raise DataError(
+                    "the change feed cannot be read",
+                    where=session.where,
+                    allowed="pgoutput, protocol version 1",
+                ) from None
+            if isinstance(message, Begin):
+                # A late transaction of other tables must not stop the stream: no place to raise.
+                chosen = place.step(message, None) == step
+            elif isinstance(message, Described):
+                rows.describe(message)
+            elif chosen and isinstance(message, Change | Truncate):
+                rows.add(message)
+
+    def _peek(self, session: Session, upto: int, length: int) -> Iterator[bytes]:
+        """Messages from the slot's place on; the slot stays where it is."""
+        slot, publication = str(self.options.slot), str(self.options.publication)
+        # A list of names, quoted as identifiers.
+        names = '"' + publication.replace('"', '""') + '"'
+        before = self._place(session)
+        with session.transaction():
+            for block in session.stream(_PEEK, (length, slot, _lsn(upto), names), binary=True, size=_ROWS):
+                for (data,) in block:
+                    yield bytes(data)
+        if self._place(session) != before:
+            raise UnreadableError(
+                "somebody else moved the slot while it was read",
+                where=self._where(),
+                allowed="a slot of its own",
+            )
+
+    def _place(self, session: Session) -> int:
+        """Up to where the slot was consumed.
+
+        Errors:
+            ConfigError: there is no such slot here. StepError: the server gave up what the slot needs.
+        """
+        found = session.rows(
+            "SELECT plugin::text, database = current_database(), coalesce(wal_status, '') = 'lost', "
+            "(confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = %s",
+            (self.options.slot,),
+        )
+        if not found or found[0][0] != "pgoutput" or not found[0][1]:
+            raise ConfigError(
+                f"there is no slot {self.options.slot!r} of the plugin pgoutput in this database",
+                where="[source] slot",
+                allowed=f"SELECT pg_create_logical_replication_slot('{self.options.slot}', 'pgoutput'), "
+                "after the publication and before the first period",
+            )
+        if found[0][2] or found[0][3] is None:
+            raise StepError(
+                "the server removed what the slot still needed (max_slot_wal_keep_size): changes are lost",
+                where=self._where(),
+                allowed="a new stream on a new slot",
+            )
+        return int(found[0][3])
+
+    def _advance(self, session: Session, done: int) -> None:
+        place = self._place(session)
+        if place > done:
+            raise StepError(
+                "the slot is ahead of the released steps: somebody else consumed changes, or the slot or the "
+                "state is another one than before, and the changes in between are lost",
+                where=self._where(),
+                allowed="a slot that nobody else uses; else a new stream on a new slot",
+            )
+        if place < done:
+            session.rows(
+                "SELECT end_lsn FROM pg_replication_slot_advance(%s, %s::pg_lsn)",
+                (self.options.slot, _lsn(done)),
+            )
+
+    def _check(self, session: Session) -> None:
+        """That the publication sends all of the table, old rows included.
+
+        Errors:
+            ConfigError: it does not; with the statement that helps.
+        """
+        relation = session.relation(str(self.options.table))
+        name = self.options.publication
+        found = session.rows(
+            "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication "
+            "WHERE pubname = %s",
+            (name,),
+        )
+        listed = session.rows(
+            "SELECT 1 FROM pg_publication_tables t JOIN pg_namespace n ON n.nspname = t.schemaname "
+            "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename "
+            "WHERE t.pubname = %s AND c.oid = %s::oid",
+            (name, relation.oid),
+        )
+        if not found or not found[0][0] or not listed:
+            raise ConfigError(
+                f"the publication {name!r} does not send inserts, updates, deletes and truncations of the table",
+                where="[source] publication",
+                allowed=f'CREATE PUBLICATION "{name}" FOR TABLE {relation.name} (for a partitioned table WITH '
+                "(publish_via_partition_root = true))",
+            )
+        partial = session.rows(
+            "SELECT 1 FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid "
+            "WHERE t.isleaf AND c.relreplident <> 'f'",
+            (relation.oid,),
+        )
+        if not relation.full or partial:
+            raise ConfigError(
+                "updates and deletes do not log the whole old row",
+                where="[source] table",
+                allowed=f"ALTER TABLE {relation.name} REPLICA IDENTITY FULL (each partition too), before the slot "
+                "is made",
+            )
+
+    def _where(self) -> str:
+        return f"PostgreSQL, slot {self.options.slot}"
+
+
+class _Place:
+    """Which step each transaction goes to, by its own commit time and by whether it was in the log before."""
+
+    def __init__(
+        self, grid: Grid, start: int, seen: Mapping[str, int] | None, options: SourceOptions
+    ) -> None:
+        self.grid, self.start, self.seen = grid, start, seen
+        self._read = None if seen is None else seen[_READ]
+        self._late = options.late
+
+    def step(self, begin: Begin, where: str | None) -> int:
+        """Its step; 0: it was counted already, or belongs to none.
+
+        Errors:
+            DataError: it is late, and ``where`` is not None.
+        """
+        own = self.grid.step(commit_day(begin.moment))
+        if own >= self.start:
+            return own
+        if own < 1 or self._read is None or begin.commit < self._read:
+            return 0  # before the public start, or read with a released step
+        if self._late == "next-step":
+            return self.start
+        if self._late == "error" and where is not None:
+            raise DataError(
+                "there is a change of a step that is already released (the server's clock was set back)",
+                where=where,
+                allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such changes',
+            )
+        return 0
+
+
+class _Rows:
+    """Collects one step's changes as records: every value as the text that a csv file would have."""
+
+    def __init__(self, relation: Relation, names: list[str], where: str) -> None:
+        import pyarrow as pa
+
+        self._relation, self._names, self._where = relation, names, where
+        self._schema = pa.schema([(name, pa.string()) for name in names])
+        self._pieces = Pieces(self._schema.empty_table())
+        self._waiting: tuple[list[list[str | None]], list[bool]] = ([], [])
+        self._indices: list[int] = []
+
+    def describe(self, message: Described) -> None:
+        """Where the columns are, from here on."""
+        if message.oid != self._relation.oid:
+            return
+        sent = {name: (index, kind) for index, (name, kind) in enumerate(message.columns)}
+        for name in self._names:
+            if name not in sent or sent[name][1] != self._relation.types[name]:
+                what = "lacks the column" if name not in sent else "has another type in the column"
+                raise DataError(
+                    f"the table was altered in the middle of the stream: the log {what} {name!r}",
+                    where=self._where,
+                    allowed="a column that is added, removed or altered when all changes before it are released; "
+                    "a publication that sends it",
+                )
+        self._indices = [sent[name][0] for name in self._names]
+
+    def add(self, message: Change | Truncate) -> None:
+        """One change; those of other tables are none of ours."""
+        if isinstance(message, Truncate):
+            if self._relation.oid in message.oids:
+                raise DataError(
+                    "the table was truncated, which does not say what its rows were",
+                    where=self._where,
+                    allowed="DELETE in the place of TRUNCATE; this log cannot be used any more",
+                )
+            return
+        if message.oid != self._relation.oid:
+            return
+        if message.kind != "I" and message.old is None:
+            raise DataError(
+                "an update or delete does not say what the old row was",
+                where=self._where,
+                allowed="REPLICA IDENTITY FULL, set before the change",
+            )
+        old = None if message.old is None else self._cells(message.old, None)
+        new = None if message.new is None else self._cells(message.new, message.old)
+        if old == new:
+            return
+        for row, deleted in ((old, True), (new, False)):
+            if row is not None:
+                self._waiting[0].append(row)
+                self._waiting[1].append(deleted)
+        if len(self._waiting[0]) >= _ROWS:
+            self._store()
+
+    def take(self) -> tuple[Any, Any]:
+        """Inserts and deletes."""
+        self._store()
+        return self._pieces.take(1)
+
+    def _cells(self, row: Tuple, old: Tuple | None) -> list[str | None]:
+        cells: list[str | None] = []
+        for name, index in zip(self._names, self._indices, strict=True):
+            value = row[index]
+            if value is UNCHANGED and old is not None:
+                value = old[index]
+            if not (value is None or isinstance(value, str)):
+                raise DataError(
+                    f"the log lacks a large value of the column {name!r}",
+                    where=self._where,
+                    allowed="REPLICA IDENTITY FULL, set before the change",
+                )
+            cells.append(_as_cast(value, self._relation.types[name]))
+        return cells
+
+    def _store(self) -> None:
+        import pyarrow as pa
+
+        rows, deletes = self._waiting
+        if rows:
+            arrays = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+            table = pa.table(arrays, schema=self._schema)
+            self._pieces.add(table, np.array(deletes, np.bool_), steps=np.ones(len(rows), np.int64))
+            self._waiting = ([], [])
+
+
+def _as_cast(text: str | None, kind: int) -> str | None:
+    """The text that ``value::text`` gives, where a type's output differs from it."""
+    if text is not None and kind == _BOOLEAN:
+        return {"t": "true", "f": "false"}.get(text, text)
+    return text.rstrip(" ") if text is not None and kind == _CHARACTER else text
+
+
+def _written(session: Session) -> int:
+    """A place on the server's disk behind every commit so far: what is not there yet cannot be decoded."""
+    session.flush()
+    return int(session.one("SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint"))
+
+
+def _lsn(place: int) -> str:
+    return f"{place >> 32:X}/{place & 0xFFFFFFFF:X}"

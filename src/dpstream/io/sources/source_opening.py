@@ -1,0 +1,56 @@
+"""From the ``[source]`` table to the source of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source import Source
+
+__all__ = ["open_source"]
+
+
+def open_source(
+    options: SourceOptions,
+    *,
+    base: str | Path = ".",
+    columns: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    reveal: bool = False,
+    watched: bool = False,
+) -> Source:
+    """The source that ``options`` describe. Reads nothing yet.
+
+    Args:
+        base: folder that paths are relative to.
+        columns: names that the records have at least (standard input: a key that no record has is a null; a
+            PostgreSQL table: only these leave the server; a column a period: the variables).
+        ignored: names that records may have besides, and that are not read (files and standard input).
+        reveal: say in errors which record it is; for the owner's eyes only.
+        watched: more records will come (``run --watch``).
+    """
+    # Imported on use: each kind needs another library.
+    if options.kind == "duckdb":
+        from dpstream.io.sources.query import QuerySource
+
+        return QuerySource(options, base=base)
+    if options.kind == "postgres":
+        from dpstream.io.sources.table import TableSource
+
+        return TableSource(options, columns=columns)
+    if options.kind == "postgres-changes":
+        from dpstream.io.sources.replication import ChangeSource
+
+        return ChangeSource(options, columns=columns)
+    if options.stdin:
+        from dpstream.io.sources.stdin import StdinSource
+
+        return StdinSource(options, columns=columns, ignored=ignored, reveal=reveal)
+    if options.period_columns is not None:
+        from dpstream.io.sources.wide import WideSource
+
+        return WideSource(options, base=base, columns=columns, ignored=ignored, reveal=reveal)
+    from dpstream.io.sources.files import FileSource
+
+    return FileSource(options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored)

@@ -1,0 +1,246 @@
+"""Records on standard input: one JSON object a line, closed into steps by later records or by marks."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError, StepError
+from dpstream.io.sources.calendar import Grid, StepNumbers
+from dpstream.io.sources.files import MAX_STEPS
+from dpstream.io.sources.formats import json_records, json_table
+from dpstream.io.sources.lines import MOST_BYTES, Rules
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.pieces import Pieces
+from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.step import StepInput, apart_from_users
+from dpstream.io.sources.times import delete_flags, times_of
+
+__all__ = ["MARK", "StdinSource"]
+
+#: A line ``{"end_of_step": TIME}`` ends the step that TIME is in, and all before it.
+MARK = "end_of_step"
+_READ = 2**18
+_NAME = "standard input"
+
+Records = list[dict[str, Any]]
+Steps = NDArray[np.int64]
+
+
+class StdinSource(Source):
+    """Private records from a pipe, in the order in which they come.
+
+    A step is closed, and handed out, when a record of a later step comes, when a line ``{"end_of_step": TIME}``
+    ends it, or, with ``eof = "close"``, at the end of the input.
+    With ``eof = "hold"`` the step that is open at the end is not handed out: its records have to be sent again.
+
+    Guarantee: which step a record belongs to is decided by its own time and by which steps were closed before
+    it came (``late``). What closes steps is declared public.
+
+    Resuming: nothing of a pipe can be read twice, so the sender starts again at the first step that is not
+    released, or earlier. Its first line must not be later than that step (a mark ends a step without
+    records): a gap could be a lost step. Released steps that are sent again have to be sent whole:
+    with ``late = "error"`` they are compared with the release, with ``"drop-and-count-nothing"`` left out, and with
+    ``"next-step"`` they are refused, for they could be counted twice.
+
+    Args:
+        columns: names that every record has (a missing key is a null). Without them a record may have any key.
+        ignored: keys that a record may have besides, and that are not read.
+        stream: bytes; standard input by default.
+
+    Errors:
+        DataError: a line that is no JSON object, a bad time or operation, a late record.
+        StepError: a gap, or a released step with ``late = "next-step"``.
+
+    Memory: the records of the steps that are open, and what was read ahead (256 KiB).
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        columns: Sequence[str] = (),
+        ignored: Sequence[str] = (),
+        reveal: bool = False,
+        today: datetime.date | None = None,
+        stream: IO[bytes] | None = None,
+    ) -> None:
+        self.options = options
+        user = () if options.user_column is None else (options.user_column,)
+        self._columns = (*columns, *user)
+        marks = [*user, str(options.time_column), MARK]
+        words = [] if options.op_column is None else [options.op_column]
+        #: Keys that a record may have; None: any.
+        self._known = [*self._columns, *marks, *words] if columns else None
+        self._rules = Rules(
+            options.broken,
+            ignored=frozenset(ignored),
+            marks=frozenset(marks),
+            words=frozenset(words),
+            tally=self._count_broken,
+        )
+        self._reveal = reveal
+        self._today = today
+        self._stream = stream
+        #: Records so far, for messages to the owner.
+        self._taken = 0
+
+    def _count_broken(self, records: int) -> None:
+        self.broken += records
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Nothing: a pipe has no place to go back to."""
+        return {}
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``. Steps before ``start_step`` that are sent again are handed out too, to be compared."""
+        check_start(start_step)
+        grid = self.options.grid
+        assert grid is not None  # standard input is always cut by time
+        return self._cut(grid, start_step)
+
+    def _cut(self, grid: Grid, start_step: int) -> Iterator[StepInput]:
+        pieces, current = Pieces(self._table([], self._columns)), 0  # 0: no line yet
+        for records in self._blocks():
+            for part, mark in _parts(records):
+                newest = current
+                for rows, column, is_mark in ((part, self.options.time_column, False), (mark, MARK, True)):
+                    if not rows:
+                        continue
+                    places = self._places(rows, str(column), grid)
+                    if not current:
+                        current = self._begin(int(places[0]), start_step)
+                    if not is_mark:
+                        places = self._on_time(places, max(current, newest))
+                        self._add(pieces, rows, places)
+                    newest = max(current, newest, int(places.max()) + is_mark)
+                yield from self._handed_out(pieces, grid, (current, newest), start_step)
+                current = newest
+        closed = grid.closed(self._clock())
+        if self.options.eof == "close" and current and (closed is None or current <= closed):
+            yield from self._handed_out(pieces, grid, (current, current + 1), start_step)
+
+    def _handed_out(
+        self, pieces: Pieces, grid: Grid, steps: tuple[int, int], start_step: int
+    ) -> Iterator[StepInput]:
+        """The steps that are over; those after a public end are left alone."""
+        closed, final = grid.closed(self._clock()), self.options.final_step()
+        if steps[1] - steps[0] > MAX_STEPS or (closed is not None and steps[1] - 1 > closed):
+            raise DataError(
+                "there is a record of a step that has not begun",
+                where=_NAME,
+                allowed="records of the steps that have begun, in their order",
+            )
+        for step in range(*steps):
+            inserts, deletes = pieces.take(step)
+            if final is not None and step > final:
+                continue
+            if step >= start_step or self.options.late == "error":
+                deleted = None if self.options.op_column is None else deletes
+                parts = apart_from_users(inserts, deleted, self.options.user_column)
+                yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+
+    def _begin(self, first: int, start_step: int) -> int:
+        """The step with which this input begins."""
+        if first > start_step:
+            raise StepError(
+                f"the input begins after step {start_step}, which is not released: it could be a step that was lost",
+                where=_NAME,
+                allowed=f'input from step {start_step} on; a line {{"{MARK}": TIME}} ends a step without records',
+            )
+        if first < start_step and start_step > 1 and self.options.late == "next-step":
+            raise StepError(
+                "a released step is sent again, and its records could be counted twice",
+                where=_NAME,
+                allowed=f'input from step {start_step} on, or another rule for late records than "next-step"',
+            )
+        return max(first, 1)
+
+    def _on_time(self, places: Steps, current: int) -> Steps:
+        """The step that takes each record; 0 for none."""
+        reached = np.maximum.accumulate(np.maximum(places, current))
+        late = places < reached
+        if not late.any() or self.options.late == "next-step":
+            return reached
+        if self.options.late == "drop-and-count-nothing":
+            return np.where(late, 0, places)
+        place = f", record {self._taken + int(np.flatnonzero(late)[0]) + 1}" if self._reveal else ""
+        raise DataError(
+            "there is a record of a step that is closed, or before the start",
+            where=f"{_NAME}{place}",
+            allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
+        )
+
+    def _add(self, pieces: Pieces, rows: Records, places: Steps) -> None:
+        column = self.options.op_column
+        flags = np.zeros(len(rows), np.bool_)
+        if column is not None:
+            cells = self._table(rows, [column]).column(column)
+            shown = self._taken if self._reveal else None
+            flags = delete_flags(cells, name=column, where=_NAME, before=shown, words=self.options.op_values)
+        marks = (self.options.time_column, column)
+        keys = self._columns
+        if self._known is None:
+            keys = tuple(dict.fromkeys([*keys, *(key for row in rows for key in row)]))
+        table = self._table(rows, [key for key in keys if key not in marks])
+        keep = places >= 1
+        pieces.add(table.filter(keep), flags[keep], steps=places[keep])
+        self._taken += len(rows)
+
+    def _places(self, rows: Records, column: str, grid: Grid) -> Steps:
+        numbers = isinstance(grid, StepNumbers)
+        shown = self._taken if self._reveal else None
+        cells = self._table(rows, [column]).column(column)
+        return grid.steps(times_of(cells, numbers=numbers, name=column, where=_NAME, before=shown))
+
+    def _table(self, rows: Records, names: Sequence[str]) -> Any:
+        return json_table(rows, names, self._rules)
+
+    def _blocks(self) -> Iterator[Records]:
+        """Whole lines, as they come."""
+        stream: Any = self._stream or sys.stdin.buffer
+        rest, lines = b"", 0
+        while data := stream.read1(_READ):
+            *whole, rest = (rest + data).split(b"\n")
+            # Of a line that is too long its beginning is enough: it shows that it is.
+            rest = rest[: MOST_BYTES + 1]
+            if whole:
+                yield self._parsed(whole, lines)
+                lines += len(whole)
+        yield self._parsed([rest], lines)
+
+    def _parsed(self, lines: list[bytes], before: int) -> Records:
+        lines = lines if before else [line.removeprefix(b"\xef\xbb\xbf") for line in lines]
+        shown = before if self._reveal else None
+        records = json_records(_NAME, lines, shown, self._rules, self._known)
+        strict = self._known is not None and self._rules.broken == "error"
+        if strict and any(MARK in record and len(record) > 1 for record in records):
+            raise DataError(
+                f"a line has the key {MARK!r} and others",
+                where=_NAME,
+                allowed=f"a record, or a line with the key {MARK!r} alone",
+            )
+        return records
+
+    def _clock(self) -> datetime.date:
+        return self._today or self.options.clock()
+
+
+def _parts(records: Records) -> Iterator[tuple[Records, Records]]:
+    """Runs of records, each with the mark that ends it (if one does)."""
+    part: Records = []
+    for record in records:
+        if set(record) == {MARK}:
+            yield part, [record]
+            part = []
+        else:
+            part.append(record)
+    yield part, []

@@ -1,0 +1,240 @@
+"""A PostgreSQL table (or view) that only grows, read period by period; each row is read once.
+
+A row's step is told by its own time. Whether it had arrived when that step was read is told by the number of the
+transaction that wrote it. A largest id or time seen so far cannot tell that: a transaction that began
+earlier and commits later brings smaller ones. Here the border ("watermark") is the oldest transaction that was
+still open when the step was read: everything below it is over for good, everything from it on is left to the
+next reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpstream.core.errors import ConfigError, DataError, StepError, counted
+from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.io.sources.query import split_records
+from dpstream.io.sources.source import check_start
+from dpstream.io.sources.step import Period, StepInput, apart_from_users
+
+__all__ = ["TableSource", "wanted_columns"]
+
+_TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
+_XID, _XID8 = 28, 5069
+_WATERMARK = "watermark"
+
+
+class TableSource(ServerSource):
+    """Private records of a table to which rows are only added.
+
+    Guarantee: a row is in the step of its own time. If it was not committed, and safe, when that step was read, it
+    is late (``late``). No row moves another one. A step is read when its period (and ``lag``) is over by
+    the clock and all transactions that began to write before the reading are over.
+
+    Errors: those of ``Session``; StepError: another server, or one that was set back; DataError: a late row
+    under ``late = "error"``, a null time.
+
+    Memory: the records of one step. Cost: one query a step (an index on the time column helps; with
+    ``xid_column``, one on that too), and two transaction numbers for each reading.
+    """
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``. Every period is read in a session and a snapshot of its own."""
+        check_start(start_step)
+        grid, last = self.options.grid, self.options.last_step(self._today)
+        assert grid is not None  # a calendar, and no end in the data: check_kind
+        assert last is not None
+        return self._read(grid, start_step, last, seen)
+
+    def _read(self, grid: Grid, first: int, last: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
+        if first > last:
+            if first == 1:
+                self._look(grid)
+            return
+        watermark = None if seen is None else seen.get(_WATERMARK)
+        begun, held = (0, None) if self._begun is None else self._begun
+        with Session(self.options) as session:
+            system = self._same_system(session, seen, held)
+            session.settle()
+        for step in range(first, last + 1):
+            # Closed in between: a step may take long, and an open snapshot keeps dead rows alive.
+            with Session(self.options) as session:
+                relation = session.relation(str(self.options.table))
+                with session.transaction() as snapshot:
+                    border = held[_WATERMARK] if held is not None and step == begun else snapshot.oldest
+                    if snapshot.oldest < max(border, watermark or 0):
+                        raise StepError(
+                            "the server was set back to before the last reading",
+                            where=session.where,
+                            allowed="the server as it was",
+                        )
+                    safe = _Safe(watermark, border, snapshot.next)
+                    reading = _Reading(session, relation, self.options, grid, safe)
+                    inserts, deletes = reading.records(step, self._columns)
+                session.flush()
+            watermark = border
+            self._position = {SYSTEM: system, _WATERMARK: watermark}
+            deleted = None if self.options.op_column is None else deletes
+            parts = apart_from_users(inserts, deleted, self.options.user_column)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
+
+    def _look(self, grid: Grid) -> None:
+        """That the table and its columns are there, before a first step is due."""
+        with Session(self.options) as session:
+            relation = session.relation(str(self.options.table))
+            wanted_columns(relation, self.options, self._columns)
+            _Reading(session, relation, self.options, grid, _Safe(None, 0, 0))
+
+
+@dataclass(frozen=True)
+class _Safe:
+    """Numbers of transactions: below ``before`` all was read, below ``border`` is read now; ``next`` is free."""
+
+    before: int | None
+    border: int
+    next: int
+
+
+class _Reading:
+    """One step, in one snapshot."""
+
+    def __init__(
+        self,
+        session: Session,
+        relation: Relation,
+        options: SourceOptions,
+        grid: Grid,
+        safe: _Safe,
+    ) -> None:
+        self._session, self._relation, self._options, self._grid = session, relation, options, grid
+        self._safe = safe
+        self._time = self._time_column()
+        # Where late rows are left out, a snapshot is enough: no row is looked for again. Only a column of numbers
+        # that no change of the row touches lets a reading that was stopped be repeated.
+        snapshot = options.late == "drop-and-count-nothing" and options.xid_column is None
+        self._number = None if snapshot else self._transaction_number()
+
+    def records(self, step: int, columns: Sequence[str]) -> tuple[Any, Any]:
+        """Inserts and deletes of a step, every value as text."""
+        import pyarrow as pa
+
+        names = wanted_columns(self._relation, self._options, columns)
+        self._refuse_nulls()
+        condition, borders = self._condition(step)
+        cells = ", ".join(f"{quoted(name)}::text" for name in names)
+        query = f"SELECT {cells} FROM {self._relation.name} WHERE {condition}"
+        schema = pa.schema([(name, pa.string()) for name in names])
+        tables = (
+            pa.table([pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema)
+            for block in self._session.stream(query, borders)
+        )
+        return split_records(schema.empty_table(), tables, self._options, self._session.where)
+
+    def _condition(self, step: int) -> tuple[str, list[Any]]:
+        first, after = self._period(step)
+        own = f"{self._time} >= %s::date AND {self._time} < %s::date"
+        if self._number is None:
+            return own, [first, after]
+        own += f" AND {self._below(self._safe.border)}"
+        if self._safe.before is None or step == 1 or self._options.late == "drop-and-count-nothing":
+            return own, [first, after]
+        # Rows before the start are no part of the stream, whenever they come.
+        late = (
+            f"{self._time} >= %s::date AND {self._time} < %s::date "
+            f"AND NOT ({self._below(self._safe.before)}) AND {self._below(self._safe.border)}"
+        )
+        since = [self._period(1)[0], first]
+        if self._options.late == "next-step":
+            return f"({own}) OR ({late})", [first, after, *since]
+        if self._session.one(f"SELECT EXISTS (SELECT FROM {self._relation.name} WHERE {late})", since):
+            raise DataError(
+                "there is a record of a step that is already released (it came later, or was changed in place)",
+                where=self._session.where,
+                allowed='late = "next-step" or "drop-and-count-nothing" in [source] accepts such records',
+            )
+        return own, [first, after]
+
+    def _period(self, step: int) -> Period:
+        period = self._grid.period(step)
+        assert period is not None  # a calendar
+        return period
+
+    def _below(self, border: int) -> str:
+        """The condition that a row's transaction has a smaller number; the border is a number of ours."""
+        column, kind = self._number or ("", 0)
+        if kind == _XID8:
+            return f"{column} < '{border}'::xid8"
+        # 32 bits: counted back from the next number. Numbers up to 2 mean rows older than all counting.
+        span, raw, following = 2**32, f"{column}::text::bigint", self._safe.next
+        back = f"mod(mod({following} - {raw}, {span}) + {span}, {span})"
+        return f"(CASE WHEN {raw} < 3 THEN 0 ELSE {following} - {back} END < {border})"
+
+    def _time_column(self) -> str:
+        name = str(self._options.time_column)
+        if self._relation.types.get(name) not in _TIMES:
+            what = "has another type" if name in self._relation.types else "is not there"
+            raise ConfigError(
+                f"the column {name!r} {what}",
+                where="[source] time_column",
+                allowed="a column of the type " + ", ".join(_TIMES.values()),
+            )
+        return quoted(name)
+
+    def _transaction_number(self) -> tuple[str, int]:
+        name = self._options.xid_column
+        if name is None:
+            if self._relation.kind not in ("r", "p"):
+                raise ConfigError(
+                    "only a table knows which transaction wrote a row",
+                    where="[source] xid_column",
+                    allowed="a column of the type xid8 (or a view's xmin of the table), or a table",
+                )
+            return "xmin", _XID
+        kind = self._relation.types.get(name)
+        if kind != _XID8 and (kind != _XID or self._options.late == "next-step"):
+            raise ConfigError(
+                f"the column {name!r} does not hold transaction numbers",
+                where="[source] xid_column",
+                allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
+            )
+        return quoted(name), kind
+
+    def _refuse_nulls(self) -> None:
+        """A row without a time has no step, and one without a transaction could be lost."""
+        for name in (self._options.time_column, self._options.xid_column):
+            if name is None or name in self._relation.required:
+                continue
+            query = f"SELECT EXISTS (SELECT FROM {self._relation.name} WHERE {quoted(name)} IS NULL)"
+            if self._session.one(query):
+                what = "time" if name == self._options.time_column else "transaction number"
+                raise DataError(
+                    f"there is no {what}",
+                    where=f"{self._session.where}, column {name!r}",
+                    allowed="a column without nulls (NOT NULL)",
+                )
+
+
+def wanted_columns(relation: Relation, options: SourceOptions, columns: Sequence[str]) -> list[str]:
+    """The columns that leave the server: those of the schema and the marks, or without a schema all but the marks.
+
+    Errors:
+        DataError: the table lacks one.
+    """
+    marks = (options.time_column, options.xid_column)
+    chosen = list(columns) or [name for name in relation.types if name not in marks]
+    names = dict.fromkeys([*chosen, options.op_column, options.user_column])
+    wanted = [name for name in names if name is not None]
+    for name in wanted:
+        if name not in relation.types:
+            raise DataError(
+                f"there is no column {name!r}",
+                where=f"PostgreSQL, table {options.table}",
+                allowed=f"a column of the table, which has {counted(len(relation.types), 'column')}",
+            )
+    return wanted

@@ -1,0 +1,154 @@
+"""Time and operation columns as plain numbers, with errors that name file and column and no value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError
+from dpstream.core.foreign import shielded
+from dpstream.core.schema.arrow import type_name
+from dpstream.io.sources.operations import UPDATE_ADVICE, Operations
+
+__all__ = ["delete_flags", "times_of"]
+
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
+_CLOCK = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
+_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_NUMBER = r"^-?\d{1,18}$"
+_DAYS = "ISO dates such as 2026-01-31, or times such as 2026-01-31T12:00:00 (with an offset: taken in UTC)"
+_NUMBERS = "whole step numbers"
+
+
+def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int | None) -> NDArray[np.int64]:
+    """Days since 1970 (or step numbers) of a time column's block.
+
+    Args:
+        column: an Arrow array.
+        numbers: read step numbers instead of days.
+        where: the file, for messages.
+        before: how many records of the file precede the block: messages then say which record it is. None:
+            they do not, for a position bounds the (private) number of records.
+
+    Errors:
+        DataError: a null or unreadable time, naming file and column.
+    """
+    allowed = _NUMBERS if numbers else _DAYS
+    with shielded("the times cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
+        return _times(column, numbers, name, where, before, allowed)
+
+
+def _times(
+    column: Any, numbers: bool, name: str, where: str, before: int | None, allowed: str
+) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if not len(values):
+        return np.zeros(0, np.int64)
+    where = f"{where}, column {name!r}"
+    _refuse(values.is_null(), "there is no time", where, before, allowed)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        values = _from_text(values, numbers, where, before, allowed)
+    elif not (
+        pa.types.is_integer(kind) if numbers else pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    ):
+        raise DataError(f"the time column has type {type_name(kind)}", where=where, allowed=allowed)
+    return _plain(values, numbers, where, allowed)
+
+
+def _plain(values: Any, numbers: bool, where: str, allowed: str) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    try:
+        if numbers:
+            integers = values.cast(pa.int64())
+        elif pa.types.is_timestamp(values.type):
+            # Floor, not truncation: the evening before 1970 belongs to 1969.
+            unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit] * 86400
+            ticks = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+            return np.asarray(ticks // unit, np.int64)
+        else:
+            integers = values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    except pa.ArrowException:
+        raise DataError("a time is out of range", where=where, allowed=allowed) from None
+    return np.asarray(integers.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowed: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(texts)
+    if numbers:
+        good = pc.match_substring_regex(texts, _NUMBER)
+        _refuse(pc.invert(good), "not a step number", where, before, allowed)
+        return texts.cast(pa.int64())
+    zoned = pc.match_substring_regex(texts, _CLOCK + _ZONE)
+    plain = pc.match_substring_regex(texts, f"{_DATE}|{_CLOCK}$")
+    _refuse(pc.invert(pc.or_(zoned, plain)), "not a date or a time", where, before, allowed)
+    days = np.empty(len(texts), np.int64)
+    for chosen, kind in ((plain, pa.timestamp("us")), (zoned, pa.timestamp("us", "UTC"))):
+        part = texts.filter(chosen)
+        try:
+            parsed = part.cast(kind)
+        except pa.ArrowException:
+            # The shape is right, so it is the 31st of February or 25 o'clock.
+            raise DataError("a date or a time does not exist", where=where, allowed=allowed) from None
+        days[chosen.to_numpy(zero_copy_only=False)] = _plain(parsed, False, where, allowed)
+    return pa.array(days.astype("datetime64[D]"))
+
+
+def delete_flags(
+    column: Any, *, name: str, where: str, before: int | None, words: Operations | None = None
+) -> NDArray[np.bool_]:
+    """True where the operation says that a row leaves.
+
+    Errors:
+        DataError: a word that is not declared; ``update`` with the way to write it.
+    """
+    words = words or Operations()
+    allowed = ", ".join((*words.insert, *words.delete))
+    with shielded("the operations cannot be read", where=f"{where}, column {name!r}", allowed=allowed):
+        return _flags(column, name, where, before, words, allowed)
+
+
+def _flags(
+    column: Any, name: str, where: str, before: int | None, words: Operations, allowed: str
+) -> NDArray[np.bool_]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    where = f"{where}, column {name!r}"
+    if not len(values):
+        return np.zeros(0, np.bool_)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise DataError("the operation is not a text", where=where, allowed=allowed)
+    values = pc.fill_null(values, "")
+    _refuse(
+        pc.equal(values, "update"),
+        "an update does not say what the old row was",
+        where,
+        before,
+        UPDATE_ADVICE,
+    )
+    deletes = pc.is_in(values, pa.array(words.delete, values.type))
+    known = pc.or_(deletes, pc.is_in(values, pa.array(words.insert, values.type)))
+    _refuse(pc.invert(known), "unknown operation", where, before, allowed)
+    flags: NDArray[np.bool_] = deletes.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _refuse(bad: Any, what: str, where: str, before: int | None, allowed: str) -> None:
+    flags = np.flatnonzero(bad.to_numpy(zero_copy_only=False))
+    if flags.size:
+        place = "" if before is None else f", record {before + int(flags[0]) + 1}"
+        raise DataError(what, where=f"{where}{place}", allowed=allowed)

@@ -1,0 +1,245 @@
+"""The audit as a page: plain words for a data steward first, then every number. Holds nothing private."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from pathlib import Path
+from typing import Any
+
+import dpstream
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError
+from dpstream.lab.audits.finding import AuditLength, Finding
+
+__all__ = ["AuditReport", "verdict", "write_report"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """All findings of one audit.
+
+    Attributes:
+        command: that made it, for readers who want to make it again.
+        config: name of the stream whose configuration was audited; None for the program itself.
+        seconds: wall-clock time of the whole.
+    """
+
+    findings: tuple[Finding, ...]
+    length: AuditLength
+    command: str
+    config: str | None
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is as it must be: no honest mechanism caught, every control caught."""
+        return bool(self.findings) and all(finding.passed for finding in self.findings)
+
+    @property
+    def exceeding(self) -> tuple[Finding, ...]:
+        """Honest mechanisms that lose more than they claim."""
+        return tuple(f for f in self.findings if f.caught and not f.control)
+
+    @property
+    def missed(self) -> tuple[Finding, ...]:
+        """Broken mechanisms that were not caught."""
+        return tuple(f for f in self.findings if f.control and not f.caught)
+
+    @property
+    def false_alarm(self) -> float:
+        """Bound on the probability that chance alone accuses some honest mechanism."""
+        return sum(1 - f.confidence for f in self.findings if f.confidence is not None and not f.control)
+
+    def complaints(self) -> list[str]:
+        """One sentence for each thing that is not as it must be."""
+        sentences = [
+            f"{f.subject} loses {amount(f.found)} and claims {amount(f.claimed)} ({f.unit})"
+            for f in self.exceeding
+        ]
+        return sentences + [f"the control was not caught: {f.subject}" for f in self.missed]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "format": FORMAT,
+            "version": dpstream.__version__,
+            "command": self.command,
+            "length": self.length,
+            "config": self.config,
+            "passed": self.passed,
+            "false_alarm": self.false_alarm,
+            "seconds": round(self.seconds, 1),
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+    def markdown(self) -> str:
+        """The page."""
+        honest = [f for f in self.findings if not f.control]
+        controls = [f for f in self.findings if f.control]
+        lines = ["# Audit: does the program lose more privacy than it says?", "", *self._summary(), ""]
+        lines += self._how()
+        for title, kind in (("Exact losses", "exact"), ("Lower bounds from runs", "empirical")):
+            rows = [f for f in honest if f.kind == kind]
+            if rows:
+                lines += [f"## {title}", "", *_table(rows), ""]
+        if controls:
+            lines += ["## Controls: broken on purpose, to be caught", "", *_table(controls), ""]
+        lines += ["## Make it again", "", "```sh", self.command, "```", "", self._made(), ""]
+        return "\n".join(lines)
+
+    def _summary(self) -> list[str]:
+        honest = sum(not f.control for f in self.findings)
+        broken = len(self.findings) - honest
+        what = (
+            f"the counter and the selector that the stream `{self.config}` is configured with"
+            if self.config
+            else "the counters, selectors, panels, points, schedulers, classifiers, questions and whole streams of "
+            "this program"
+        )
+        lines = [
+            f"**What was asked.** dpstream promises a number, epsilon (or rho): the most that everything it publishes "
+            f"may tell about one record. This audit attacks {what} on invented data and measures how much they "
+            "really tell. It reads no private data, and this page may be published. (With epsilon 1, whether one "
+            "record was there or not makes no outcome more than 2.72 times likelier.)",
+            "",
+        ]
+        if self.exceeding:
+            lines += ["**Answer: NO, do not use this version.** " + "; ".join(self.complaints()) + "."]
+        elif self.missed:
+            lines += ["**Answer: the audit is worth nothing.** " + "; ".join(self.complaints()) + "."]
+        elif not self.findings:
+            lines += ["**Answer: none.** Nothing was audited."]
+        else:
+            lines += [f"**Answer: nothing lost more than it claims** in {_count(honest, 'audit', 'audits')}."]
+        if broken and not self.missed:
+            lines += [
+                "",
+                f"**Can the audit see anything?** Yes: {_count(broken, 'audit', 'audits')} of mechanisms that we "
+                "broke on purpose were run in the same way, and every one was caught.",
+            ]
+        lines += [
+            "",
+            "**What this does not show.** An audit can find a leak; it cannot prove that there is none. The proofs are "
+            "on the theory pages. Nothing here looks at the time a step takes, at your machine, or at what else you "
+            "publish about the same people.",
+        ]
+        return lines
+
+    def _how(self) -> list[str]:
+        lines = [
+            "## How to read the tables",
+            "",
+            "*Claimed* is the promise. *Found* is what was measured: an exact loss, or a lower confidence bound from "
+            "many runs on two inputs that differ in one record. Found must not be above claimed, except for controls, "
+            "where it must. A lower bound well below the claim is no fault: it says how much this attack can see.",
+            "",
+        ]
+        if any("transcripts" in f.subject for f in self.findings):
+            lines += [
+                "Transcripts are whole outputs of tiny streams. The loss of each is exact; the table gives the largest "
+                "of those that were tried, so a loss above the claim would be certain, and one below it is no proof.",
+                "",
+            ]
+        if any(f.kind == "empirical" for f in self.findings):
+            lines += [
+                "Bounds from runs: the attack is chosen on one part of the runs and judged on the others, by exact "
+                "binomial limits (Clopper and Pearson). The confidence stands in each row; chance alone accuses any "
+                f"honest mechanism of this whole page with probability {rounded_up(self.false_alarm)} at most.",
+                "",
+            ]
+        return [
+            *lines,
+            "Losses are epsilons unless the row says rho. The documentation explains the method (theory, auditing).",
+            "",
+        ]
+
+    def _made(self) -> str:
+        return (
+            f"The {self.length} form, dpstream {dpstream.__version__}, {self.seconds:.0f} seconds. Noise is fresh in "
+            "every run, so bounds from runs differ a little each time."
+        )
+
+
+def _table(findings: Sequence[Finding]) -> list[str]:
+    empirical = any(f.kind == "empirical" for f in findings)
+    heads = (
+        ["subject", "claimed", "found", "verdict"] + (["runs", "confidence"] if empirical else []) + ["where"]
+    )
+    lines = [
+        "| " + " | ".join(heads) + " |",
+        "|---|---:|---:|---|" + ("---:|---|" if empirical else "") + "---|",
+    ]
+    # By subject: findings come in whatever order two processes make them.
+    for f in sorted(findings, key=lambda finding: finding.subject.lower()):
+        unit = "" if f.unit == "epsilon" else " rho"
+        cells = [f.subject, f"{amount(f.claimed)}{unit}", f"{amount(f.found)}{unit}", verdict(f)]
+        if empirical:
+            runs = "" if f.runs is None else f"{f.runs:,}"
+            cells += [runs, "exact" if f.confidence is None else f"1 - {_error(f.confidence)}"]
+        cells.append(f.detail)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return lines
+
+
+def verdict(finding: Finding) -> str:
+    """In one word; words in capitals are alarms.
+
+    >>> verdict(Finding("x", "exact", 1.0, 1.5, None, None, True, "", 0.0))
+    'caught'
+    """
+    if finding.control:
+        return "caught" if finding.caught else "MISSED"
+    return "EXCEEDS" if finding.caught else "holds"
+
+
+def amount(value: float) -> str:
+    """Four digits; what is infinite in words."""
+    return "infinite" if math.isinf(value) else f"{value:.4g}"
+
+
+def _error(confidence: float) -> str:
+    """One minus the confidence; the digits that the subtraction of floats leaves behind are cut off first."""
+    return rounded_up(float(f"{1 - confidence:.6g}"))
+
+
+def rounded_up(value: float) -> str:
+    """Two digits, never less than the value: for bounds on probabilities.
+
+    >>> rounded_up(1.11e-6), rounded_up(0.0)
+    ('1.2e-6', '0')
+    """
+    short = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    return f"{short.normalize():e}" if short else "0"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def prepare_folder(folder: str | Path) -> Path:
+    """The folder for the results, made where it is missing.
+
+    Errors:
+        ConfigError: the name is taken by something that is no folder.
+    """
+    place = Path(folder)
+    taken = next((p for p in (place, *place.parents) if p.exists() and not p.is_dir()), None)
+    if taken is not None:
+        raise ConfigError(f"{str(taken)!r} is not a folder", where="--out", allowed="a folder, or a new name")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
+    """``audit.md`` and ``audit.json``; each replaces an older one as a whole."""
+    page, data = folder / "audit.md", folder / "audit.json"
+    durable.replace_file(page, report.markdown().encode(), mode=0o644)
+    body = json.dumps(report.as_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    durable.replace_file(data, body.encode(), mode=0o644)
+    return page, data

@@ -1,0 +1,198 @@
+"""The counter and the selector of one configuration file, audited exactly as its plan would run them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpstream.core.contracts import Part
+from dpstream.core.counters import CalibratedCounter, SimpleCounter
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import CubeNoise, Event, Randomness, Unit, User
+from dpstream.families.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
+from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
+from dpstream.families.tabular.pooled_run import Design
+from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.controls import broken_quiet_counter, broken_quiet_selector
+from dpstream.lab.audits.counters_audit import audit_counter
+from dpstream.lab.audits.exact import exact_counter, exact_selector
+from dpstream.lab.audits.finding import Audit, AuditLength, Finding, Progress
+from dpstream.lab.audits.selection_audit import audit_selector
+
+if TYPE_CHECKING:
+    from dpstream.core.privacy import DiscreteGaussian
+    from dpstream.core.privacy.noise import Noise
+    from dpstream.project import Config
+
+__all__ = ["configured_audits"]
+
+#: Ticks looked at where the stream has more (or no) steps: claims of counters hold for every prefix.
+_EXACT_TICKS: dict[AuditLength, int] = {"short": 48, "long": 200}
+_TICKS: dict[AuditLength, int] = {"short": 12, "long": 32}
+_COUNTER_RUNS: dict[AuditLength, int] = {"short": 200_000, "long": 600_000}
+_CHOICES: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a plan is made of, as far as privacy goes."""
+
+    measure: Part
+    counter: CalibratedCounter
+    select: Part | None
+    sensitivity: Fraction
+    #: Loss of what is measured by joint draws, of one protected unit.
+    joint: float = 0.0
+
+
+def configured_audits(config: Config) -> dict[str, Audit]:
+    """Audits of the parts of one plan, by the names of the general audits ("exact", "counters", "selection").
+
+    Everything is taken from the plan: the counter with its noise, the selector's budget, the scores' sensitivity.
+    No data are read; the scores and streams are invented. Exact audits carry controls; runs do not, because few
+    runs cannot tell small epsilons apart.
+
+    Errors:
+        ConfigError: a mechanism whose parts are not known here.
+    """
+    plan = config.plan()
+    parts = _parts(plan)
+
+    def exact(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+        began = time.perf_counter()
+        progress("the configured counter")
+        ticks = _ticks(parts.counter, _EXACT_TICKS[length])
+        proof = exact_counter([(parts.counter, ticks)], f"configured counter {parts.counter.name}")
+        yield proof
+        loss = parts.measure.times * proof.found
+        words = f"{parts.measure.times} x {proof.found:.6g} measured"
+        if parts.joint:
+            loss += parts.joint
+            words += f" + {parts.joint:.6g} measured jointly"
+        if parts.select is not None:
+            progress("the configured selector")
+            selector = Selector(parts.select.budget)
+            subject = f"configured {selector.describe()}"
+            chosen = exact_selector(selector, parts.select.budget, subject, sensitivity=parts.sensitivity)
+            yield chosen
+            loss += parts.select.times * chosen.found
+            words += f" + {parts.select.times} x {chosen.found:.6g} selected"
+        yield Finding(
+            subject=f"configured {plan.name}, {_who(plan.unit)} over the whole stream (sum of parts)",
+            kind="exact",
+            claimed=float(plan.budget.amount),
+            found=loss,
+            confidence=None,
+            runs=None,
+            control=False,
+            detail=words,
+            seconds=time.perf_counter() - began,
+            unit=proof.unit,
+        )
+        yield from _controls(parts, ticks)
+
+    def counters(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+        progress("the configured counter, many runs")
+        ticks = _ticks(parts.counter, _TICKS[length])
+        subject = f"configured counter {parts.counter.name}, {ticks} ticks"
+        yield audit_counter(parts.counter, ticks, _COUNTER_RUNS[length], randomness, subject)
+
+    def selection(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+        if parts.select is None:
+            progress("nothing is selected: every marginal is measured at every step")
+            return
+        progress("the configured selector, many runs")
+        selector = Selector(parts.select.budget)
+        subject = f"configured {selector.describe()}, frequencies"
+        yield audit_selector(
+            selector,
+            parts.select.budget,
+            _CHOICES[length],
+            randomness,
+            subject,
+            sensitivity=parts.sensitivity,
+        )
+
+    return {"exact": exact, "counters": counters, "selection": selection}
+
+
+def _controls(parts: _Parts, ticks: int) -> Iterator[Finding]:
+    """The same counter and selector with 2/3 of their noise: the exact audits must see that at this budget too."""
+    quiet = broken_quiet_counter(parts.counter)
+    yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
+    if parts.select is not None:
+        yield exact_selector(
+            broken_quiet_selector(Selector(parts.select.budget)),
+            parts.select.budget,
+            "configured selector with 2/3 of its noise",
+            sensitivity=parts.sensitivity,
+            control=True,
+        )
+
+
+def _who(unit: Unit) -> str:
+    """Whose loss the sum of a plan's parts is."""
+    if isinstance(unit, User):
+        return f"all {unit.max_events} events of one user (group privacy)"
+    return "one event"
+
+
+def _ticks(counter: CalibratedCounter, most: int) -> int:
+    return most if counter.horizon is None else min(counter.horizon, most)
+
+
+def _parts(plan: object) -> _Parts:
+    if isinstance(plan, DPStabsPlan):
+        score = Score(Cells(plan.recipe.workload), plan.recipe.score, plan.unit)
+        lines = {part.name: part for part in plan.parts()}
+        return _Parts(lines["measure"], plan.counter, lines.get("select"), score.grid_sensitivity)
+    if isinstance(plan, BaselinePlan) and isinstance(plan.offline, MWEMPGMPlan):
+        offline = plan.offline
+        score = Score(Cells(offline.workload), offline.recipe.score, offline.unit)
+        lines = {part.name: part for part in plan.parts()}
+        return _Parts(
+            lines["measure"],
+            _once(offline.noise, lines["measure"], offline.unit),
+            lines.get("select"),
+            score.grid_sensitivity,
+        )
+    if isinstance(plan, PooledPlan):
+        return _of_a_run(plan)
+    raise ConfigError(
+        "the parts of this mechanism are not known to the audit of a configuration",
+        where="audit",
+        allowed='pooled, dpstabs, or baseline with offline = "mwem-pgm"; all others are audited without a '
+        "configuration (dpstream audit)",
+    )
+
+
+def _of_a_run(plan: PooledPlan) -> _Parts:
+    """A run with one selection where there is something to select: how many it has follows from released values."""
+    runner, times = plan.runner, plan.unit.factor(plan.budget)
+    selections = int(runner.followed.columns < len(plan.cells.cliques))
+    design = Design(runner.followed.columns, selections, 0.0)
+    alone, joint = runner.division.histograms(design), runner.joint_draws(design)
+    noise, share = runner.noise(design), runner.select_share * selections
+    measure = Part("measure", alone * times, runner.division.histogram_budget(design), noise.describe())
+    select = Part("select", times, runner.budget.scaled(share), "") if selections else None
+    score = Score(plan.cells, "sum-noise", runner.unit)
+    loss = times * sum(_loss_of_signs(draw, runner.unit.changed_cells, n) for draw, n in joint)
+    return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss)
+
+
+def _loss_of_signs(noise: CubeNoise | DiscreteGaussian, change: int, sums: int) -> float:
+    """All sums move by as much as one record can move them."""
+    if isinstance(noise, CubeNoise):
+        return float(change / noise.scale)
+    return float(sums * change**2 / (2 * noise.sigma_squared))
+
+
+def _once(noise: Noise, measure: Part, unit: Event) -> CalibratedCounter:
+    """A measured histogram is a counter that is used once: the same noise, for the same claim."""
+    counter = SimpleCounter().calibrate(measure.budget, unit)
+    if counter.materialize(1).scales[0] != noise:
+        raise ConfigError("the noise of a measurement is not that of its budget", where="audit")
+    return counter

@@ -1,0 +1,151 @@
+"""Mechanisms that are broken on purpose: an audit that does not catch them is worth nothing.
+
+**Never use anything here on real data.** No configuration file can name these mechanisms and nothing outside the
+audits imports them. Each claims a guarantee that it does not give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.counters import CalibratedCounter, CounterState, TreeCounter
+from dpstream.core.counters.factored import FactoredCounter
+from dpstream.core.counters.intervals import CalibratedIntervalCounter, IntervalCounter
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import (
+    AboveThreshold,
+    Budget,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Noise,
+    PureDP,
+    Randomness,
+)
+from dpstream.families.tabular.selector import Selector
+
+__all__ = [
+    "BrokenFreshThreshold",
+    "BrokenQuietThreshold",
+    "BrokenShortTree",
+    "broken_quiet_counter",
+    "broken_quiet_selector",
+]
+
+#: Noise of 2/3 of the right scale costs 3/2 of the epsilon and 9/4 of the rho.
+_QUIET = Fraction(2, 3)
+
+
+def _overspent(budget: Budget) -> Budget:
+    """What is truly spent where 2/3 of the noise of ``budget`` is drawn."""
+    factor = 1 / _QUIET
+    return budget.scaled(factor if isinstance(budget, PureDP) else factor**2)
+
+
+class _QuietCounter(CalibratedIntervalCounter):
+    """Claims ``budget`` and draws 2/3 of its noise."""
+
+    def noise(self, share: Fraction) -> Noise:
+        return super().noise(share * _overspent(self.budget).amount / self.budget.amount)
+
+
+def broken_quiet_counter(counter: CalibratedCounter) -> CalibratedCounter:
+    """BROKEN: ``counter`` with 2/3 of its noise and the claim of all of it. True loss: 3/2 epsilon, 9/4 rho.
+
+    Errors:
+        ConfigError: a counter of somebody else's making has no noise to take away here.
+    """
+    if isinstance(counter, CalibratedIntervalCounter):
+        return _QuietCounter(counter.recipe, counter.budget, counter.unit)
+    if isinstance(counter, FactoredCounter):
+        return _quiet_halves(counter)
+    raise ConfigError(
+        "this counter is not built of intervals, nor of two halves",
+        where="audit",
+        allowed="the counters by name",
+    )
+
+
+def _quiet_halves(counter: FactoredCounter) -> FactoredCounter:
+    """A counter of the same kind whose private half draws 2/3 of the noise."""
+    kind = type(counter)
+
+    def measure(
+        self: FactoredCounter, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
+    ) -> NDArray[np.int64]:
+        return kind.measure(self, state, increment, _Quiet(randomness))
+
+    quiet: FactoredCounter = object.__new__(type(f"Quiet{kind.__name__}", (kind,), {"measure": measure}))
+    quiet.__dict__.update(counter.__dict__)
+    return quiet
+
+
+class _Quiet(Randomness):
+    """Draws 2/3 of what is asked for."""
+
+    def __init__(self, inner: Randomness) -> None:
+        self._inner = inner
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """The quieter noise."""
+        if isinstance(noise, DiscreteLaplace):
+            return self._inner.draw(DiscreteLaplace(noise.scale * _QUIET), size)
+        return self._inner.draw(DiscreteGaussian(noise.sigma_squared * _QUIET**2), size)
+
+
+class _ShortTreeCalibrated(CalibratedIntervalCounter):
+    def noise(self, share: Fraction) -> Noise:
+        """A share of one part in ``L`` becomes one part in ``L - 1``."""
+        return super().noise(1 / (1 / share - 1))
+
+
+class BrokenShortTree(TreeCounter):
+    """BROKEN: a tree whose budget is shared by ``log2 T`` levels although an increment is in ``log2 T + 1``.
+
+    True loss ``L / (L - 1)`` times the claim, ``L`` the number of levels: a slip that published listings contain.
+    For horizons that are powers of two, at least 2.
+    """
+
+    def calibrate(self, budget: Budget, unit: Event) -> CalibratedIntervalCounter:
+        """A counter that claims ``budget`` and costs more."""
+        recipe: IntervalCounter = self
+        return _ShortTreeCalibrated(recipe, budget, unit)
+
+
+def broken_quiet_selector(selector: Selector) -> Selector:
+    """BROKEN where it is said to cost what ``selector`` costs: it chooses with 2/3 of the noise."""
+    return Selector(_overspent(selector.budget))
+
+
+@dataclass(frozen=True)
+class BrokenQuietThreshold(AboveThreshold):
+    """BROKEN: above-threshold with 2/3 of both noises."""
+
+    @property
+    def threshold_noise(self) -> DiscreteLaplace:
+        """Too quiet."""
+        return DiscreteLaplace(super().threshold_noise.scale * _QUIET)
+
+    @property
+    def question_noise(self) -> DiscreteLaplace:
+        """Too quiet."""
+        return DiscreteLaplace(super().question_noise.scale * _QUIET)
+
+
+@dataclass(frozen=True)
+class BrokenFreshThreshold(AboveThreshold):
+    """BROKEN: above-threshold that draws new threshold noise at every question, as some listings have it.
+
+    The noise of all the questions answered "no" is then not paid for by anything: the loss grows with their number.
+    """
+
+    def ask(self, state: dict[str, Any], value: int, threshold: int, randomness: Randomness) -> bool:
+        """Whether the value passes a threshold whose noise is drawn anew."""
+        fresh = int(randomness.draw(self.threshold_noise, 1)[0])
+        # Moving the threshold by the difference has the effect of replacing the kept noise.
+        return super().ask(state, value, threshold + fresh - int(state["threshold_noise"]), randomness)

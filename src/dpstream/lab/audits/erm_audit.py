@@ -1,0 +1,147 @@
+"""The exact loss of private classifiers: one record of a small database is replaced, its label included.
+
+A run releases whole numbers (its coefficients on a grid) with one draw of noise each. The running code is run with
+noise of 0, which gives what the noise is added to; the laws that it asked for are written down. With independent
+discrete Laplace noise the worst log-ratio of two neighbours is ``sum |difference| / scale``, exactly; with discrete
+Gaussian noise ``rho`` is ``sum difference^2 / (2 sigma^2)``. Neighbours are tried in which the bound is nearly reached:
+columns of two values, so that one record pulls at all coefficients alike, and strong regularisation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Noise, PureDP, Randomness, noise_for
+from dpstream.core.schema.domain import Domain
+from dpstream.families.growing import Database
+from dpstream.families.growing.erm import ERM, ErmRun
+from dpstream.families.growing.erm_features import FeatureMap
+from dpstream.families.growing.erm_loss import LossName
+from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.checks import NoiseTape
+
+__all__ = ["audit_classifiers", "exact_classifier"]
+
+_RECORDS = 24
+_DOMAIN = Domain(("a", "b", "label"), (2, 2, 2))
+_BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
+
+
+def audit_classifiers(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    """Both losses under both budgets, then three broken ones."""
+    progress("classifiers, all replacements of a record")
+    features = FeatureMap(_DOMAIN, "label")
+    losses: tuple[LossName, ...] = ("logistic", "svm")
+    for loss, budget in itertools.product(losses, _BUDGETS):
+        for lam in (None, 1.0, 2.0**-6):
+            yield exact_classifier(
+                ERM(features, loss, lam=lam), budget, f"classifier {loss}, lam {lam or 'chosen'}"
+            )
+    progress("controls of classifiers")
+    for budget in _BUDGETS:
+        quiet = _Quiet(features, "svm", lam=1.0)
+        yield exact_classifier(quiet, budget, "classifier svm with 2/3 of the noise", control=True)
+        half = _AddRemove(features, "svm", lam=1.0)
+        yield exact_classifier(half, budget, "classifier svm, one record there or not", control=True)
+    wide = _Longer(_DOMAIN, "label")
+    for budget in _BUDGETS:
+        what = "classifier svm, features a fifth longer than 1"
+        yield exact_classifier(ERM(wide, "svm", lam=1.0), budget, what, control=True)
+
+
+def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = False) -> Finding:
+    """The largest loss over all replacements of one record in some databases."""
+    began, worst, where = time.perf_counter(), 0.0, ""
+    every = [np.array(code, np.int32) for code in itertools.product(*map(range, _DOMAIN.sizes))]
+    databases = [np.tile(one, (_RECORDS, 1)) for one in every[::3]]
+    databases.append(np.stack([every[i % len(every)] for i in range(_RECORDS)]))
+    for number, records in enumerate(databases):
+        rounded, noise = [], None
+        for one in every:
+            near = records.copy()
+            near[0] = one
+            found, noise = _before_noise(box, budget, near)
+            rounded.append(found)
+        assert noise is not None
+        for (i, first), (j, second) in itertools.combinations(enumerate(rounded), 2):
+            loss = _loss(first - second, noise)
+            if loss > worst:
+                worst, where = loss, f"database {number}: {every[i].tolist()} against {every[j].tolist()}"
+    return Finding(
+        subject=f"{subject}, {'pure' if isinstance(budget, PureDP) else 'zCDP'}",
+        kind="exact",
+        claimed=float(budget.amount),
+        found=worst,
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"records of {', '.join(_DOMAIN.names)}; {where}",
+        seconds=time.perf_counter() - began,
+        unit="epsilon" if isinstance(budget, PureDP) else "rho",
+    )
+
+
+def _before_noise(box: ERM, budget: Budget, records: NDArray[np.int32]) -> tuple[NDArray[np.int64], Noise]:
+    """What the noise is added to, in steps of the grid, and the one law of the noise."""
+    tape = NoiseTape()
+    cells = np.ravel_multi_index(tuple(records.T), _DOMAIN.sizes)
+    counts = np.bincount(cells, minlength=_DOMAIN.cells(range(len(_DOMAIN))))
+    made = box.run(budget, Database(len(records), (counts,)), tape)
+    ((noise, size),) = tape.draws
+    assert size == len(made.measured)
+    return np.rint(made.measured / box.plan(budget, len(records)).step).astype(np.int64), noise
+
+
+def _loss(difference: NDArray[np.int64], noise: Noise) -> float:
+    if isinstance(noise, DiscreteLaplace):
+        return float(Fraction(int(np.abs(difference).sum())) / noise.scale)
+    return float(Fraction(int((difference**2).sum())) / (2 * noise.sigma_squared))
+
+
+# Controls.
+
+
+class _Quiet(ERM):
+    """Two thirds of the noise."""
+
+    def plan(self, budget: Budget, t: int) -> ErmRun:
+        run = super().plan(budget, t)
+        factor = Fraction(3, 2)
+        return _Louder(run.features, run.loss, run.lam, run.budget, run.t, factor)
+
+
+class _AddRemove(ERM):
+    """Noise for a record that is there or not: half of what a replacement can move."""
+
+    def plan(self, budget: Budget, t: int) -> ErmRun:
+        run = super().plan(budget, t)
+        return _Louder(run.features, run.loss, run.lam, run.budget, run.t, Fraction(2))
+
+
+@dataclass(frozen=True)
+class _Louder(ErmRun):
+    """Believes in a smaller sensitivity."""
+
+    factor: Fraction = Fraction(1)
+
+    @cached_property
+    def noise(self) -> Noise:
+        l1, l2_squared = self.sensitivity
+        return noise_for(self.budget, l1 / self.factor, l2_squared / self.factor**2)
+
+
+class _Longer(FeatureMap):
+    """Features whose norm is 1.2."""
+
+    @cached_property
+    def scale(self) -> float:
+        return 1.2 / math.sqrt(len(self.positions) + 1)

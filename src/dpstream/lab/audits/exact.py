@@ -1,0 +1,444 @@
+"""Exact audits: losses that are computed, not estimated.
+
+* Counters: their certificate (``dpstream.lab.checks``), read off the running code with a tape of unit impulses.
+* Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores: every pattern of changes
+  by less, nothing or more than nothing, on ties, ladders and large gaps.
+* Above-threshold: the running code on every value of its noise, summed up with the noise's probabilities.
+* The sparse counter: every pattern of releases of tiny streams (see ``sparse``).
+* DP-STabS: the exact log-ratio of whole transcripts of tiny streams (see ``transcripts``), typical ones and ones whose
+  noise leans to one side. Each is exact; the largest of those that were tried is a lower bound on the loss, without
+  any error probability.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, SimpleCounter, TreeCounter
+from dpstream.core.counters.forest import CalibratedForest
+from dpstream.core.privacy import ZCDP, AboveThreshold, Budget, Event, Noise, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import DPStabs, DPStabsPlan
+from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.controls import (
+    BrokenFreshThreshold,
+    BrokenQuietThreshold,
+    BrokenShortTree,
+    broken_quiet_counter,
+    broken_quiet_selector,
+)
+from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
+from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.sparse_audit import audit_sparse
+from dpstream.lab.audits.transcripts import selection_probabilities, transcript_loss
+from dpstream.lab.checks import certificate
+
+__all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
+
+_HORIZONS: dict[AuditLength, tuple[int, ...]] = {
+    "short": (1, 2, 7, 16, 33, 64, 300),
+    "long": (*range(1, 65), 100, 128, 257, 512, 1000, 1500),
+}
+#: Noise that is drawn ahead makes more noise than outputs: a linear program a tick, hours at 1,500 ticks.
+_MOST_AHEAD = 128
+_TRANSCRIPTS: dict[AuditLength, int] = {"short": 30, "long": 400}
+_BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("0.5"))
+_UNITS = (Event(), Event("replace"))
+
+
+def audit_exact(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    """All exact audits, then their controls. ``randomness`` makes the transcripts."""
+    for name, budget, unit in itertools.product(COUNTER_NAMES, _BUDGETS, _UNITS):
+        progress(f"certificate of counter {name}")
+        every = [(calibrated_by_name(name, t, budget, unit), t) for t in _HORIZONS[length]]
+        # A counter of one kind of budget only has nothing to certify under the other.
+        counters = [
+            (counter, t)
+            for counter, t in every
+            if counter is not None and not (isinstance(counter, CalibratedForest) and t > _MOST_AHEAD)
+        ]
+        if counters:
+            yield exact_counter(counters, f"counter {name}, {_words(budget)}, {unit.relation}")
+    for budget in (PureDP.of("0.25"), PureDP.of(1), PureDP.of(4), ZCDP.of("0.5"), ZCDP.of("0.01")):
+        selector = Selector(budget)
+        progress(f"probabilities of {selector.describe()}")
+        yield exact_selector(selector, budget, f"{selector.describe()}, {_words(budget)}")
+    for epsilon, share, monotone in itertools.product(
+        (1, 4), (Fraction(1, 2), Fraction(1, 4)), (False, True)
+    ):
+        progress("above-threshold, all noise")
+        words = ", monotone" if monotone else ""
+        test = AboveThreshold(Fraction(epsilon), 1, share, monotone)
+        yield exact_threshold(test, f"above-threshold, epsilon {epsilon}, share {share}{words}")
+    yield from audit_sparse(progress)
+    for subject, plan in _plans():
+        progress(subject)
+        yield from exact_transcripts(plan, _TRANSCRIPTS[length], randomness, subject)
+    yield from _controls(_TRANSCRIPTS[length], randomness, progress)
+
+
+def _controls(transcripts: int, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    for budget in _BUDGETS:
+        progress(f"controls, {_words(budget)}")
+        quiet = broken_quiet_counter(SimpleCounter().calibrate(budget, Event()))
+        yield exact_counter(
+            [(quiet, 8)], f"counter simple with 2/3 of the noise, {_words(budget)}", control=True
+        )
+        quiet = broken_quiet_counter(TreeCounter(16).calibrate(budget, Event("replace")))
+        subject = f"counter tree with 2/3 of the noise, {_words(budget)}, replace"
+        yield exact_counter([(quiet, 16)], subject, control=True)
+        short = BrokenShortTree(16).calibrate(budget, Event())
+        yield exact_counter([(short, 16)], f"counter tree, one level short, {_words(budget)}", control=True)
+        selector = broken_quiet_selector(Selector(budget))
+        subject = f"{selector.describe()} with 2/3 of the noise, {_words(budget)}"
+        yield exact_selector(selector, budget, subject, control=True)
+    progress("controls of above-threshold")
+    yield exact_threshold(
+        BrokenQuietThreshold(Fraction(1), 1), "above-threshold with 2/3 of the noise", control=True
+    )
+    fresh = BrokenFreshThreshold(Fraction(2), 1)
+    yield exact_threshold(fresh, "above-threshold, fresh threshold noise", deviations=9, control=True)
+    progress("controls of DP-STabS")
+    _, plan = next(_plans())
+    loud = replace(plan, counter=broken_quiet_counter(plan.counter))
+    subject = "DP-STabS with 2/3 of the counters' noise"
+    *_, finding = exact_transcripts(loud, transcripts, randomness, subject)
+    yield replace(finding, control=True)
+
+
+def exact_counter(
+    counters: Sequence[tuple[CalibratedCounter, int]], subject: str, *, control: bool = False
+) -> Finding:
+    """The worst certified loss of some counters with the same claim, each over its number of ticks."""
+    began = time.perf_counter()
+    proofs = [certificate(counter, ticks) for counter, ticks in counters]
+    worst = max(proofs, key=lambda proof: proof.certified)
+    horizons = _ranges([proof.ticks for proof in proofs])
+    return Finding(
+        subject=f"{subject}, certificate",
+        kind="exact",
+        claimed=worst.claimed,
+        # A proof with slack must not catch a control.
+        found=worst.lower if control else worst.certified,
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"ticks {horizons}; most at tick {worst.worst_step} of {worst.ticks}",
+        seconds=time.perf_counter() - began,
+        unit="epsilon" if worst.definition == "pure" else "rho",
+    )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers in rising order, runs of three and more as a range.
+
+    >>> _ranges([1, 2, 7, 8, 9, 33])
+    '1, 2, 7 to 9, 33'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def exact_selector(
+    selector: Selector,
+    claimed: Budget,
+    subject: str,
+    *,
+    sensitivity: Fraction | int = 1,
+    control: bool = False,
+) -> Finding:
+    """The worst loss of one choice over adversarial neighbouring scores.
+
+    Scores are multiples of the sensitivity; in each neighbour every score falls, stays or rises by it.
+    Pure: the largest log-ratio of any outcome. zCDP: the largest Renyi divergence over its order.
+
+    Args:
+        selector: its law is taken as it is.
+        claimed: what a choice is said to cost.
+    """
+    began = time.perf_counter()
+    pure, scale = isinstance(claimed, PureDP), Fraction(sensitivity)
+    worst, where = -1.0, ""
+
+    def law(scores: Sequence[int]) -> NDArray[np.float64]:
+        numerators = np.array(scores, dtype=np.int64) * scale.numerator
+        denominators = np.full(len(scores), scale.denominator, dtype=np.int64)
+        return selection_probabilities(selector, numerators, denominators, scale)
+
+    for base in _SCORES:
+        before = law(base)
+        for moves in itertools.product((-1, 0, 1), repeat=len(base)):
+            after = law([score + move for score, move in zip(base, moves, strict=True)])
+            loss = float(np.abs(np.log(before / after)).max()) if pure else divergence_rate(before, after)
+            if loss > worst:
+                worst, where = loss, f"scores {base} with changes {moves}"
+    return Finding(
+        subject=f"{subject}, probabilities",
+        kind="exact",
+        claimed=float(claimed.amount),
+        found=worst,
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"{sum(3 ** len(base) for base in _SCORES)} pairs; most at {where}",
+        seconds=time.perf_counter() - began,
+        unit="epsilon" if pure else "rho",
+    )
+
+
+#: In multiples of the sensitivity: alone, ties, ladders, one far ahead, two groups.
+_SCORES: tuple[tuple[int, ...], ...] = (
+    (0,),
+    (0, 0),
+    (1, 0),
+    (30, 0),
+    (0, 0, 0),
+    (2, 1, 0),
+    (20, 20, 0),
+    (0, 0, 0, 0),
+    (3, 2, 1, 0),
+    (0, 0, 0, 0, 0),
+    (8, 0, 0, 0, 0),
+    (8, 8, 0, 0, -30),
+)
+
+
+def exact_threshold(
+    test: AboveThreshold, subject: str, *, deviations: int = 30, control: bool = False
+) -> Finding:
+    """The worst loss of a whole above-threshold run, by its running code on every value of its noise.
+
+    Neighbours: four numbers that are each low or near the threshold, each changed by less, nothing or more (or all
+    the same way where the test is monotone); and long runs of "no" before a last question.
+
+    Args:
+        deviations: noise beyond so many standard deviations is left out, the same on both inputs; with 30 that is
+            a part of ``exp(-42)``.
+
+    Cost: a few calls of ``ask`` for each value of all the noise but one question's; under a second, but minutes for a
+    test that draws several noises at each question.
+    """
+    began = time.perf_counter()
+    reader = _ThresholdReader(test, deviations)
+    moves = (0, 1) if test.monotone else (-1, 0, 1)
+    worst, where = -1.0, ""
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        (base, tuple(b + m for b, m in zip(base, move, strict=True)))
+        for base in itertools.product((0, 4), repeat=4)
+        for move in itertools.product(moves, repeat=4)
+    ]
+    last = 1 if test.monotone else -1
+    pairs += [((0,) * n + (1,), (1,) * n + (1 + last,)) for n in (4, 40)]
+    for before, after in pairs:
+        ratio = np.log(reader.law(before) / reader.law(after))
+        loss = float(np.abs(ratio).max())
+        if loss > worst:
+            worst, where = loss, f"{len(before)} numbers, the last {before[-4:]} against {after[-4:]}"
+    return Finding(
+        subject=f"{subject}, all noise",
+        kind="exact",
+        claimed=float(test.epsilon),
+        found=worst,
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"{len(pairs)} pairs; most at {where}",
+        seconds=time.perf_counter() - began,
+    )
+
+
+class _ThresholdReader:
+    """Laws of an above-threshold run, read off ``start`` and ``ask`` on every value of the noise they draw."""
+
+    THRESHOLD = 3
+
+    def __init__(self, test: AboveThreshold, deviations: int) -> None:
+        self.test, self.deviations = test, deviations
+        tape = _Given(())
+        test.start(tape)
+        (law,) = tape.laws
+        self.kept, self.weights = self._support(law)
+        self._answers: dict[int, NDArray[np.float64]] = {}
+        self._laws: dict[tuple[int, ...], NDArray[np.float64]] = {}
+
+    def law(self, values: tuple[int, ...]) -> NDArray[np.float64]:
+        """Probability of the first yes at each question, and (last) of none."""
+        if values not in self._laws:
+            running, result = self.weights, []
+            for value in values:
+                if value not in self._answers:
+                    self._answers[value] = np.array([self._answer(int(n), value) for n in self.kept]).T
+                no, yes = self._answers[value]
+                result.append(float((running * yes).sum()))
+                running = running * no
+            self._laws[values] = np.array([*result, float(running.sum())])
+        return self._laws[values]
+
+    def _answer(self, kept: int, value: int) -> tuple[float, float]:
+        """Probabilities of no and of yes in a run that started with the noise ``kept``.
+
+        Each is summed by itself: one minus the other would lose all digits of a small one.
+        """
+        probe = _Given(())
+        self._ask(kept, value, probe)
+        *earlier, question = (self._support(law) for law in probe.laws)
+        no = yes = 0.0
+        for chosen in itertools.product(*(range(len(values)) for values, _ in earlier)):
+            given = [int(values[i]) for (values, _), i in zip(earlier, chosen, strict=True)]
+            weight = math.prod(float(weights[i]) for (_, weights), i in zip(earlier, chosen, strict=True))
+            turn = self._turn(kept, value, given, question[0])
+            no += weight * float(question[1][:turn].sum())
+            yes += weight * float(question[1][turn:].sum())
+        return no, yes
+
+    def _turn(self, kept: int, value: int, given: list[int], noises: NDArray[np.int64]) -> int:
+        """Where the answer turns from no to yes as the question's own noise rises (it turns once)."""
+        low, high = 0, len(noises)
+        while low < high:
+            middle = (low + high) // 2
+            if self._ask(kept, value, _Given((*given, int(noises[middle])))):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _ask(self, kept: int, value: int, tape: _Given) -> bool:
+        state = self.test.start(_Given((kept,)))
+        return self.test.ask(state, value, self.THRESHOLD, tape)
+
+    def _support(self, law: Noise) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        reach = math.ceil(self.deviations * math.sqrt(law.variance)) + 4
+        values = np.arange(-reach, reach + 1, dtype=np.int64)
+        return values, np.asarray(law.pmf(values), dtype=np.float64)
+
+
+class _Given(Randomness):
+    """Gives known noise, then zeros, and writes down the laws that were asked for."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        super().__init__(bytes)
+        self._values = list(values)
+        self.laws: list[Noise] = []
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """The next known values."""
+        self.laws.extend([noise] * size)
+        given, self._values = self._values[:size], self._values[size:]
+        return np.array([*given, *[0] * (size - len(given))], dtype=np.int64)
+
+
+_DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+_STEPS = 4
+
+
+def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
+    """Tiny streams of every kind: both relations, with deletions, both readings of the paper, other counters."""
+    workload = Workload.all_k_way(_DOMAIN, 2)
+    half = Fraction(1, 2)
+    for unit in _UNITS:
+        plan = DPStabs(workload, k=2, select_share=half, iterations=5).calibrate(epsilon="1", unit=unit)
+        yield f"DP-STabS, {unit.relation}", plan
+    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, deletions=True)
+    yield "DP-STabS with deletions", recipe.calibrate(epsilon="1")
+    recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean")
+    yield "DP-STabS, literal listing", recipe.calibrate(epsilon="1")
+    for name in ("unbounded-block", "tree"):
+        recipe = DPStabs(workload, k=3, counter=name, iterations=5)
+        yield (
+            f"DP-STabS, all measured, counter {name}",
+            recipe.calibrate(epsilon="1", horizon=_STEPS),
+        )
+
+
+def exact_transcripts(
+    plan: DPStabsPlan, transcripts: int, randomness: Randomness, subject: str
+) -> Iterator[Finding]:
+    """The largest exact losses among random transcripts of tiny random streams over the plan's columns.
+
+    The neighbour has one more record at one step, in turn; or another one in place of it (replace). First the loss
+    of everything against the whole budget; then, where something is selected, of the counters' outputs alone
+    against the counters' share.
+    """
+    began = time.perf_counter()
+    generator = np.random.default_rng(randomness.below(1 << 63))
+    total, noise = (0.0, 0), (0.0, 0)
+    for number in range(transcripts):
+        base, neighbour, at = _tiny_streams(plan, number, generator)
+        loss = transcript_loss(plan, base, neighbour, _Leaning(randomness, number % 3, generator))
+        total, noise = max(total, (abs(loss.total), at)), max(noise, (abs(loss.noise), at))
+    seconds = time.perf_counter() - began
+    counters = next(float(part.total) for part in plan.parts() if part.name == "measure")
+    lines = [(subject, float(plan.budget.amount), total), (f"{subject}, counters' share", counters, noise)]
+    for name, claimed, (found, at) in lines if plan.selector is not None else lines[:1]:
+        yield Finding(
+            subject=f"{name}, transcripts",
+            kind="exact",
+            claimed=claimed,
+            found=found,
+            confidence=None,
+            runs=None,
+            control=False,
+            detail=f"{transcripts} transcripts of {_STEPS} steps; most with the change at step {at}",
+            seconds=seconds,
+        )
+        seconds = 0.0
+
+
+def _tiny_streams(
+    plan: DPStabsPlan, number: int, generator: np.random.Generator
+) -> tuple[list[EncodedBatch], list[EncodedBatch], int]:
+    """A stream, its neighbour, and the step at which they differ."""
+
+    def draw(rows: int) -> NDArray[np.int32]:
+        columns = [generator.integers(0, size, size=rows) for size in plan.domain.sizes]
+        return np.column_stack(columns).astype(np.int32)
+
+    def batches() -> list[EncodedBatch]:
+        deletions = plan.recipe.deletions
+        return [EncodedBatch(plan.domain, pair[0], pair[1] if deletions else None) for pair in streams]
+
+    streams = [[draw(4), draw(2)] for _ in range(_STEPS)]
+    base = batches()
+    at, side = number % _STEPS, number // _STEPS % len(plan.recipe.sides)
+    kept = streams[at][side][1:] if plan.unit.relation == "replace" else streams[at][side]
+    streams[at][side] = np.concatenate([kept, draw(1)])
+    return base, batches(), at + 1
+
+
+class _Leaning(Randomness):
+    """Noise as it comes (0), all above zero (1), or with a fixed sign for each cell (2).
+
+    Outcomes of the last two kinds are rare, and as possible as others: no transcript may lose more than the budget.
+    """
+
+    def __init__(self, inner: Randomness, kind: int, generator: np.random.Generator) -> None:
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self._kind = kind
+        self._signs = generator.choice(np.array([-1, 1]), size=64)
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Noise that leans."""
+        drawn = super().draw(noise, size)
+        if self._kind == 0:
+            return drawn
+        signs = np.resize(self._signs, size) if self._kind == 2 else 1
+        result: NDArray[np.int64] = signs * (np.abs(drawn) + 1)
+        return result
+
+
+def _words(budget: Budget) -> str:
+    return f"{'epsilon' if isinstance(budget, PureDP) else 'rho'} {float(budget.amount):g}"

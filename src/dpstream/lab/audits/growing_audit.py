@@ -1,0 +1,320 @@
+"""The exact loss of schedulers around black boxes: one early record of a growing database is replaced.
+
+A transcript is everything that a stream reveals: what every run of the black box chose and measured, and all releases.
+The stream's own code runs on a database, writing down choices and noise; and on its neighbour, with the choices given
+and the noise that makes every measurement the same. Where any release differs all the same, something private reached
+it past choices and noise, and the loss is infinite. Otherwise the loss is known exactly:
+
+* pure: the log-ratio of the transcript's probabilities, which has to stay within epsilon for every transcript. Some
+  transcripts are drawn; in two more all noise leans to the side that tells most.
+* zCDP: what the noise had to move (``shift^2 / 2 sigma^2``), and for each choice the square of its privacy loss's range
+  over 8 (Cesar, Rogers 2021), at the scores that this transcript leads to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Noise, PureDP, Randomness
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.growing import MWEM, BlackBox, Counts, Database, GrowingPlan, MWEMPGMBox, SmallDB
+from dpstream.families.growing.distributions import AnyTable
+from dpstream.families.tabular import MWEMPGM
+from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
+from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.transcripts import selection_probabilities
+
+__all__ = ["GrowingSubject", "audit_growing", "exact_growing", "growing_loss"]
+
+#: Transcripts for each pair of neighbours; two of them lean.
+_TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
+#: A leaning noise is so many of its scales larger: then hardly anything is left of the other side.
+_LEAN = 4
+
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class GrowingSubject:
+    """One plan to be audited, on a database that grows to ``steps``.
+
+    Attributes:
+        steps: what arrives at each step; the canary is the first record of step 1, and the first of the last step.
+        wrap: what is done to the randomness on its way in (controls).
+    """
+
+    name: str
+    plan: GrowingPlan
+    steps: tuple[Codes, ...]
+    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
+    control: bool = False
+
+
+def audit_growing(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    """Schedulers and improvers around each black box, then the controls. Cost: short: about 2 s of one core."""
+    from dpstream.lab.audits.growing_subjects import growing_subjects
+
+    for subject in growing_subjects():
+        progress(f"control: {subject.name}" if subject.control else subject.name)
+        yield exact_growing(subject, _TRANSCRIPTS[length], randomness)
+
+
+def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> Finding:
+    """The largest loss over transcripts, with the canary in the first step and in the last."""
+    began = time.perf_counter()
+    plan, worst, where = subject.plan, -1.0, ""
+    for at in (0, len(subject.steps) - 1):
+        other = _replaced(subject.plan, subject.steps, at)
+        for number in range(transcripts):
+            # Both leanings: the canary's cells up, or down.
+            lean = (1, -1)[number] if number < 2 else 0
+            loss = growing_loss(plan, subject.steps, other, randomness, subject.wrap, lean)
+            if loss > worst:
+                worst, where = (
+                    loss,
+                    f"a record of step {at + 1}, {'noise that leans' if lean else 'drawn noise'}",
+                )
+    return Finding(
+        subject=f"{subject.name}, transcripts",
+        kind="exact",
+        claimed=float(plan.budget.amount),
+        found=worst,
+        confidence=None,
+        runs=None,
+        control=subject.control,
+        detail=f"{2 * transcripts} transcripts; most with {where}",
+        seconds=time.perf_counter() - began,
+        unit="epsilon" if isinstance(plan.budget, PureDP) else "rho",
+    )
+
+
+def _replaced(plan: GrowingPlan, steps: Sequence[Codes], at: int) -> tuple[Codes, ...]:
+    """Every value of the first record of one step is another one."""
+    changed = steps[at].copy()
+    changed[0] = (changed[0] + 1) % np.array(plan.domain.sizes)
+    return (*steps[:at], changed, *steps[at + 1 :])
+
+
+def growing_loss(
+    plan: GrowingPlan,
+    base: Sequence[Codes],
+    neighbour: Sequence[Codes],
+    randomness: Randomness,
+    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
+    lean: int = 0,
+) -> float:
+    """What one random transcript of ``base`` loses against ``neighbour``: epsilon or rho, as the budget has it.
+
+    Errors:
+        ConfigError: a black box that this audit cannot script.
+    """
+    moved = _Moved(plan, base, neighbour)
+    first = _Tape(moved, lean)
+    released = _run(plan, base, first, wrap(_Taped(randomness, first)))
+    second = _Tape(moved, script=first)
+    again = _run(plan, neighbour, second, wrap(_Taped(randomness, second)))
+    same = len(released) == len(again) and all(map(np.array_equal, released, again))
+    if not same or (len(first.draws), len(first.choices)) != (len(second.draws), len(second.choices)):
+        return math.inf
+    pure = isinstance(plan.budget, PureDP)
+    loss = 0.0
+    for (chosen, law), (_, other) in zip(first.choices, second.choices, strict=True):
+        ratio = np.log(law) - np.log(other)
+        loss += float(ratio[chosen]) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
+    for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
+        if isinstance(noise, DiscreteLaplace):
+            loss += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
+        elif isinstance(noise, DiscreteGaussian):
+            loss += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
+    return abs(loss)
+
+
+class _Moved:
+    """By how much the counts of the two databases differ, at each size at which a run may be made."""
+
+    def __init__(self, plan: GrowingPlan, base: Sequence[Codes], neighbour: Sequence[Codes]) -> None:
+        reads = plan.box.reads
+        assert isinstance(reads, Counts)
+        sides = [
+            [EncodedBatch(reads.domain, codes).count(reads.cliques) for codes in steps]
+            for steps in (base, neighbour)
+        ]
+        self._sizes = np.cumsum([len(codes) for codes in base])
+        self._changes = [
+            np.cumsum([one[i] - other[i] for one, other in zip(*sides, strict=True)], axis=0)
+            for i in range(len(reads.cliques))
+        ]
+        self._smallest = int(np.argmin([change.shape[1] for change in self._changes]))
+
+    def of(self, t: int, choice: int | None, size: int) -> NDArray[np.int64]:
+        """The change of what was chosen: a marginal, or one cell of all; the smallest marginal without choice."""
+        step = int(np.searchsorted(self._sizes, t))
+        counts: list[NDArray[np.int64]] = [change[step] for change in self._changes]
+        if choice is None:
+            return counts[self._smallest]
+        cells = np.concatenate(counts)
+        # One number was drawn, of many: it is a cell's.
+        return cells[choice : choice + 1] if size == 1 and len(cells) > 1 else counts[choice]
+
+
+@dataclass
+class _Tape:
+    """Choices with their laws, and draws, in order; or, with a script, the same ones again."""
+
+    moved: _Moved
+    lean: int = 0
+    script: _Tape | None = None
+    t: int = 0
+    last: int | None = None
+    choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
+    draws: list[tuple[Noise, NDArray[np.int64]]] = field(default_factory=list)
+
+    def begin(self, t: int) -> None:
+        """A run of the black box."""
+        self.t, self.last = t, None
+
+
+class _Taped(Randomness):
+    """Fresh noise, noise that leans, or what makes the same measurement."""
+
+    def __init__(self, inner: Randomness, tape: _Tape) -> None:
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self._inner, self._tape = inner, tape
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """See the class."""
+        tape = self._tape
+        shift = tape.moved.of(tape.t, tape.last, size)
+        if tape.script is not None and len(tape.draws) < len(tape.script.draws):
+            drawn = tape.script.draws[len(tape.draws)][1] + shift
+        else:
+            drawn = self._inner.draw(noise, size)
+            if tape.lean:
+                away = np.abs(drawn) + _LEAN * math.ceil(noise.variance**0.5)
+                drawn = np.where(shift != 0, tape.lean * np.sign(shift) * away, drawn)
+        tape.draws.append((noise, drawn))
+        return drawn
+
+
+@dataclass(frozen=True)
+class _Scripted(Selector):
+    """Writes down every choice and the law that it was made by; with a script, takes the choices from there."""
+
+    tape: _Tape | None = None
+
+    def choose(
+        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
+    ) -> int:
+        tape, index = self.tape, np.asarray(allowed)
+        assert tape is not None
+        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
+        if tape.script is None:
+            chosen = super().choose(numerators, denominators, allowed, sensitivity, randomness)
+        else:
+            chosen = int(index[tape.script.choices[len(tape.choices)][0]])
+        tape.choices.append((int(np.flatnonzero(index == chosen)[0]), law))
+        tape.last = chosen
+        return chosen
+
+
+def _run(
+    plan: GrowingPlan, steps: Sequence[Codes], tape: _Tape, randomness: Randomness
+) -> list[NDArray[np.generic]]:
+    """Everything that is released, as it is kept, and what readers are told with it."""
+    plan = replace(plan, box=_Watched(_scripted(plan.box, tape), tape))
+    state, released = plan.start(), list[NDArray[np.generic]]()
+    for codes in steps:
+        synthesis = plan.step(state, EncodedBatch(plan.domain, codes), randomness)
+        packed = synthesis.pack()
+        told = json.dumps([packed.meta, synthesis.accuracy(), list(packed.arrays)])
+        released += [np.frombuffer(told.encode(), np.uint8), *packed.arrays.values()]
+    return released
+
+
+@dataclass(frozen=True)
+class _Watched(BlackBox[AnyTable]):
+    """A black box whose runs are told to the tape."""
+
+    inner: BlackBox[AnyTable]
+    tape: _Tape
+
+    @property
+    def reads(self) -> Counts:
+        """As the black box."""
+        assert isinstance(self.inner.reads, Counts)
+        return self.inner.reads
+
+    def options(self) -> dict[str, Any]:
+        """As the black box."""
+        return self.inner.options()
+
+    def describe(self) -> str:
+        """As the black box."""
+        return self.inner.describe()
+
+    def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
+        """As the black box."""
+        self.tape.begin(data.t)
+        return self.inner.run(budget, data, randomness)
+
+    def unpack(self, packed: Packed) -> AnyTable:
+        """As the black box."""
+        return self.inner.unpack(packed)
+
+
+@dataclass(frozen=True)
+class _ScriptedPlan(MWEMPGMPlan):
+    tape: _Tape | None = None
+
+    def _selector(self, budget: Budget) -> Selector:
+        return _Scripted(budget, self.tape)
+
+
+@dataclass(frozen=True)
+class _ScriptedRecipe(MWEMPGM):
+    inner: MWEMPGM = field(default_factory=MWEMPGM)
+    tape: _Tape | None = None
+
+    def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
+        """As the recipe does, whatever it is; its choices by the tape."""
+        plan = self.inner.calibrate(workload, budget, unit)
+        return _ScriptedPlan(plan.recipe, plan.workload, plan.budget, plan.unit, plan.k, self.tape)
+
+
+@dataclass(frozen=True)
+class _ScriptedMWEM(MWEM):
+    tape: _Tape | None = None
+
+    def _selector(self, budget: Budget) -> Selector:
+        return _Scripted(budget, self.tape)
+
+
+@dataclass(frozen=True)
+class _ScriptedSmallDB(SmallDB):
+    tape: _Tape | None = None
+
+    def _selector(self, budget: Budget) -> Selector:
+        return _Scripted(budget, self.tape)
+
+
+def _scripted(box: BlackBox[AnyTable], tape: _Tape) -> BlackBox[AnyTable]:
+    """The same black box, with choices by the tape."""
+    if isinstance(box, MWEMPGMBox):
+        return MWEMPGMBox(box.workload, _ScriptedRecipe(inner=box.recipe, tape=tape))
+    if isinstance(box, MWEM):
+        return _ScriptedMWEM(box.workload, box.rounds, box.passes, tape)
+    if isinstance(box, SmallDB):
+        return _ScriptedSmallDB(box.workload, box.size, tape)
+    raise ConfigError(f"no script for {box.name}", where="audit", allowed="mwem-pgm, mwem, smalldb")

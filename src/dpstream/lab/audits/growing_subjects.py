@@ -1,0 +1,145 @@
+"""What the audit of growing databases looks at, and plans that break their promise on purpose.
+
+**Never use anything broken here on real data.** None of it can be reached from a configuration, and nothing outside the
+audits imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Noise, Randomness
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox, Run, SmallDB
+from dpstream.families.growing.run_schedule import Growth
+from dpstream.families.tabular import MWEMPGM
+from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
+from dpstream.lab.audits.growing_audit import Codes, GrowingSubject
+
+__all__ = ["growing_subjects"]
+
+_ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
+_THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)
+
+
+def growing_subjects() -> tuple[GrowingSubject, ...]:
+    """Honest plans, then controls."""
+    return (*_honest(), *_controls())
+
+
+def arrivals(domain: Domain, sizes: list[int]) -> tuple[Codes, ...]:
+    """Invented records, none of them drawn."""
+    start, steps = 0, []
+    for size in sizes:
+        numbers = np.arange(start, start + size)[:, None] * np.arange(1, len(domain) + 1)
+        steps.append((numbers % np.array(domain.sizes)).astype(np.int32))
+        start += size
+    return tuple(steps)
+
+
+#: The first run at 8 records; most of the budget is spent by the end, and some steps bring no epoch or several.
+_SIZES = [5, 4, 2, 9, 1, 12, 40, 3, 60, 100, 500]
+
+
+def _honest() -> Iterator[GrowingSubject]:
+    one, two = MWEMPGMBox(_ONE), MWEMPGMBox(_THREE, MWEMPGM(k=2))
+    few = MWEM(_THREE, 3, passes=2)
+    for name, box, workload in (
+        ("MWEM+PGM, one marginal", one, _ONE),
+        ("MWEM+PGM, two of three marginals", two, _THREE),
+        ("MWEM, three of seven cells", few, _THREE),
+        ("SmallDB", SmallDB(_ONE, size=4), _ONE),
+    ):
+        scheduler, improver = BBScheduler(box, 8, gamma="1/2"), BBImprover(box, 8, c="1/2")
+        steps = arrivals(workload.domain, _SIZES)
+        yield GrowingSubject(f"scheduler around {name}", scheduler.calibrate(epsilon=2), steps)
+        yield GrowingSubject(f"scheduler around {name}, zCDP", scheduler.calibrate(rho=1), steps)
+        yield GrowingSubject(f"improver around {name}, zCDP", improver.calibrate(rho=1), steps)
+
+
+def _controls() -> Iterator[GrowingSubject]:
+    steps = arrivals(_ONE.domain, _SIZES)
+    plan = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(epsilon=2)
+    zcdp = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(rho=1)
+
+    def control(
+        name: str,
+        broken: GrowingPlan,
+        wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
+    ) -> GrowingSubject:
+        return GrowingSubject(f"scheduler, {name}", broken, steps, wrap, control=True)
+
+    yield control("budgets that do not decay", _with_growth(plan, _NotDecaying))
+    yield control("a run at every step, each epoch charged once", _with_growth(plan, _EveryStep))
+    yield control("budgets of past epochs given again", _with_growth(plan, _PastAgain))
+    yield control("2/3 of the noise", plan, _TwoThirds)
+    yield control("2/3 of the noise, zCDP", zcdp, _TwoThirds)
+    added = replace(plan, box=MWEMPGMBox(_ONE, _AddedOnly()))
+    yield control("noise for a record that is added", added)
+
+
+# Broken plans.
+
+
+def _with_growth(plan: GrowingPlan, kind: type[Growth]) -> GrowingPlan:
+    own = plan.schedule
+    assert isinstance(own, Growth)
+    broken = kind(n=own.n, budget=own.budget, beta=own.beta, accuracy=own.accuracy, gamma=own.gamma)
+    return replace(plan, schedule=broken)
+
+
+class _NotDecaying(Growth):
+    """BROKEN: every run has what the first four epochs have together."""
+
+    def run(self, first: int, last: int, t: int) -> Run:
+        """Too much, for ever."""
+        return replace(super().run(0, 3, t), first=first, last=last)
+
+
+class _EveryStep(Growth):
+    """BROKEN: the black box runs at every step, with its epoch's budget, as if an epoch were one run."""
+
+    def due(self, done: int, t: int) -> Run | None:
+        """Whatever was done."""
+        epoch = self.epoch(t)
+        return None if epoch < 0 else self.run(min(done + 1, epoch), epoch, t)
+
+
+class _PastAgain(Growth):
+    """BROKEN: a run is given the budgets of all epochs so far, which earlier runs have spent."""
+
+    def due(self, done: int, t: int) -> Run | None:
+        """From the first epoch on."""
+        run = super().due(done, t)
+        return None if run is None else self.run(0, run.last, t)
+
+
+class _TwoThirds(Randomness):
+    """BROKEN: 2/3 of the noise that is asked for."""
+
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self._inner = inner
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Not what was asked for."""
+        if isinstance(noise, DiscreteGaussian):
+            return self._inner.draw(DiscreteGaussian(noise.sigma_squared * Fraction(4, 9)), size)
+        assert isinstance(noise, DiscreteLaplace)
+        return self._inner.draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
+
+
+@dataclass(frozen=True)
+class _AddedOnly(MWEMPGM):
+    """BROKEN: calibrated for a record that is added or removed, which moves one cell and not two."""
+
+    def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
+        """For another unit than asked for; the number of records stays public."""
+        return super().calibrate(workload, budget.scaled(2), unit)

@@ -1,0 +1,338 @@
+"""Audits of panels: one person's whole history is changed at every period.
+
+* Exact: the running code is run on a panel, its noise written down; and on a neighbour, with the noise that makes every
+  noisy count the same. How far the noise had to move is the loss (rho). Where any release differs all the same,
+  something private reached it past the noise, and the loss is infinite. Histories: every pair for small panels.
+* Empirical: many runs on two neighbours; a linear discriminant of everything that is released, judged by runs that it
+  has not seen (see ``counters``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.counters.names import ZCDP_COUNTER_NAMES
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import DiscreteGaussian, Individual, Noise, Randomness
+from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan
+from dpstream.families.panel.cumulative import CumulativeRelease
+from dpstream.families.panel.window import WindowRelease
+from dpstream.lab.audits.counters_audit import CONFIDENCE, _discriminant, rho_lower_bound
+from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.panel_controls import (
+    BrokenPrivateSplit,
+    BrokenUnpairedNoise,
+    broken_quiet,
+    broken_unpaired_counters,
+    two_thirds,
+)
+from dpstream.lab.audits.panel_controls import reused as reused_noise
+from dpstream.lab.audits.transcripts import _rows_drawn
+
+__all__ = ["PanelSubject", "audit_panels", "exact_panel", "history_loss", "panel_subjects", "sampled_panel"]
+
+Plan = FixedWindowPlan | CumulativePlan
+History = tuple[int, ...]
+
+#: Pairs of histories, at most; runs a side of an empirical audit, of which the pilot only chooses weights.
+_PAIRS: dict[AuditLength, int] = {"short": 150, "long": 2000}
+_RUNS: dict[AuditLength, int] = {"short": 8_000, "long": 60_000}
+_PILOT = 1_000
+_PEOPLE = 5
+
+
+@dataclass(frozen=True)
+class PanelSubject:
+    """One synthesizer to be audited.
+
+    Attributes:
+        wrap: what is done to the randomness on its way in (controls).
+        pair: the two histories of the empirical audit; the first is None where the person is added.
+    """
+
+    name: str
+    plan: Plan
+    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
+    control: bool = False
+    pair: tuple[History | None, History] | None = None
+
+
+def audit_panels(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    """Both synthesizers under both relations, exactly and by runs; then the controls."""
+    for subject in panel_subjects():
+        progress(subject.name)
+        if subject.pair is None:
+            yield exact_panel(subject, _PAIRS[length], randomness)
+        else:
+            yield sampled_panel(subject, _RUNS[length], randomness)
+
+
+def panel_subjects() -> tuple[PanelSubject, ...]:
+    """What is audited."""
+    return (*_honest(), *_controls(), *_sampled())
+
+
+_UNITS = (Individual(), Individual("replace"))
+
+
+def _honest() -> Iterator[PanelSubject]:
+    for unit, (periods, window, symbols) in itertools.product(_UNITS, ((4, 2, 2), (5, 1, 2), (3, 3, 3))):
+        plan = FixedWindow(periods, window, symbols).calibrate("1/2", unit)
+        name = f"window of {window} of {periods}, {symbols} symbols, {unit.relation}"
+        yield PanelSubject(name, plan)
+    growing = FixedWindow(5, 2, segment=2).calibrate("1/2", _UNITS[1])
+    yield PanelSubject("window of 2 of 5, segments of 2 with half of the budget each, replace", growing)
+    for unit, counter in itertools.product(_UNITS, ("best", *ZCDP_COUNTER_NAMES)):
+        cumulative = Cumulative(5, counter=counter).calibrate("1/2", unit)
+        yield PanelSubject(f"cumulative of 5, counter {counter}, {unit.relation}", cumulative)
+    few = Cumulative(5, thresholds=2, split="levels", counter="tree").calibrate("1/2", _UNITS[1])
+    yield PanelSubject("cumulative of 5, two thresholds by levels, replace", few)
+
+
+def _controls() -> Iterator[PanelSubject]:
+    window = FixedWindow(4, 2).calibrate("1/2", Individual("replace"))
+    plan = replace(window, unit=Individual())
+    yield PanelSubject("window with 2/3 of the noise", window, two_thirds, True)
+    yield PanelSubject("window, split by private people", BrokenPrivateSplit.of(window), control=True)
+    yield PanelSubject(
+        "window, split by private people, add-remove", BrokenPrivateSplit.of(plan), control=True
+    )
+    yield PanelSubject("window, sqrt(2) too little noise", BrokenUnpairedNoise.of(window), control=True)
+    yield PanelSubject("window, one noise for all histograms", window, reused_noise, True)
+    one = Cumulative(5, thresholds=1, counter="simple").calibrate("1/2", Individual("replace"))
+    yield PanelSubject("cumulative, one change paid of two", broken_unpaired_counters(one), control=True)
+    for unit in _UNITS:
+        every = Cumulative(5).calibrate("1/2", unit)
+        yield PanelSubject(
+            f"cumulative with 2/3 of the noise, {unit.relation}", broken_quiet(every), control=True
+        )
+    yield PanelSubject("cumulative, one noise for all ticks", one, reused_noise, True)
+
+
+def _sampled() -> Iterator[PanelSubject]:
+    """Small panels in which the releases hide nothing of the noisy counts."""
+    window = FixedWindow(2, 2).calibrate(2, Individual("replace"))
+    pair: tuple[History, History] = ((0, 0), (1, 1))
+    yield PanelSubject("window of 2 of 2, replace, runs", window, pair=pair)
+    yield PanelSubject("window of 2 of 2, replace, 2/3 of the noise, runs", window, two_thirds, True, pair)
+    first = FixedWindow(2, 2).calibrate(2)
+    yield PanelSubject("window of 2 of 2, add-remove, runs", first, pair=(None, (1, 1)))
+    yield PanelSubject(
+        "window of 2 of 2, add-remove, 2/3 of the noise, runs", first, two_thirds, True, (None, (1, 1))
+    )
+    one = Cumulative(2, thresholds=1, counter="simple").calibrate(2, Individual("replace"))
+    pair = ((1, 0), (0, 1))
+    yield PanelSubject("cumulative of 2, runs", one, pair=pair)
+    yield PanelSubject(
+        "cumulative of 2 with 2/3 of the noise, runs", broken_quiet(one), control=True, pair=pair
+    )
+
+
+# Exact.
+
+
+def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Finding:
+    """The largest loss over pairs of histories: all of them where there are no more than ``pairs``."""
+    began = time.perf_counter()
+    plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
+    recipe = plan.recipe
+    others = generator.integers(0, recipe.symbols, (_PEOPLE, recipe.periods))
+    worst, where, chosen = -1.0, "", _pairs(plan, pairs, generator)
+    for one, other in chosen:
+        loss = history_loss(plan, _with(others, one), _with(others, other), randomness, subject.wrap)
+        if loss > worst:
+            worst, where = loss, f"{'nobody' if one is None else one} against {other}"
+    return Finding(
+        subject=f"{subject.name}, histories",
+        kind="exact",
+        claimed=float(plan.budget.rho),
+        found=worst,
+        confidence=None,
+        runs=None,
+        control=subject.control,
+        detail=f"{len(chosen)} pairs of histories; most with {where}",
+        seconds=time.perf_counter() - began,
+        unit="rho",
+    )
+
+
+def _pairs(plan: Plan, most: int, generator: np.random.Generator) -> list[tuple[History | None, History]]:
+    """Pairs of histories: the worst by intuition first (all alike; all ones early or late), then all or any."""
+    symbols, periods = plan.recipe.symbols, plan.recipe.periods
+    every: list[History] = list(itertools.product(range(symbols), repeat=periods))
+    if plan.unit.relation == "add-remove":
+        alone: list[tuple[History | None, History]] = [(None, one) for one in every]
+        return (
+            alone
+            if len(alone) <= most
+            else [alone[i] for i in (0, -1, *_some(len(alone), most - 2, generator))]
+        )
+    steps = [tuple([0] * at + [1] * (periods - at)) for at in range(periods + 1)]
+    first: list[tuple[History | None, History]] = list(itertools.combinations(steps, 2))
+    both: list[tuple[History | None, History]] = list(itertools.combinations(every, 2))
+    if len(both) <= most:
+        return both
+    return [*first, *(both[i] for i in _some(len(both), max(0, most - len(first)), generator))]
+
+
+def _some(size: int, number: int, generator: np.random.Generator) -> list[int]:
+    chosen: list[int] = generator.choice(size, number, replace=False).tolist()
+    return chosen
+
+
+def _with(others: NDArray[np.int64], history: History | None) -> NDArray[np.int64]:
+    return others if history is None else np.vstack([others, np.array(history, np.int64)])
+
+
+def history_loss(
+    plan: Plan,
+    base: NDArray[np.int64],
+    neighbour: NDArray[np.int64],
+    randomness: Randomness,
+    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
+) -> float:
+    """What a panel's releases lose about ``base`` against ``neighbour`` (rho), both of shape (people, periods).
+
+    Infinite where the noise cannot make all releases the same. Cost: two runs, and the counters' matrices.
+
+    Errors:
+        ConfigError: noise that is not Gaussian.
+    """
+    # The coins that follow the noise have to be the same in both runs.
+    seed = randomness.words(4).tobytes()
+    first = _Taped(seed, None, [])
+    released = _run(plan, base, wrap(first))
+    moved = _window_moves if isinstance(plan, FixedWindowPlan) else _cumulative_moves
+    shifts = moved(plan, base, neighbour)  # type: ignore[arg-type]
+    second = _Taped(seed, first.draws, shifts)
+    again = _run(plan, neighbour, wrap(second))
+    # Fewer draws than noisy counts: some noise was used twice.
+    if len(first.draws) != len(shifts) or not all(map(np.array_equal, released, again)):
+        return math.inf
+    loss = Fraction(0)
+    for (law, _), shift in zip(first.draws, shifts, strict=True):
+        if not isinstance(law, DiscreteGaussian):
+            raise ConfigError("a panel drew noise that is not Gaussian", where="audit")
+        loss += int((shift**2).sum()) / (2 * law.sigma_squared)
+    return float(loss)
+
+
+class _Taped(Randomness):
+    """Writes down every draw; with a tape, gives that noise with the ``shifts`` added."""
+
+    def __init__(
+        self, seed: bytes, tape: list[tuple[Noise, NDArray[np.int64]]] | None, shifts: list[NDArray[np.int64]]
+    ) -> None:
+        inner = Randomness.seeded(seed)
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        # Noise from elsewhere: a run that is given its noise uses up the same words as one that draws it.
+        self._noise = Randomness.seeded(seed + b"noise")
+        self._tape, self._shifts = tape, shifts
+        self.draws: list[tuple[Noise, NDArray[np.int64]]] = []
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Fresh noise, or what makes the same output."""
+        at = len(self.draws)
+        drawn = self._noise.draw(noise, size) if self._tape is None else self._tape[at][1] + self._shifts[at]
+        self.draws.append((noise, drawn))
+        return drawn
+
+
+def _run(plan: Plan, panel: NDArray[np.int64], randomness: Randomness) -> list[NDArray[np.generic]]:
+    """Everything that is released, in order."""
+    state = plan.start(len(panel))
+    released: list[NDArray[np.generic]] = []
+    for column in panel.T:
+        one = plan.step(state, column, randomness)  # type: ignore[arg-type]
+        if isinstance(one, WindowRelease):
+            released += [one.columns, one.counts, np.array(one.clipped)]
+        elif isinstance(one, CumulativeRelease):
+            released += [one.columns, one.reached, one.estimates]
+    return released
+
+
+def _window_moves(
+    plan: FixedWindowPlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """How much each noise has to rise on the neighbour: by what its histogram lacks."""
+    recipe = plan.recipe
+    powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
+    moves = []
+    for end in range(recipe.window, recipe.periods + 1):
+        here, there = (
+            np.bincount(panel[:, end - recipe.window : end] @ powers, minlength=plan.patterns)
+            for panel in (base, neighbour)
+        )
+        moves.append(here - there)
+    return moves
+
+
+def _cumulative_moves(
+    plan: CumulativePlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
+) -> list[NDArray[np.int64]]:
+    """The same for each threshold's counter: its matrix times the change of its increments, in the order of draws."""
+    periods, largest = plan.recipe.periods, plan.recipe.largest
+    moves = [] if plan.total_noise is None else [np.array([len(base) - len(neighbour)])]
+    moved, drawn = [], []
+    for b in range(1, largest + 1):
+        ticks, counter = periods - b + 1, plan.counters[b - 1]
+        change = _arrivals(base, b)[b - 1 :] - _arrivals(neighbour, b)[b - 1 :]
+        moved.append(counter.materialize(ticks).encoder @ change)
+        drawn.append(_rows_drawn(counter, ticks))
+    taken = [0] * largest
+    for period, b in itertools.product(range(1, periods + 1), range(1, largest + 1)):
+        for count in drawn[b - 1][period - b] if period >= b else ():
+            moves.append(moved[b - 1][taken[b - 1] : taken[b - 1] + count])
+            taken[b - 1] += count
+    return moves
+
+
+def _arrivals(panel: NDArray[np.int64], b: int) -> NDArray[np.int64]:
+    """How many people have their ``b``-th one at each period."""
+    so_far = np.cumsum(panel == 1, axis=1)
+    arrived: NDArray[np.int64] = ((so_far == b) & (panel == 1)).sum(axis=0)
+    return arrived
+
+
+# Empirical.
+
+
+def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> Finding:
+    """Lower confidence bound on the loss of one pair of histories, from ``runs`` runs on each."""
+    began = time.perf_counter()
+    assert subject.pair is not None
+    plan = subject.plan
+    others = np.arange(_PEOPLE * plan.recipe.periods).reshape(_PEOPLE, -1) % plan.recipe.symbols
+    sides = []
+    for history in subject.pair:
+        panel, wrapped = _with(others, history), subject.wrap(randomness)
+        sides.append(np.array([_features(_run(plan, panel, wrapped)) for _ in range(_PILOT + runs)]))
+    weights = _discriminant(sides[0][:_PILOT], sides[1][:_PILOT])
+    scores: Sequence[NDArray[np.float64]] = [side[_PILOT:] @ weights for side in sides]
+    found = rho_lower_bound(scores[0], scores[1], confidence=CONFIDENCE)
+    return Finding(
+        subject=subject.name,
+        kind="empirical",
+        claimed=float(plan.budget.rho),
+        found=found,
+        confidence=CONFIDENCE,
+        runs=runs,
+        control=subject.control,
+        detail=f"{'nobody' if subject.pair[0] is None else subject.pair[0]} against {subject.pair[1]}",
+        seconds=time.perf_counter() - began,
+        unit="rho",
+    )
+
+
+def _features(released: list[NDArray[np.generic]]) -> NDArray[np.float64]:
+    """Counts and estimates; the columns tell no more than counts do."""
+    parts = [part.ravel() for i, part in enumerate(released) if i % 3]
+    return np.concatenate(parts).astype(np.float64)

@@ -1,0 +1,108 @@
+"""Panels that break their promise on purpose: an audit that does not catch them is blind.
+
+**Never use anything here on real data.** None of it can be reached from a configuration, and nothing outside the
+audits imports it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.privacy import DiscreteGaussian, Event, Noise, Randomness
+from dpstream.families.panel import CumulativePlan, FixedWindowPlan
+from dpstream.families.panel.extension import extend, split_whole
+from dpstream.families.panel.window import WindowRelease, WindowState
+from dpstream.lab.audits.controls import broken_quiet_counter
+
+__all__ = [
+    "BrokenPrivateSplit",
+    "BrokenUnpairedNoise",
+    "broken_quiet",
+    "broken_unpaired_counters",
+    "reused",
+    "two_thirds",
+]
+
+
+class _Broken(FixedWindowPlan):
+    @classmethod
+    def of(cls, plan: FixedWindowPlan) -> Self:
+        """``plan``, broken."""
+        return cls(plan.recipe, plan.budget, plan.unit)
+
+
+class BrokenPrivateSplit(_Broken):
+    """BROKEN: who is extended is looked up among the private people, as the published listing has it."""
+
+    def _extend(
+        self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
+    ) -> WindowRelease:
+        assert state.synthetic is not None
+        symbols = self.recipe.symbols
+        groups = state.synthetic % (self.patterns // symbols)
+        # The listing: I_z = {i | (x_i^{t-k+1}, ..., x_i^{t-1}) = z}, with x the private reports.
+        private = (state.recent // symbols)[: len(groups)]
+        groups[: len(private)] = private
+        available = np.bincount(groups, minlength=self.patterns // symbols).astype(np.int64)
+        numbers, clipped = split_whole(noisy.reshape(-1, symbols), available, generator)
+        column = extend(groups, numbers, generator)
+        state.synthetic = groups * np.int32(symbols) + column
+        state.clipped += clipped
+        return WindowRelease(self, state.period, column[:, None], numbers.ravel(), state.clipped)
+
+
+class BrokenUnpairedNoise(_Broken):
+    """BROKEN: under replacement one person moves two counts; this has the noise for one. True loss: twice."""
+
+    @cached_property
+    def noises(self) -> tuple[DiscreteGaussian, ...]:
+        """Too quiet."""
+        return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
+
+
+def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
+    """BROKEN: counters that pay for one changed increment, though a replaced person changes two."""
+    counters = tuple(
+        counter.recipe.calibrate(replace(plan.budget, rho=rho), Event())  # type: ignore[attr-defined]
+        for counter, rho in zip(plan.counters, plan.shares, strict=True)
+    )
+    return replace(plan, counters=counters)
+
+
+def broken_quiet(plan: CumulativePlan) -> CumulativePlan:
+    """BROKEN: counters with 2/3 of the noise."""
+    return replace(plan, counters=tuple(broken_quiet_counter(counter) for counter in plan.counters))
+
+
+def two_thirds(inner: Randomness) -> Randomness:
+    """BROKEN: 2/3 of the noise that is asked for. True loss: 9/4 of rho."""
+    return _Passed(inner, Fraction(2, 3), keep=False)
+
+
+def reused(inner: Randomness) -> Randomness:
+    """BROKEN: the first noise again and again, as if it were fresh."""
+    return _Passed(inner, Fraction(1), keep=True)
+
+
+class _Passed(Randomness):
+    def __init__(self, inner: Randomness, factor: Fraction, keep: bool) -> None:
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self._inner, self._factor, self._keep = inner, factor, keep
+        self._kept: dict[tuple[Noise, int], NDArray[np.int64]] = {}
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """Not what was asked for."""
+        if not isinstance(noise, DiscreteGaussian):
+            return self._inner.draw(noise, size)
+        law = DiscreteGaussian(noise.sigma_squared * self._factor**2)
+        if not self._keep:
+            return self._inner.draw(law, size)
+        if (noise, size) not in self._kept:
+            self._kept[noise, size] = self._inner.draw(law, size)
+        return self._kept[noise, size].copy()

@@ -1,0 +1,314 @@
+"""The exact loss of whole pooled streams: one record more at some step, or another one in its place.
+
+A transcript is everything that a stream reveals: what every epoch's run chose and measured, and all releases. The
+plan's own code runs on a stream, writing down choices and measurements; and on its neighbour, with the choices given
+and with the noise that makes every measurement the same. Where anything released differs all the same (borders, noise
+scales, a total), something private reached it past choices and noise, and the loss is infinite. Otherwise the
+transcript's loss is known exactly, and has to stay within the budget: pure, log-ratios of probabilities; zCDP, what the
+noise had to move (``shift^2 / 2 sigma^2``) and the squared range of each choice's loss over 8 (Cesar, Rogers 2021).
+
+The record is put where epochs begin and end: it must count in one of them, once.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import PrivateBatch
+from dpstream.core.privacy import (
+    AnyNoise,
+    CubeNoise,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Noise,
+    PureDP,
+    Randomness,
+)
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled, PooledPlan
+from dpstream.families.tabular.pooled_run import Design, Runner
+from dpstream.families.tabular.pooled_state import PooledState, Side
+from dpstream.families.tabular.selector import Selector
+from dpstream.families.tabular.table_release import ModelSynthesis
+from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.transcripts import selection_probabilities
+
+__all__ = ["audit_pooled", "exact_pooled", "pooled_loss"]
+
+_DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+_ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
+#: Borders are 1 to 9, 11 and 12: the record comes first or last in an epoch, or is an epoch's only step.
+_STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
+#: Records of a step: enough for a run to select something.
+_ROWS = 260
+#: Transcripts for each place.
+_TRANSCRIPTS: dict[AuditLength, int] = {"short": 3, "long": 40}
+
+
+def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    """Pure, zCDP, both relations, deletions, few marginals; then the controls. Cost: short: about 12 s of a core."""
+    recipe = Pooled(Workload.all_k_way(_DOMAIN, 2), select_share=Fraction(1, 2), iterations=5)
+    runs = _TRANSCRIPTS[length]
+    plans = {
+        "pure": recipe.calibrate(epsilon=1, horizon=_STEPS),
+        "replace": recipe.calibrate(epsilon=1, unit=Event("replace"), horizon=_STEPS),
+        "zCDP": recipe.calibrate(rho="1/8", horizon=_STEPS),
+        "deletions": replace(recipe, deletions=True).calibrate(epsilon=1, horizon=_STEPS),
+    }
+    for name, plan in plans.items():
+        progress(f"pooled, {name}")
+        yield exact_pooled(plan, runs, randomness, f"pooled, {name}")
+    pure = plans["pure"]
+    progress("pooled, few marginals")
+    # Two columns of two values are measured always, one is not.
+    other = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)).calibrate(epsilon=1, horizon=_STEPS)
+    yield exact_pooled(
+        replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"
+    )
+    little = replace(recipe, select_share=Fraction(1, 10)).calibrate(epsilon=1, horizon=_STEPS)
+    for name, broken in (
+        ("2/3 of the noise", replace(pure, runner=_quiet(pure.runner))),
+        ("joint noise drawn apart", replace(little, runner=_apart(little.runner))),
+        ("counts that outlive their epoch", _as(_Remembering, pure)),
+        ("borders that follow the number of records", _as(_Following, pure)),
+    ):
+        progress(f"control: pooled with {name}")
+        yield exact_pooled(broken, runs, randomness, f"pooled with {name}", control=True)
+
+
+def exact_pooled(
+    plan: PooledPlan, transcripts: int, randomness: Randomness, subject: str, *, control: bool = False
+) -> Finding:
+    """The largest loss over places of the record and transcripts."""
+    began, worst, where = time.perf_counter(), -1.0, 0
+    for number, at in enumerate(_AT):
+        for turn in range(transcripts):
+            base, other = _neighbours(plan, at, (number + turn) % 2 == 1)
+            loss = pooled_loss(plan, base, other, randomness)
+            if loss > worst:
+                worst, where = loss, at
+    return Finding(
+        subject=f"{subject}, transcripts",
+        kind="exact",
+        claimed=float(plan.budget.amount),
+        found=worst,
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"{transcripts * len(_AT)} transcripts of {_STEPS} steps; most with the change at step {where}",
+        seconds=time.perf_counter() - began,
+        unit="epsilon" if isinstance(plan.budget, PureDP) else "rho",
+    )
+
+
+def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedBatch], list[EncodedBatch]]:
+    """Two streams that differ in one record of one step; of the deletes where ``swapped`` and there are any."""
+    generator = np.random.default_rng(at)
+    deletions = plan.recipe.deletions
+
+    def draw(rows: int) -> NDArray[np.int32]:
+        first = generator.integers(0, 2, rows)
+        return np.column_stack([first, generator.integers(0, 3, rows), first]).astype(np.int32)
+
+    streams = [(draw(_ROWS), draw(_ROWS // 2)) for _ in range(_STEPS)]
+    changed = list(streams)
+    side = 1 if deletions and swapped else 0
+    pair = list(changed[at - 1])
+    if plan.unit.relation == "replace":
+        pair[side] = pair[side].copy()
+        pair[side][0] = (pair[side][0] + 1) % np.array(plan.domain.sizes)
+    else:
+        pair[side] = pair[side][1:]
+    changed[at - 1] = (pair[0], pair[1])
+    found = [
+        [EncodedBatch(plan.domain, come, gone if deletions else None) for come, gone in stream]
+        for stream in (streams, changed)
+    ]
+    return (found[1], found[0]) if swapped else (found[0], found[1])
+
+
+def pooled_loss(
+    plan: PooledPlan,
+    base: list[EncodedBatch],
+    neighbour: list[EncodedBatch],
+    randomness: Randomness,
+) -> float:
+    """What the releases of one random transcript of ``base`` can lose against ``neighbour``: epsilon or rho.
+
+    Choices and designs are those of the transcript. For each measurement in it the loss is the largest over all values
+    that its noise could have had, which depends on what both streams would have had measured there.
+    """
+    first = _Log()
+    released = _releases(plan, first, base, randomness)
+    second = _Log(script=first)
+    try:
+        again = _releases(plan, second, neighbour, randomness)
+    except _OtherTranscript:
+        return math.inf
+    same = len(released) == len(again) and all(map(np.array_equal, released, again))
+    if not same or len(first.choices) != len(second.choices) or len(first.taken) != len(second.taken):
+        return math.inf
+    pure, chosen, noisy = isinstance(plan.budget, PureDP), 0.0, 0.0
+    for (_, law), (_, other) in zip(first.choices, second.choices, strict=True):
+        ratio = np.log(law) - np.log(other)
+        chosen += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
+    for (noise, _, drawn), (_, _, needed) in zip(first.taken, second.taken, strict=True):
+        moved = np.abs(needed - drawn)
+        if isinstance(noise, DiscreteLaplace):
+            noisy += float(moved.sum() / noise.scale)
+        elif isinstance(noise, CubeNoise):
+            noisy += float(moved.max() / noise.scale)
+        else:
+            noisy += float((moved**2).sum() / (2 * noise.sigma_squared))
+    return chosen + noisy
+
+
+def _releases(
+    plan: PooledPlan, log: _Log, batches: list[EncodedBatch], randomness: Randomness
+) -> list[NDArray[Any]]:
+    """Everything released at all steps: totals, standard errors, whole models."""
+    plan = copy.copy(plan)
+    object.__setattr__(plan, "runner", _scripted(plan.runner, log))
+    state, found = plan.start(), []
+    for batch in batches:
+        packed = plan.step(state, batch, randomness).pack()
+        found.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
+        found.extend(packed.arrays.values())
+    return found
+
+
+class _OtherTranscript(Exception):
+    """The neighbour's run cannot have given this transcript."""
+
+
+@dataclass
+class _Log:
+    """Choices with their laws, and measurements; with a script, they are those of another run."""
+
+    script: _Log | None = None
+    choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
+    taken: list[tuple[AnyNoise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Chooser(Selector):
+    log: _Log = field(default_factory=_Log)
+
+    def choose(
+        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
+    ) -> int:
+        index = np.asarray(allowed)
+        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
+        if self.log.script is None:
+            choice = super().choose(numerators, denominators, allowed, sensitivity, randomness)
+        elif len(self.log.choices) < len(self.log.script.choices):
+            choice = self.log.script.choices[len(self.log.choices)][0]
+        else:
+            raise _OtherTranscript
+        self.log.choices.append((choice, law))
+        return choice
+
+
+class _Hooks:
+    """Before a runner's own methods."""
+
+    log: _Log
+
+    def selector(self, budget: Budget) -> Selector:
+        return _Chooser(budget, self.log)
+
+    def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
+        log = self.log
+        if log.script is None:
+            released: NDArray[np.int64] = cast(Any, super()).noisy(exact, noise, randomness)
+            log.taken.append((noise, released, released - exact))
+            return released
+        if len(log.taken) >= len(log.script.taken):
+            raise _OtherTranscript
+        law, values, _ = log.script.taken[len(log.taken)]
+        if law != noise or len(values) != len(exact):
+            raise _OtherTranscript
+        log.taken.append((noise, values, values - exact))
+        return values
+
+
+def _scripted(runner: Runner, log: _Log) -> Runner:
+    """The runner's own code, with choices and noise that are written down or given."""
+    found = _in_place(runner, type("_Scripted", (_Hooks, type(runner)), {}))
+    object.__setattr__(found, "log", log)
+    return found
+
+
+def _sparse(runner: Runner) -> Runner:
+    """Runs that measure few marginals, as in a long stream that does not drift, from the first one on."""
+
+    class Sparse(Runner):
+        def design(self, expected: float, *, drifts: bool) -> Design:
+            return super().design(expected, drifts=False)
+
+    return _in_place(runner, Sparse)
+
+
+def _quiet(runner: Runner) -> Runner:
+    """BROKEN: two thirds of the noise."""
+
+    class Quiet(Runner):
+        def histogram_noise(self, budget: Budget) -> Noise:
+            return super().histogram_noise(budget.scaled(Fraction(3, 2)))
+
+        def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
+            return super().sign_noise(budget.scaled(Fraction(3, 2)), sums)
+
+    return _in_place(runner, Quiet)
+
+
+def _apart(runner: Runner) -> Runner:
+    """BROKEN: the noise of one sum on each of several, drawn apart: a record moves all of them."""
+
+    class Apart(Runner):
+        def sign_noise(self, budget: Budget, sums: int) -> Any:
+            return self.histogram_noise(budget)
+
+    return _in_place(runner, Apart)
+
+
+def _in_place(runner: Runner, kind: type[Runner]) -> Runner:
+    found = copy.copy(runner)
+    object.__setattr__(found, "__class__", kind)
+    return found
+
+
+class _Remembering(PooledPlan):
+    """BROKEN: an epoch's counts are read again with the next one's."""
+
+    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
+        before = side.counts
+        found = super()._run(side, known, step, length, randomness)
+        side.counts = before
+        return found
+
+
+class _Following(PooledPlan):
+    """BROKEN: an epoch ends when it has so many records; which epoch others are in depends on one."""
+
+    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        part = self.cells.part(0)
+        here = int(state.sides[0].counts[part].sum()) + int(batch.count(self.cells.cliques[:1])[0].sum())
+        state.border = state.step + (1 if here >= 2 * _ROWS else 2)
+        return super().step(state, batch, randomness)
+
+
+def _as(kind: type[PooledPlan], plan: PooledPlan) -> PooledPlan:
+    return kind(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)

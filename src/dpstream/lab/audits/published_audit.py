@@ -1,0 +1,121 @@
+"""Exact audit of what lies between a synthesis and the disk: does any published byte depend on the records?
+
+A mechanism that reads nothing is run as a durable stream on streams of very different records, with the same
+(test) words. Whatever is published, the manifests, catalogue, codebook and tables, must then be equal to the last
+byte: all of it is a function of the synthesis, public facts and fresh words, so it costs nothing beyond what the
+mechanism's guarantee covers. Timing is not part of this.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import PrivateBatch
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import DPStabs, DPStabsPlan, ModelSynthesis
+from dpstream.families.tabular.state import DPStabsState
+from dpstream.io.sinks import Publisher
+from dpstream.lab.audits.finding import Finding
+from dpstream.stream import Batch, open_stream
+
+__all__ = ["BlindPlan", "LeakyPlan", "audit_published", "published_bytes"]
+
+Codes = NDArray[np.int32]
+
+_SCHEMA = Schema((Categorical("place", ("north", "south", "west")), Boolean("paid")))
+_STEPS = 3
+
+
+class BlindPlan(DPStabsPlan):
+    """DP-STabS that is given the same batch whatever there is: its synthesis cannot depend on a record."""
+
+    def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        """One step on 60 invented records."""
+        return super().step(state, EncodedBatch(self.domain, _rows(60)), randomness)
+
+
+class LeakyPlan(BlindPlan):
+    """BROKEN, a control: its total has one record more where the batch has any."""
+
+    def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        """The same, and whether there was something."""
+        synthesis = super().step(state, batch, randomness)
+        there = int(batch.count([()])[0][0]) > 0
+        return replace(synthesis, records=synthesis.records + there)
+
+
+def audit_published() -> Iterator[Finding]:
+    """The published files of a mechanism that reads nothing, and of one that does (the control)."""
+    recipe = DPStabs(Workload.all_k_way(_SCHEMA.domain, 2))
+    plan = recipe.calibrate(epsilon=1)
+    parts = (plan.recipe, plan.budget, plan.unit, plan.horizon, plan.counter, plan.selector)
+    yield _finding("published files of a mechanism that reads nothing", BlindPlan(*parts), control=False)
+    yield _finding("published files, total that leaks", LeakyPlan(*parts), control=True)
+
+
+def published_bytes(plan: DPStabsPlan, batches: Sequence[Codes]) -> dict[str, bytes]:
+    """Every published file of a durable stream in a temporary folder, made with fixed test words."""
+    with tempfile.TemporaryDirectory() as folder:
+        releases = Path(folder) / "releases"
+        with open_stream(
+            plan,
+            _SCHEMA,
+            Path(folder) / "state",
+            randomness=Randomness.seeded("published"),
+            publish_to=Publisher(releases),
+        ) as stream:
+            for step, codes in enumerate(batches, start=1):
+                stream.step(Batch(codes), f"batch {step}", period=f"week {step}")
+        files = sorted(path for path in releases.rglob("*") if path.is_file())
+        return {str(path.relative_to(releases)): path.read_bytes() for path in files}
+
+
+def _finding(subject: str, plan: DPStabsPlan, *, control: bool) -> Finding:
+    start = time.perf_counter()
+    streams = {
+        "no record": [_rows(0)] * _STEPS,
+        "one record at step 2": [_rows(0), _rows(1), _rows(0)],
+        "many records": [_rows(500), _rows(40), _rows(7)],
+    }
+    made = {name: published_bytes(plan, batches) for name, batches in streams.items()}
+    first = made.pop("no record")
+    # A file that is in one folder only differs too.
+    differing = sorted(
+        {
+            f"{file} ({name})"
+            for name, files in made.items()
+            for file in files.keys() | first.keys()
+            if files.get(file) != first.get(file)
+        }
+    )
+    size = sum(len(data) for data in first.values())
+    detail = (
+        f"all {len(first)} files, {size} bytes, are equal" if not differing else f"differs: {differing[0]}"
+    )
+    return Finding(
+        subject=subject,
+        kind="exact",
+        claimed=0.0,
+        found=float("inf") if differing else 0.0,
+        confidence=None,
+        runs=None,
+        control=control,
+        detail=f"{detail}; streams of {', '.join(streams)}",
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _rows(count: int) -> Codes:
+    """Invented records: codes of all values in turn."""
+    sizes = np.array(_SCHEMA.domain.sizes)
+    codes: Codes = (np.arange(count)[:, None] * np.array([1, 3]) % sizes).astype(np.int32)
+    return codes

@@ -1,0 +1,164 @@
+"""All audits by name, one after the other or in two processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import signal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import Randomness
+from dpstream.lab.audits.aim_audit import audit_aim
+from dpstream.lab.audits.asking_audit import audit_asking
+from dpstream.lab.audits.configured import configured_audits
+from dpstream.lab.audits.counters_audit import audit_counters
+from dpstream.lab.audits.erm_audit import audit_classifiers
+from dpstream.lab.audits.exact import audit_exact
+from dpstream.lab.audits.finding import Audit, AuditLength, Finding, Progress
+from dpstream.lab.audits.growing_audit import audit_growing
+from dpstream.lab.audits.panel_audit import audit_panels
+from dpstream.lab.audits.points_audit import audit_points
+from dpstream.lab.audits.pooled_audit import audit_pooled
+from dpstream.lab.audits.selection_audit import audit_selection
+from dpstream.lab.audits.streams_audit import audit_streams
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["AUDITS", "audit_names", "run_audits"]
+
+#: By name, longest first, so that two processes end at about the same time.
+AUDITS: dict[str, Audit] = {
+    "streams": audit_streams,
+    "counters": audit_counters,
+    "selection": audit_selection,
+    "exact": audit_exact,
+    "panels": audit_panels,
+    "points": audit_points,
+    "pooled": audit_pooled,
+    "aim": audit_aim,
+    "schedulers": audit_growing,
+    "classifiers": audit_classifiers,
+    "questions": audit_asking,
+}
+
+#: Audits that say nothing about a configuration file's counter and selector.
+_OF_THE_PROGRAM = {"aim", "points", "pooled", "streams", "panels", "schedulers", "classifiers", "questions"}
+_POLL_SECONDS = 0.5
+
+
+def audit_names(*, configured: bool) -> tuple[str, ...]:
+    """The parts there are; those of a configuration file are its counter and its selector."""
+    return tuple(sorted(set(AUDITS) - (_OF_THE_PROGRAM if configured else set())))
+
+
+def run_audits(
+    names: Sequence[str],
+    length: AuditLength,
+    progress: Progress,
+    *,
+    config: str | Path | None = None,
+    seed: int | None = None,
+    processes: int = 2,
+) -> Iterator[Finding]:
+    """Run some audits and give findings as they come.
+
+    Args:
+        names: of ``AUDITS``.
+        config: audit the parts of this file's plan instead of the program's own subjects.
+        seed: for tests; None takes the operating system's entropy.
+        processes: how many work at once.
+
+    Errors:
+        ConfigError: a name that is unknown or has no meaning for a configuration file, or a wrong file.
+    """
+    known = audit_names(configured=config is not None)
+    for name in names:
+        if name not in known:
+            what = f"there is no audit {name!r}" + (" of a configuration file" if config is not None else "")
+            raise ConfigError(what, where="audit", allowed=", ".join(known))
+    chosen = [name for name in AUDITS if name in names]
+    if not chosen:
+        raise ConfigError("no audit is named", where="audit", allowed=", ".join(known))
+    place = None if config is None else str(config)
+    if place is not None:
+        _audits(place)  # a wrong file is told before anything starts
+    if processes == 1 or len(chosen) == 1:
+        for name in chosen:
+            yield from _audits(place)[name](length, _randomness(seed, name), progress)
+    else:
+        yield from _parallel(chosen, length, place, seed, processes, progress)
+
+
+def _audits(config: str | None) -> dict[str, Audit]:
+    if config is None:
+        return AUDITS
+    from dpstream.project import Config
+
+    return configured_audits(Config.load(config))
+
+
+def _randomness(seed: int | None, name: str) -> Randomness:
+    return Randomness.system() if seed is None else Randomness.seeded(f"{seed}/{name}")
+
+
+def _parallel(
+    names: list[str],
+    length: AuditLength,
+    config: str | None,
+    seed: int | None,
+    processes: int,
+    progress: Progress,
+) -> Iterator[Finding]:
+    # Fresh interpreters: a fork would copy the threads' locks of numerical libraries.
+    context: Any = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    waiting = list(names)
+    running: dict[str, Any] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                name = waiting.pop(0)
+                running[name] = context.Process(target=_work, args=(name, length, config, seed, told))
+                running[name].start()
+            try:
+                name, kind, value = told.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                _check_alive(running)
+                continue
+            if kind == "finding":
+                yield value
+            elif kind == "progress":
+                progress(value)
+            elif kind == "error":
+                raise value
+            else:
+                running.pop(name).join()
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.join()
+
+
+def _check_alive(running: dict[str, Any]) -> None:
+    """A worker that died without a word is a bug (its traceback is on standard error), or was killed."""
+    for name, process in running.items():
+        if process.exitcode:
+            raise RuntimeError(f"the audit {name!r} ended with exit code {process.exitcode}")
+
+
+def _work(name: str, length: AuditLength, config: str | None, seed: int | None, told: Any) -> None:
+    # Ctrl-C reaches the whole group; the parent alone answers and ends its children.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        audit = _audits(config)[name]
+        for finding in audit(
+            length, _randomness(seed, name), lambda text: told.put((name, "progress", text))
+        ):
+            told.put((name, "finding", finding))
+    except DpstreamError as error:
+        told.put((name, "error", error))
+    else:
+        told.put((name, "done", None))

@@ -1,0 +1,182 @@
+"""What every black box must do: a suite that a user's own mechanism can be put through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.tables import count_marginals
+from dpstream.families.growing import BlackBox, Counts, Database, Table
+from dpstream.lab.checks.conformance import CheckResult, ConformanceReport
+
+__all__ = ["check_black_box"]
+
+#: Probability that ``check_black_box`` rejects a black box that keeps its budget (only the check of the loss is random
+#: in that way).
+FALSE_ALARM = 1e-8
+_BUDGET = PureDP(Fraction(1))
+_SIZES = (1, 2, 50)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    box: BlackBox[Any]
+    column: int
+    t: int
+    runs: int
+    seed: int
+
+    def database(self, t: int, *, replaced: bool = False) -> Database:
+        """Records that are alike but for half of them in one column; one of the others is replaced."""
+        reads = self.box.reads
+        codes = np.zeros((t, len(reads.domain)), np.int32)
+        codes[: t // 2, self.column] = 1
+        if replaced:
+            codes[-1, self.column] = 1
+        if not isinstance(reads, Counts):
+            codes.flags.writeable = False
+            return Database(t, records=codes)
+        counts = tuple(count_marginals(codes, reads.domain, reads.cliques))
+        for values in counts:
+            values.flags.writeable = False
+        return Database(t, counts)
+
+    def run(self, data: Database, seed: object) -> Table:
+        released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}"))
+        if not isinstance(released, Table):
+            raise ConfigError(
+                f"{self.box.name} releases no table", where="check_black_box", allowed="a black box that does"
+            )
+        return released
+
+
+def check_black_box(box: BlackBox[Any], *, t: int = 20, runs: int = 1000, seed: int = 1) -> ConformanceReport:
+    """Put a black box through everything that can be tried from outside, on small invented databases.
+
+    Guarantee: none about privacy; a mechanism that passes may still lose more than its budget. One that keeps it is
+    rejected with probability ``FALSE_ALARM`` at most.
+
+    Args:
+        box: the black box.
+        t: records of the databases on which the loss is looked for.
+        runs: on each of two neighbours; each is one run at epsilon = 1. More runs see smaller excesses.
+        seed: of the noise, so that a report can be repeated.
+
+    Errors:
+        ConfigError: it reads nothing that could differ.
+
+    Cost: two times ``runs`` runs.
+    """
+    if t < 2 or runs < 100:
+        raise ConfigError(
+            "too little to see anything", where="check_black_box", allowed="t from 2, runs from 100"
+        )
+    subject = _Subject(box.fitted(0.5), _column(box), t, runs, seed)
+    return ConformanceReport(box.name, tuple(_results(subject)), "black box")
+
+
+def _column(box: BlackBox[Any]) -> int:
+    """A column that the black box reads, with two values at least."""
+    reads, columns = box.reads, set(range(len(box.reads.domain)))
+    if isinstance(reads, Counts):
+        columns = {i for clique in reads.cliques for i in clique}
+    wide = [i for i in sorted(columns) if reads.domain.sizes[i] > 1]
+    if not wide:
+        raise ConfigError("the black box reads no column with two values", where="check_black_box")
+    return wide[0]
+
+
+def _results(subject: _Subject) -> Iterator[CheckResult]:
+    for name, check in _CHECKS.items():
+        try:
+            problem, detail = check(subject)
+        except (DpstreamError, ArithmeticError, ValueError, TypeError, LookupError) as error:
+            problem, detail = True, f"it stopped with {type(error).__name__}: {error}"
+        yield CheckResult(name, not problem, detail)
+
+
+Outcome = tuple[bool, str]
+
+
+def _runs_at_every_size(subject: _Subject) -> Outcome:
+    """The data are read-only: writing to them stops it."""
+    for t in _SIZES:
+        data = subject.database(t)
+        share = subject.run(data, "size").shares([(subject.column,)])[0]
+        if not (share >= 0).all() or abs(float(share.sum()) - 1.0) > 1e-6:
+            return True, f"at {t} records its shares are no distribution"
+    return False, f"a distribution at {', '.join(map(str, _SIZES))} records"
+
+
+def _repeats(subject: _Subject) -> Outcome:
+    """Randomness from elsewhere, or memory of earlier runs, shows as a difference."""
+    data = subject.database(subject.t)
+    first = subject.run(data, "same").pack()
+    subject.run(subject.database(subject.t, replaced=True), "between")
+    if not _equal(first, subject.run(data, "same").pack()):
+        return True, "the same database and the same randomness gave two releases"
+    return False, "nothing but the database and the randomness it is given"
+
+
+def _packs(subject: _Subject) -> Outcome:
+    released = subject.run(subject.database(subject.t), "packed").pack()
+    if not _equal(released, subject.box.unpack(released).pack()):
+        return True, "unpack(pack) is another release"
+    return False, "unpack(pack) gives the release"
+
+
+def _loses_no_more(subject: _Subject) -> Outcome:
+    """Tails of one statistic, chosen on half of the runs and judged on the others by exact binomial limits."""
+    sides = []
+    for replaced in (False, True):
+        data, name = subject.database(subject.t, replaced=replaced), "replaced" if replaced else "base"
+        shares = [
+            subject.run(data, f"{name}/{i}").shares([(subject.column,)])[0] for i in range(subject.runs)
+        ]
+        sides.append(np.array([share[1] - share[0] for share in shares]))
+    half = subject.runs // 2
+    found = max(
+        _bound(a, b, half) for a, b in (sides, sides[::-1], [-s for s in sides], [-s for s in sides[::-1]])
+    )
+    limit = float(_BUDGET.epsilon)
+    what = f"the loss is {found:.3g} at least" if found > 0 else "no loss was seen"
+    return found > limit, f"{what}; allowed is {limit:g} ({subject.runs} runs on each of two databases)"
+
+
+def _bound(a: NDArray[np.float64], b: NDArray[np.float64], half: int) -> float:
+    """``log(P_a(s >= h) / P_b(s >= h))`` at least, but for an error of a quarter of ``FALSE_ALARM``."""
+    from scipy.special import betaincinv
+
+    thresholds = np.unique(np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.0, 1.0, 65)))
+
+    def limits(x: NDArray[np.float64], y: NDArray[np.float64], h: float, error: float) -> float:
+        hits, misses = int((x >= h).sum()), int((y >= h).sum())
+        low = betaincinv(hits, len(x) - hits + 1, error) if hits else 0.0
+        high = betaincinv(misses + 1, len(y) - misses, 1 - error) if misses < len(y) else 1.0
+        return math.log(low / high) if low > 0 else -math.inf
+
+    best = max(thresholds.tolist(), key=lambda h: limits(a[:half], b[:half], h, 1e-3))
+    # Four directions, two limits each.
+    return limits(a[half:], b[half:], best, FALSE_ALARM / 8)
+
+
+def _equal(one: Packed, other: Packed) -> bool:
+    same = one.meta == other.meta and one.arrays.keys() == other.arrays.keys()
+    return same and all(np.array_equal(array, other.arrays[name]) for name, array in one.arrays.items())
+
+
+_CHECKS: dict[str, Callable[[_Subject], Outcome]] = {
+    "runs at every size, on read-only data": _runs_at_every_size,
+    "depends on data and randomness only": _repeats,
+    "packs whole": _packs,
+    "loses no more than it may": _loses_no_more,
+}

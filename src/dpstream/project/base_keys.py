@@ -1,0 +1,74 @@
+"""Keys about what a stream begins with; part of the table in ``keys.py``."""
+
+from __future__ import annotations
+
+from dpstream.project.output_keys import Key
+
+__all__ = ["BASE_KEYS"]
+
+_SHARES = (
+    'one label, a list of labels (even shares), or labels with exact shares such as {A = "0.6", B = "0.4"}'
+)
+_NOTHING = "columns and labels that are called alike are alike"
+
+BASE_KEYS: tuple[Key, ...] = (
+    Key(
+        "base",
+        "releases",
+        "the folder of the earlier stream's releases, relative to this file",
+        None,
+        "",
+        "The earlier stream: its public folder. It is read when the stream is started, and not needed afterwards.",
+    ),
+    Key(
+        "base",
+        "step",
+        "the number of its last published step",
+        "its last one",
+        "what came in a later step would be lost",
+        "Which release the stream begins with. Steps after it have to be withdrawn ones.",
+    ),
+    Key(
+        "base",
+        "rename",
+        'columns of this schema with their names there, such as {postcode = "zip"}',
+        "none",
+        _NOTHING,
+        "Columns that had another name.",
+    ),
+    Key(
+        "base",
+        "map",
+        f'for a column of this schema: its old labels, each with {_SHARES}; "null" is the null of a column that '
+        "declared other and missing and shows both as null",
+        "equal labels",
+        _NOTHING,
+        "`[base.map.COLUMN]`: what becomes of the old values (or bins) that are not called alike: renamed, merged, "
+        "or split.",
+    ),
+    Key(
+        "base",
+        "fill",
+        f"for a column of this schema: {_SHARES}",
+        "none",
+        _NOTHING,
+        "What the old records get in a new column.",
+    ),
+    Key(
+        "base",
+        "drop",
+        "a list of the earlier stream's columns",
+        "none",
+        "a column does not vanish by mistake",
+        "Its columns that this stream does not have any more.",
+    ),
+    Key(
+        "base",
+        "config",
+        "the earlier stream's configuration file, relative to this one",
+        "not set",
+        "only an evaluation against the private truth needs it",
+        "Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is started, it "
+        "is refused while steps of the earlier one wait to be published.",
+    ),
+)

@@ -1,0 +1,413 @@
+"""``dpstream.toml`` as one frozen value: a recipe and the places, without data and without state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.privacy import Budget, PureDP, Randomness, Unit
+from dpstream.core.schema import Schema
+from dpstream.core.schema.toml import load_toml, read_schema
+from dpstream.families.growing.pmwg import PMWG
+from dpstream.families.points import PointsStream
+from dpstream.io.sources.options import SourceOptions
+from dpstream.project.asking_options import check_asking_unit, is_asking, read_asking
+from dpstream.project.base_options import BaseOptions, read_base
+from dpstream.project.classifier_options import ClassifierRecipe
+from dpstream.project.growing_options import GrowingRecipe, check_growing_unit, is_growing, read_growing
+from dpstream.project.keys import SECTIONS, keys_of
+from dpstream.project.panel_options import (
+    PanelRecipe,
+    check_panel_output,
+    check_panel_source,
+    is_panel,
+    read_panel,
+    read_person_unit,
+)
+from dpstream.project.points_options import check_points_unit, is_points, read_points
+from dpstream.project.reader import Section, Used, shown
+from dpstream.project.sections import (
+    BudgetOptions,
+    OutputOptions,
+    located,
+    read_budget,
+    read_output,
+    read_source,
+    read_state,
+    read_unit,
+    refuse_deletions,
+)
+from dpstream.project.server_url import read_server
+from dpstream.project.state_key import KeyPlace, read_key_place
+from dpstream.project.table_options import Recipe, read_recipe
+from dpstream.stream import PostgresServer, StateKey
+
+if TYPE_CHECKING:
+    from dpstream.io.sources import Source
+    from dpstream.stream import Sink, Stream
+    from dpstream.stream.predecessor_cost import Base
+
+__all__ = ["Config"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a configuration file says, checked and with its defaults; made by ``Config.load``.
+
+    Holds no data, no noise and no state: all of it is public. Paths are relative to the file.
+
+    Attributes:
+        path: the file.
+        name: of the stream.
+        unit: who is protected.
+        source_options, recipe, budget, output: the sections.
+        state_dir: where the secret state is kept.
+        used: every value the plan rests on, with the reason of each default.
+        server: where the store is, if it is no file in ``state_dir``.
+        key_place: where the key of an encrypted store is.
+    """
+
+    path: Path
+    name: str
+    unit: Unit
+    source_options: SourceOptions
+    recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe | ClassifierRecipe
+    budget: BudgetOptions
+    output: OutputOptions
+    state_dir: Path
+    used: tuple[Used, ...]
+    _schema: Schema = field(repr=False)
+    server: PostgresServer | None = None
+    key_place: KeyPlace | None = None
+    #: What the stream begins with, if it is no empty table.
+    base_options: BaseOptions | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read and check a whole configuration file. Reads no data.
+
+        Errors:
+            ConfigError, SchemaError: name file, section, key, value and what is allowed.
+            UnitError, BudgetError, HorizonError: a guarantee that cannot be given.
+        """
+        file = Path(path)
+        document = load_toml(file)
+        base = file.parent
+        top = Section(str(file), "", document)
+        _check_format(top)
+        section = partial(_section, str(file), document)
+        stream = section("stream")
+        name = stream.text("name")
+        if len(name) > 200 or not name.isprintable():
+            raise stream.wrong("name", f"{shown(name)} cannot be used")
+        source, mechanism = section("source"), section("mechanism")
+        panel, points, asking = is_panel(mechanism), is_points(mechanism), is_asking(mechanism)
+        growing = is_growing(mechanism)
+        unit = read_person_unit(stream) if panel else read_unit(stream)
+        if points:
+            check_points_unit(stream, unit)
+        if growing:
+            check_growing_unit(stream, unit)
+        if asking:
+            check_asking_unit(stream, unit)
+        options = read_source(source, unit)
+        schema = read_schema(document, base, where=str(file)) if "schema" in document else _no_schema(file)
+        _check_columns(source, options, schema)
+        budgets, outputs, states = section("budget"), section("output"), section("state")
+        budget = read_budget(budgets)
+        recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe | ClassifierRecipe
+        if panel:
+            check_panel_source(source, options)
+            recipe = read_panel(mechanism, schema)
+        elif points:
+            refuse_deletions(source, options, "points do not leave")
+            recipe = read_points(mechanism, schema)
+        elif asking:
+            refuse_deletions(source, options, "a growing database only grows")
+            recipe = read_asking(mechanism, schema.domain)
+        elif growing:
+            refuse_deletions(source, options, "a growing database only grows")
+            recipe = read_growing(mechanism, schema, budget)
+        else:
+            recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
+        output = read_output(outputs, base, panel=panel)
+        if panel:
+            check_panel_output(outputs, output)
+        state = check_places(read_state(states, base), output.dir, states.place("dir"))
+        if output.publishing.records == "persistent":
+            with located(outputs.place("records")):
+                output.publishing.check_columns(schema.names)
+            if isinstance(recipe, ClassifierRecipe):
+                raise outputs.wrong("records", "a classifier has no records that could persist", "fresh")
+        server = read_server(states, name)
+        key = read_key_place(states, base, state, output.dir)
+        bases = section("base")
+        if (panel or points or asking or growing) and "base" in document:
+            what = "a panel" if panel else "a stream of points" if points else "a growing database"
+            raise ConfigError(
+                f"{what} cannot begin with another stream's table",
+                where=bases.place(),
+                allowed="a file without [base]",
+            )
+        begins = read_base(bases, base) if "base" in document else None
+        if begins is not None:
+            options = replace(options, continues=True)
+        sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
+        used = tuple(value for part in sections for value in part.used)
+        config = cls(
+            file, name, unit, options, recipe, budget, output, state, used, schema, server, key, begins
+        )
+        _check_account(config, budgets)
+        config.plan()
+        return config
+
+    @property
+    def account(self) -> Path | None:
+        """The file in which several streams on one private source add up."""
+        return None if self.budget.account is None else self.path.parent / self.budget.account
+
+    def state_key(self) -> StateKey | None:
+        """The key of the encrypted store, read now; None where it is not encrypted. Secret.
+
+        Errors:
+            ConfigError: it is not there, is none, or others may read it.
+        """
+        return None if self.key_place is None else self.key_place.read()
+
+    def schema(self) -> Schema:
+        """The public declaration of the columns."""
+        return self._schema
+
+    def plan(self, budget: Budget | None = None) -> StreamPlan:
+        """The calibrated mechanism: every noise scale fixed (``budget`` takes the place of the file's)."""
+        amount = self.budget.budget if budget is None else budget
+        with located(f"{self.path} [mechanism]"):
+            if isinstance(amount, PureDP):
+                return self.recipe.calibrate(
+                    epsilon=amount.epsilon, unit=self.unit, horizon=self.budget.horizon
+                )
+            return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
+
+    def table_recipe(self, verb: str) -> Recipe | GrowingRecipe:
+        """The recipe of a stream of tables.
+
+        Errors:
+            ConfigError: the stream is a panel, points, asked or of classifiers, which ``verb`` does not know.
+        """
+        if isinstance(self.recipe, PanelRecipe):
+            raise ConfigError(
+                f"the stream is a panel of people, and {verb} is for streams of tables",
+                where=str(self.path),
+                allowed='[mechanism] name = "pooled", "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
+            )
+        if isinstance(self.recipe, PointsStream | PMWG | ClassifierRecipe):
+            kind = "one of points" if isinstance(self.recipe, PointsStream) else "one that is asked"
+            kind = "one of classifiers" if isinstance(self.recipe, ClassifierRecipe) else kind
+            raise ConfigError(
+                f"the stream is {kind}, and {verb} is for streams of tables",
+                where=str(self.path),
+                allowed='[mechanism] name = "pooled", "dpstabs" or "baseline"',
+            )
+        return self.recipe
+
+    def facts(
+        self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The public facts that the stream is pinned to; ``state``, ``told``: see ``base``."""
+        from dpstream.stream.identity import plan_facts
+
+        options, base = self.source_options, self.base(state, told=told)
+        return plan_facts(
+            self.plan(),
+            self._schema,
+            self.name,
+            options.pinned(),
+            options.declared_public(),
+            None if base is None else base.facts,
+        )
+
+    def base(self, state: str | Path | None = None, *, told: Mapping[str, Any] | None = None) -> Base | None:
+        """What the stream begins with; None for an empty table.
+
+        A stream that was started knows it: the predecessor's folder is not read any more.
+
+        Args:
+            state: another place of the state than the file's.
+            told: the plan of a stream that was started, where it is in no state yet (an archive's).
+
+        Errors:
+            ConfigError, UnitError, StoreDamagedError: see ``dpstream.project.predecessor``.
+        """
+        from dpstream.project.predecessor import find_base
+
+        return None if self.base_options is None else find_base(self, self.base_options, state, told)
+
+    def source(self, *, reveal: bool = False, watched: bool = False) -> Source:
+        """Where the private rows are, cut into steps; ``reveal`` and ``watched`` as in ``open_source``."""
+        from dpstream.io.sources import open_source
+
+        self._schema.require_exact(f"{self.path} [schema]")
+        return open_source(
+            self.source_options,
+            base=self.path.parent,
+            columns=self._schema.names,
+            ignored=self._schema.ignore,
+            reveal=reveal,
+            watched=watched,
+        )
+
+    def publisher(self, out: str | Path | None = None) -> Sink:
+        """Where releases go: the folder, and the database or the standard output that it is followed by."""
+        from dpstream.io.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
+        from dpstream.stream.release.described import describe_tables
+
+        output = self.output
+        folder = Publisher(output.dir if out is None else out, format=output.format)
+        feed: Feed
+        if output.sink == "duckdb" and output.database is not None:
+            check_places(self.state_dir, Path(output.database), "output database")
+            feed = DuckDBFeed(Path(output.database), table=output.table)
+        elif output.sink == "postgresql" and output.database is not None:
+            feed = PostgresFeed(output.database, table=output.table)
+        elif output.sink == "stdout":
+            feed = StandardOutput()
+        else:
+            return folder
+        plan = self.plan()
+        book = describe_tables(
+            plan, plan.released_schema(self._schema), self.name, folder.table_name, with_ids=False
+        )
+        rows = book["dpstream"].get("panel", {}).get("fields", [])
+        return Tee(folder, feed, [*book["resources"][0]["schema"]["fields"], *rows])
+
+    def open_stream(
+        self,
+        *,
+        state: str | Path | None = None,
+        out: str | Path | None = None,
+        randomness: Randomness | None = None,
+        publish: bool = True,
+    ) -> Stream:
+        """The live stream: starts it, or goes on where it stopped.
+
+        Args:
+            state, out: other places than the file's.
+            randomness: for tests; releases made with it say so.
+            publish: False leaves the output folder alone (to read what is stored).
+
+        Errors:
+            ConfigError: a draft that nobody confirmed, a state inside the output, or another plan's state.
+            StoreError: the state is locked, damaged, or cannot be written.
+        """
+        from dpstream.stream import open_stream
+
+        publisher = self.publisher(out)
+        folder = check_places(self.state_dir if state is None else Path(state), publisher.directory, "state")
+        self._schema.require_confirmed(str(self.path))
+        if out is not None:
+            self._ask_usual_place(folder)
+        return open_stream(
+            self.plan(),
+            self._schema,
+            folder,
+            name=self.name,
+            randomness=randomness,
+            publish_to=publisher if publish else None,
+            keep="all" if self.output.keep is None else self.output.keep,
+            source=self.source_options.pinned(),
+            declared_public=self.source_options.declared_public(),
+            account=self.account,
+            publishing=self.output.publishing,
+            server=self.server,
+            key=self.state_key(),
+            base=self.base(folder),
+        )
+
+    def _ask_usual_place(self, state: Path) -> None:
+        """The folder that the file names witnesses against a state that was rolled back, wherever a run publishes."""
+        from dpstream.io.sinks import read_catalogue
+        from dpstream.stream.ledger.reading import read_identity
+
+        if not (self.output.dir / "catalogue.json").is_file():
+            return
+        known = read_identity(state, server=self.server, key=self.state_key())
+        found = read_catalogue(self.output.dir)
+        published = max((int(entry["step"]) for entry in found["steps"]), default=0)
+        if known is not None and found["stream_id"] == known[0]["stream_id"].hex() and published > known[1]:
+            raise StoreDamagedError(
+                f"step {published} is published, but the ledger ends at step {known[1]}: the state was rolled "
+                "back, and continuing would spend the budget twice",
+                where=str(self.output.dir),
+                allowed="the newest state, or a new stream with its own releases directory",
+            )
+
+
+def _section(file: str, document: Mapping[str, Any], name: str) -> Section:
+    return Section(file, name, document.get(name, {}))
+
+
+def _check_format(top: Section) -> None:
+    for name in SECTIONS:
+        if name and top.has(name) and not isinstance(top.raw(name), Mapping):
+            raise ConfigError(
+                f"{name} = {shown(top.raw(name))} is not a table",
+                where=top.file,
+                allowed=f"a section [{name}]",
+            )
+    value = top.raw("format") if top.has("format") else FORMAT
+    if isinstance(value, bool) or value != FORMAT:
+        raise top.wrong("format", f"unknown format {shown(value)}")
+    top.note("format", str(value), default=not top.has("format"))
+
+
+def _no_schema(file: Path) -> Schema:
+    raise ConfigError(
+        "there is no schema",
+        where=str(file),
+        allowed='a section [schema] with columns, or file = "schema.toml"',
+    )
+
+
+def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
+    """Columns that steer the stream cannot be attributes of the table as well."""
+    for key in ("time_column", "op_column", "user_column", "xid_column"):
+        column = getattr(options, key)
+        if column is not None and column in schema.names:
+            raise section.wrong(
+                key,
+                f"column {column!r} is declared in the schema as well",
+                f"another column, or a copy of {column!r} under another name",
+            )
+
+
+def _check_account(config: Config, section: Section) -> None:
+    """An account belongs to several streams: not into the state or the output of one."""
+    if config.account is None:
+        return
+    section.file_path("account", config.path.parent, "file")
+    for folder in (config.state_dir, config.output.dir):
+        if folder.resolve() in config.account.resolve().parents:
+            raise section.wrong("account", f"the account lies inside {str(folder)!r}")
+
+
+def check_places(state: Path, output: Path, where: str) -> Path:
+    """The state's folder, refused where it would lie among the releases or hold them.
+
+    Errors:
+        ConfigError: the state holds private counts, and the output is public.
+    """
+    inner, outer = state.resolve(), output.resolve()
+    if inner == outer or outer in inner.parents or inner in outer.parents:
+        raise ConfigError(
+            f"the secret state {str(state)!r} and the output {str(output)!r} lie inside each other",
+            where=where,
+            allowed=keys_of("state")["dir"].allowed,
+        )
+    return state

@@ -1,0 +1,76 @@
+"""When a watched source is worth reading: steps become due by the clock, by new files, or by later records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dpstream.io.sources import Source
+    from dpstream.project.config import Config
+    from dpstream.stream import Stream
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """Decides without reading records whether there may be a new step.
+
+    Errors:
+        ConfigError: a source whose steps are all due at once, so that there is nothing to wait for.
+    """
+
+    def __init__(self, config: Config, until: int | None = None) -> None:
+        options = config.source_options
+        if options.stdin:
+            raise ConfigError(
+                "standard input is read until it ends, without watching",
+                where=f"{config.path} [source] path",
+                allowed="run without --watch",
+            )
+        if options.every is None and options.rows is None and options.end != "data":
+            raise ConfigError(
+                "all step numbers up to end are due at once, so there is nothing to wait for",
+                where=f"{config.path} [source] end",
+                allowed='a calendar, every = "files", rows, or end = "data" (a step is then taken when a record '
+                "of a later one is there)",
+            )
+        self._config = config
+        self._last = min((n for n in (until, options.final_step()) if n is not None), default=None)
+        self._seen: Any = None
+
+    def source(self) -> Source:
+        """The source as it is now."""
+        return self._config.source(watched=True)
+
+    def finished(self, stream: Stream) -> bool:
+        """Whether there will be no further step."""
+        return self._last is not None and stream.last_step >= self._last
+
+    def worth_reading(self, stream: Stream, source: Source) -> bool:
+        """False where public facts (the clock; names, sizes and times of files) say that nothing is due."""
+        options = self._config.source_options
+        due = options.last_step(options.clock())
+        if due is not None and due <= stream.last_step:
+            if self._seen is None and stream.last_step == 0 and options.kind.startswith("postgres"):
+                self._seen = "looked for"  # once: a slot that is missing loses what is committed meanwhile
+                return True
+            return False
+        signature = source.signature()
+        if signature is not None and signature == self._seen:
+            return False
+        self._seen = signature
+        return True
+
+    def look_again(self) -> None:
+        """The last reading failed: the next one is worth while even if nothing seems to have changed."""
+        self._seen = None
+
+    def next_step(self, stream: Stream) -> str:
+        """What is waited for, in public words.
+
+        A calendar names the period; other cuts only the number.
+        """
+        number, grid = stream.last_step + 1, self._config.source_options.grid
+        return f"step {number}" + ("" if grid is None else f" ({grid.batch_id(number)})")

@@ -1,0 +1,158 @@
+"""Keys about where releases and the secret state go; part of the table in ``keys.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpstream.stream.release.publishing import FULL_EVERY
+
+__all__ = ["OUTPUT_KEYS", "Key"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: what it accepts, what stands in for it, and why.
+
+    ``default`` is None where the key has to be written, and a text for people otherwise. ``mechanisms``
+    names those that have the option (``[mechanism]`` only).
+    """
+
+    section: str
+    name: str
+    allowed: str
+    default: str | None
+    reason: str
+    meaning: str
+    mechanisms: tuple[str, ...] = ()
+
+
+OUTPUT_KEYS: tuple[Key, ...] = (
+    Key(
+        "output",
+        "dir",
+        "a folder",
+        "releases",
+        "beside the configuration file",
+        "Where releases are published.",
+    ),
+    Key(
+        "output",
+        "format",
+        "parquet, csv",
+        "parquet",
+        "it keeps the columns' types",
+        "Format of the released tables.",
+    ),
+    Key(
+        "output",
+        "keep",
+        "all, or a number of tables from 1",
+        "all",
+        "a release that readers use should not vanish",
+        "How many full tables are kept; manifests are always kept.",
+    ),
+    Key(
+        "output",
+        "records",
+        "fresh, persistent",
+        "fresh",
+        "every table is then a sample of its own; the synthetic people of a panel always persist",
+        "Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
+        "(`persistent`): records then have a `record_id` and stay until the model has no place for them. The people of "
+        "a panel are always `persistent`.",
+    ),
+    Key(
+        "output",
+        "publish",
+        "full, changes, both (the last two with records = persistent)",
+        "full",
+        "a table can be read by itself",
+        "What is published of a step: its table, the changes against the step before, or both.",
+    ),
+    Key(
+        "output",
+        "full_every",
+        "a number of steps from 1",
+        str(FULL_EVERY),
+        "a reader then puts at most ten files together",
+        'With `publish = "changes"`: a full table at the first step, and again after at most this many steps.',
+    ),
+    Key(
+        "output",
+        "approve",
+        "true, false",
+        "false",
+        "a step is published as soon as it is committed",
+        "`true`: committed steps are held until `dpstream approve` publishes them. Looking at a table before "
+        "approving it is free; deciding by looking at private data is not covered by the guarantee.",
+    ),
+    Key(
+        "output",
+        "sink",
+        "folder, duckdb, postgresql, stdout",
+        "folder",
+        "files need no program to be read",
+        "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
+        "of a PostgreSQL database, or every one as NDJSON on standard output. All but standard output is read back "
+        "before a step counts as published.",
+    ),
+    Key(
+        "output",
+        "database",
+        "a DuckDB file outside of the state, or a PostgreSQL connection string without a password",
+        "not set; releases.duckdb for duckdb",
+        "needed with sink = postgresql; passwords belong into PGPASSWORD or ~/.pgpass",
+        'The database of `sink = "duckdb"` or `"postgresql"`.',
+    ),
+    Key(
+        "output",
+        "table",
+        "a name of letters, digits and underscores",
+        "synthetic",
+        "it says what it is",
+        "Name of the table in that database; `<table>_steps` beside it says which step it holds.",
+    ),
+    Key(
+        "state",
+        "dir",
+        "a folder outside of the output folder",
+        "state",
+        "beside the configuration file, never among the releases: it holds private counts",
+        "Where the secret state is kept (mode 0700). `--state` of a command takes its place.",
+    ),
+    Key(
+        "state",
+        "url",
+        "postgresql://user@host:5432/database, without a password",
+        "not set",
+        "a file in the state folder needs no server",
+        "A PostgreSQL database that keeps the store, in a schema of the stream's own; the state folder then "
+        "holds the witness against a database that is rolled back. What the URL leaves open comes from "
+        "PGHOST, PGPASSWORD, PGPASSFILE, PGSERVICE and so on.",
+    ),
+    Key(
+        "state",
+        "url_env",
+        "the name of an environment variable",
+        "not set",
+        "a URL that holds a password does not belong into a public file",
+        "The environment variable that holds the URL of the database.",
+    ),
+    Key(
+        "state",
+        "key_file",
+        "a file of dpstream store key, outside of the state and output folders",
+        "not set",
+        "the state is protected by its file modes; a key that lies beside it would add nothing",
+        "Encrypts what is private in the store with the key in this file (mode 0600). A store that is there already "
+        "is encrypted by `dpstream store rekey --to`. Whoever loses the key has lost the stream.",
+    ),
+    Key(
+        "state",
+        "key_env",
+        "the name of an environment variable",
+        "not set",
+        "a key does not belong into a public file",
+        "The environment variable that holds the key, instead of `key_file`.",
+    ),
+)

@@ -1,0 +1,69 @@
+"""Who reports in which period of a panel, looked at before a run: what would stop the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from dpstream.core.schema import Problem
+from dpstream.families.panel.people import PeoplePlan
+from dpstream.stream.contribution import id_bytes
+
+if TYPE_CHECKING:
+    from dpstream.project.config import Config
+
+__all__ = ["PeopleCheck"]
+
+
+@dataclass
+class PeopleCheck:
+    """Compares the people of every period with those before. Holds private ids.
+
+    Attributes:
+        column: of the ids.
+        everybody: whether each person has to report in every period.
+        places: how many people there is room for; None where those of the first period are all.
+    """
+
+    column: str
+    everybody: bool
+    places: int | None
+    _known: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, config: Config) -> Self | None:
+        """For a panel; None for other streams."""
+        plan = config.plan()
+        if not isinstance(plan, PeoplePlan):
+            return None
+        return cls(str(config.source_options.user_column), plan.absent is None, plan.places)
+
+    def problems(self, ids: Any, place: str) -> list[Problem]:
+        """What would stop the stream at this period; the sentences name nobody and no number."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        given = id_bytes(ids, place)
+        here = pc.unique(given)
+        found = []
+        if len(here) != len(given):
+            found.append(self._problem("twice", "has somebody with two reports", "one report a person"))
+        if self._known is None:
+            self._known = here
+        else:
+            new = here.filter(pc.invert(pc.is_in(here, value_set=self._known)))
+            if len(new) and self.places is None:
+                what = "has somebody who was not in the first period"
+                found.append(self._problem("new", what, "the people of the first period, or people = N"))
+            if self.everybody and len(here) - len(new) < len(self._known):
+                what = "lacks somebody who was there before"
+                found.append(
+                    self._problem("absent", what, 'every person, or missing = "..." in every column')
+                )
+            self._known = pa.concat_arrays([self._known, new])
+        if self.places is not None and len(self._known) > self.places:
+            found.append(self._problem("room", "has more people than places", f"people = {self.places}"))
+        return found
+
+    def _problem(self, kind: str, what: str, allowed: str) -> Problem:
+        return Problem(self.column, kind, what, allowed)

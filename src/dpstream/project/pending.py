@@ -1,0 +1,154 @@
+"""Feeds a stream from its source: what is released is compared or skipped, the rest is taken step by step."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpstream.core.errors import DataError, SchemaError, StepError
+from dpstream.project.predecessor import require_border
+
+if TYPE_CHECKING:
+    from dpstream.io.sources import Source, StepInput
+    from dpstream.project.config import Config
+    from dpstream.stream import Release, Stream
+
+__all__ = ["Pending", "expected_steps", "pending_steps", "period_text"]
+
+
+@dataclass(frozen=True, repr=False)
+class Pending:
+    """One step that was read and not yet given to the stream.
+
+    ``released`` says that the stream has it already: taking it compares the records with those of the
+    release (by a keyed hash), draws nothing and spends nothing.
+    """
+
+    step: int
+    batch_id: str
+    released: bool
+    _stream: Stream
+    _input: StepInput
+    _position: dict[str, int]
+    _source: Source
+    _config_path: Path
+
+    def __repr__(self) -> str:
+        return f"Pending(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
+
+    def take(self) -> Release:
+        """Give it to the stream.
+
+        Errors:
+            DataError, SchemaError: records that do not fit; nothing was spent.
+            StepError: a released step whose records have changed since.
+            HorizonError, StoreError: see ``Stream.step``.
+        """
+        from dpstream.stream import Batch
+
+        batch = Batch(self._input.inserts, self._input.deletes, self._input.users)
+        try:
+            with named_step(self.step, self.batch_id):
+                release = self._stream.step(
+                    batch, self.batch_id, period_text(self._input), position=self._position
+                )
+        except DataError as error:
+            if error.outside_domain and self._stream.last_step:
+                error.add_note(
+                    "where such values are to be counted from now on, a successor goes on with other columns: "
+                    f"dpstream init --after {self._config_path} --out NEXT.toml"
+                )
+            raise
+        self._source.committed(self._position)
+        return release
+
+
+def pending_steps(
+    config: Config, stream: Stream, source: Source, *, until: int | None = None, recheck: bool = True
+) -> Iterator[Pending]:
+    """The steps of a source, in order; take each before asking for the next.
+
+    With ``late = "error"`` everything is read from the first step on, so that a change in a released step
+    is noticed. With another rule for late records, or without ``recheck``, reading begins after the last
+    released step, at the position that was saved with it. Files that are cut by time may be gone then.
+
+    Errors:
+        ConfigError: a predecessor that went on after the border (``require_border``).
+        DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
+        steps that the source no longer has.
+    """
+    require_border(config, stream.path)
+    compare = recheck and config.source_options.late == "error" and config.source_options.repeatable
+    first = 1 if compare else stream.last_step + 1
+    seen = None if compare else stream.position
+    last = first - 1
+    begun = stream.begun
+    if begun is not None:
+        source.resume(*begun)
+    for entry in source.steps(first, seen=seen, key=stream.source_key):
+        if until is not None and entry.step > until:
+            return
+        last = entry.step
+        released = entry.step <= stream.last_step
+        if recheck or not released:
+            yield Pending(
+                entry.step,
+                entry.batch_id,
+                released,
+                stream,
+                entry,
+                dict(source.position),
+                source,
+                config.path,
+            )
+        if entry.step == until:
+            return  # what a later step would wait for, or stop at, is of no concern
+    if compare and last < stream.last_step and (until is None or last < until):
+        raise StepError(
+            f"the source ends at step {last}, and step {stream.last_step} is released",
+            where="source",
+            allowed="the data as they were, or a run that does not compare released steps (--no-recheck)",
+        )
+
+
+def expected_steps(config: Config, source: Source, until: int | None) -> int | None:
+    """How many steps there will be, as far as public facts tell before the data are read."""
+    from dpstream.io.sources import FileSource
+
+    options = config.source_options
+    if isinstance(source, FileSource) and options.every == "files":
+        known: int | None = len(source.files())
+    else:
+        known = options.last_step(options.clock())
+    if known is None or until is None:
+        return until if known is None else known
+    return min(known, until)
+
+
+def period_text(entry: StepInput) -> str | None:
+    """First and last day as ISO 8601 has it, ``2020-01-06/2020-01-12``; None without a calendar."""
+    if entry.period is None:
+        return None
+    first, after = entry.period
+    return f"{first.isoformat()}/{(after - datetime.timedelta(days=1)).isoformat()}"
+
+
+@contextmanager
+def named_step(step: int, batch_id: str) -> Iterator[None]:
+    """Say in an error about records at which step they are."""
+    stream_says = f"step {batch_id!r}"
+    try:
+        yield
+    except (DataError, SchemaError, StepError) as error:
+        inner = (error.where or "").removeprefix(stream_says).removeprefix(", ")
+        known = ("batch", "step")
+        detail = "" if not inner or inner.startswith(known) else f", {inner}"
+        where = f"step {step} ({batch_id}){detail}"
+        told = type(error)(error.what, where=where, allowed=error.allowed)
+        if isinstance(error, DataError) and isinstance(told, DataError):
+            told.outside_domain = error.outside_domain
+        raise told from None

@@ -1,0 +1,220 @@
+"""Reads one section of a configuration file strictly, and notes which defaults it used."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+from dpstream.core import files
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.budget import exact_text
+from dpstream.project.keys import SECTIONS, keys_of
+
+__all__ = ["Section", "Used", "did_you_mean", "exact_number", "shown"]
+
+
+@dataclass(frozen=True)
+class Used:
+    """A value that the plan rests on: written in the file, or a default with its reason."""
+
+    section: str
+    key: str
+    value: str
+    #: None where the file says it.
+    reason: str | None
+
+    def line(self) -> str:
+        """``key = value (default: reason)``.
+
+        >>> Used("output", "format", "parquet", "it keeps the columns' types").line()
+        "[output] format = parquet (default: it keeps the columns' types)"
+        """
+        name = f"[{self.section}] {self.key}" if self.section else self.key
+        why = "" if self.reason is None else f" (default: {self.reason})"
+        return f"{name} = {self.value}{why}"
+
+
+def shown(value: Any) -> str:
+    """A value of the file for a message, cut where it is long."""
+    if isinstance(value, Mapping):
+        return "a table"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """The nearest name, as the end of a sentence.
+
+    >>> did_you_mean("epsilom", ["epsilon", "rho"])
+    "; did you mean 'epsilon'?"
+    """
+    near = difflib.get_close_matches(word, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+@dataclass
+class Section:
+    """One table of the file, or its top level (name ``""``)."""
+
+    file: str
+    name: str
+    table: Mapping[str, Any]
+    used: list[Used] = field(default_factory=list)
+    #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
+    variant: str = ""
+
+    def __post_init__(self) -> None:
+        known = keys_of(self.name) if self.name else {**keys_of(""), **dict.fromkeys(SECTIONS)}
+        known.pop("", None)
+        for key in self.table:
+            if key not in known:
+                value = self.table[key]
+                raise ConfigError(
+                    f"unknown key {key!r} ({shown(value)}){did_you_mean(key, known)}",
+                    where=self.place(),
+                    allowed=", ".join(sorted(known)),
+                )
+
+    def place(self, key: str | None = None) -> str:
+        """File, section and key for messages."""
+        parts = [self.file, *([f"[{self.name}]"] if self.name else []), *([key] if key else [])]
+        return " ".join(parts)
+
+    def wrong(self, key: str, what: str, allowed: str | None = None) -> ConfigError:
+        """The error for one key's value; what is allowed stands in the table of keys."""
+        return ConfigError(what, where=self.place(key), allowed=allowed or keys_of(self.name)[key].allowed)
+
+    def has(self, key: str) -> bool:
+        """Whether the file says it."""
+        return key in self.table
+
+    def raw(self, key: str) -> Any:
+        """The value as written, or None."""
+        return self.table.get(key)
+
+    def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
+        """Remember a value for the plan."""
+        why = (reason or self._reason(key)) if default else None
+        self.used.append(Used(self.name, key, value, why))
+
+    def _reason(self, key: str) -> str:
+        reason = keys_of(self.name)[key].reason
+        parts = re.fullmatch(r"(.*) \(([\w, ]+): (.*)\)", reason)
+        if parts is None:
+            return reason
+        return parts[3] if self.variant in parts[2].split(", ") else parts[1]
+
+    def required(self, key: str) -> Any:
+        """A value that has no default."""
+        if key not in self.table:
+            raise self.wrong(key, "the key is missing")
+        return self.table[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty."""
+        value = self.required(key) if default is None else self.table.get(key, default)
+        if not isinstance(value, str) or not value or value != value.strip():
+            raise self.wrong(key, f"{shown(value)} is not a text that can be used")
+        self.note(key, value, default=key not in self.table)
+        return value
+
+    def file_path(
+        self, key: str, base: Path, kind: Literal["file", "folder", "any"], default: str | None = None
+    ) -> Path:
+        """A path, relative to ``base``; what is there is a file or a folder, as ``kind`` says, or nothing is there."""
+        path = base / self.text(key, default)
+        check = {"file": files.check_file, "folder": files.check_folder, "any": files.check_path}[kind]
+        try:
+            check(path)
+        except ConfigError as error:
+            raise self.wrong(key, f"{files.shown_path(path)}: {error.what}", error.allowed) from None
+        return path
+
+    def choice(self, key: str, choices: Iterable[str], default: str) -> str:
+        """One of some words."""
+        names = tuple(choices)
+        value = self.table.get(key, default)
+        if not isinstance(value, str) or value not in names:
+            hint = did_you_mean(value, names) if isinstance(value, str) else ""
+            raise self.wrong(key, f"{shown(value)} is not a choice{hint}", ", ".join(names))
+        self.note(key, value, default=key not in self.table)
+        return value
+
+    def count(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
+        """A whole number, or ``default``."""
+        if key not in self.table:
+            if default is not None:
+                self.note(key, str(default), default=True)
+            return default
+        value = self.table[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.wrong(key, f"{shown(value)} is not a whole number from {least}")
+        self.note(key, str(value), default=False)
+        return value
+
+    def count_or_word(self, key: str, word: str) -> int | None:
+        """A whole number from 1, or None for the word, which is the default."""
+        value = self.table.get(key, word)
+        if value == word:
+            self.note(key, word, default=key not in self.table)
+            return None
+        return self.count(key)
+
+    def share(self, key: str, default: Fraction) -> Fraction:
+        """An exact number strictly between 0 and 1."""
+        if key not in self.table:
+            self.note(key, str(default), default=True)
+            return default
+        value = self.table[key]
+        number = exact_number(value)
+        if number is None or not 0 < number < 1:
+            raise self.wrong(key, f"{shown(value)} is not a share")
+        self.note(key, str(number), default=False)
+        return number
+
+    def number(self, key: str, default: float) -> float:
+        """A decimal number from 0; its upper end is for the part that takes it."""
+        if key not in self.table:
+            self.note(key, str(default), default=True)
+            return default
+        value = self.table[key]
+        number = exact_number(value)
+        if number is None or number > 10**6:
+            raise self.wrong(key, f"{shown(value)} cannot be used")
+        self.note(key, str(value), default=False)
+        return float(number)
+
+    def amount(self, key: str, read: Callable[[Any], Any]) -> Any:
+        """A privacy amount, read by ``read``, whose errors are told where in the file they are."""
+        from dpstream.core.errors import DpstreamError
+
+        value = self.table[key]
+        if not _is_number(value):
+            # What no guarantee allows (0, or a million) is for ``read`` to refuse: another exit code.
+            raise self.wrong(key, f"{shown(value)} is not a number")
+        try:
+            result = read(value)
+        except DpstreamError as error:
+            allowed = error.allowed or keys_of(self.name)[key].allowed
+            raise type(error)(error.what, where=self.place(key), allowed=allowed) from None
+        self.note(key, str(value), default=False)
+        return result
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return exact_text(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def exact_number(value: Any) -> Fraction | None:
+    """The exact number that a TOML text, integer or float says, or None."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    found = exact_text(repr(value) if isinstance(value, float) else str(value))
+    return None if found is None or found < 0 else found

@@ -1,0 +1,354 @@
+"""The privacy statement of a stream: what is published, protected and spent, in words for everybody."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
+from dpstream.core.privacy.odds import best_guess
+from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.families.growing.growing_plan import GrowingPlan
+from dpstream.families.growing.pmwg_plan import PMWGPlan
+from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.points import PointsStreamPlan
+from dpstream.families.tabular import DPStabsPlan, PooledPlan
+from dpstream.project.description import guarantee
+from dpstream.stream.declared import shown_public
+from dpstream.stream.ledger.limit import budget_from_dict
+from dpstream.stream.predecessor_cost import base_words
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import StreamPlan
+    from dpstream.core.privacy.unit import Unit
+    from dpstream.io.sources.options import SourceOptions
+    from dpstream.project.config import Config
+
+__all__ = ["Progress", "Statement", "as_progress", "statement"]
+
+#: The delta at which a rho is told as (epsilon, delta), as in the plan.
+_DELTA = "1e-9"
+_HARDLY_A_BOUND = 30
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the stream is; public. ``seeded``: some step was made with predictable noise."""
+
+    steps: int = 0
+    last_period: str | None = None
+    seeded: bool = False
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A title and sections; each section is a heading and its paragraphs (a list of items where ``bullets``)."""
+
+    title: str
+    sections: tuple[tuple[str, tuple[str, ...], bool], ...]
+
+    def markdown(self) -> str:
+        """One page of Markdown."""
+        lines = [f"# {_escape(self.title)}", ""]
+        for heading, paragraphs, bullets in self.sections:
+            lines += [f"## {_escape(heading)}", ""]
+            for text in paragraphs:
+                lines += [f"* {_escape(text)}"] if bullets else [_escape(text), ""]
+            lines += [""] if bullets else []
+        return "\n".join(lines).rstrip() + "\n"
+
+    def html(self) -> str:
+        """One page without scripts or addresses, for reading and for printing."""
+        body = [f"<h1>{html.escape(self.title)}</h1>"]
+        for heading, paragraphs, bullets in self.sections:
+            body.append(f"<section><h2>{html.escape(heading)}</h2>")
+            tag = "li" if bullets else "p"
+            texts = [f"<{tag}>{html.escape(text)}</{tag}>" for text in paragraphs]
+            body += ["<ul>", *texts, "</ul>"] if bullets else texts
+            body.append("</section>")
+        return _PAGE.format(title=html.escape(self.title), body="\n".join(body))
+
+
+def statement(config: Config, progress: Progress, *, contact: str | None = None) -> Statement:
+    """The statement, from the plan and from how far the stream is. Reads no data; all of it is public.
+
+    Args:
+        contact: whom to ask; a line to fill in where it is None.
+    """
+    plan, base = config.plan(), config.facts().get("base")
+    sections = [
+        ("What is published", _published(config, plan, progress, base), False),
+        ("What is protected", (*_seeded(progress), *_protected(config, plan)), False),
+        ("What it costs", _costs(config, plan, progress), False),
+        *((("The stream before this one", _before(config, base), False),) if base else ()),
+        ("If the stream is renewed", _renewed(config, plan), False),
+        ("What is not protected", _limits(config, plan), True),
+        ("Questions", (contact or "Contact: ______________________________",), False),
+    ]
+    return Statement(f"Privacy statement: {config.name}", tuple(sections))
+
+
+def _published(
+    config: Config, plan: StreamPlan, progress: Progress, base: Mapping[str, Any] | None
+) -> tuple[str, ...]:
+    names = ", ".join(config.schema().names)
+    often = _often(config.source_options)
+    steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
+        progress.steps, f"{progress.steps} tables have been published so far."
+    )
+    period = (
+        ""
+        if progress.last_period is None
+        else f" The last one is for {progress.last_period.replace('/', ' to ')}."
+    )
+    end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
+    if isinstance(plan, PeoplePlan):
+        return (
+            f"Synthetic people are published, and {often} what they report is added: {names}. They are invented by a "
+            "program from noisy counts, and persist: what was published of one of them is never changed. None is "
+            "copied from a person; one may look like a person by chance.",
+            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
+        )
+    if isinstance(plan, PointsStreamPlan):
+        return (
+            f"Synthetic points are published {often}, as many as there are points by then, with the columns {names}. "
+            "They are placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is "
+            "copied from a record of a person; one may lie where such a record lies by chance.",
+            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
+        )
+    if isinstance(plan, ClassifierPlan):
+        features = plan.erm.features
+        return (
+            f"A classifier is published {often}: a table of coefficients, by which {features.target} can be guessed "
+            f"from {', '.join(features.columns or ())}. They are computed from the records, and noise is added to "
+            "each. It is trained again when the records have grown as planned, and repeated in between.",
+            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
+        )
+    answers = (
+        " Answers to questions about the records are published, too." if isinstance(plan, PMWGPlan) else ""
+    )
+    return (
+        f"A synthetic table is published {often}. It has the columns {names}. Its rows are invented by a program from "
+        f"{_invented_from(plan)}.{answers} None is copied from a record of a person; one may look like such a record "
+        "by chance.",
+        f"{steps}{period}{end} {_with_each(plan, base is not None)}",
+    )
+
+
+def _invented_from(plan: StreamPlan) -> str:
+    """What of the records a table's rows are drawn from."""
+    if isinstance(plan, PMWGPlan):
+        return "what noisy answers to questions have told"
+    if isinstance(plan, GrowingPlan) and plan.box.name == "smalldb":
+        return "a small table that is chosen at random, the likelier the nearer it is to the records"
+    return "noisy counts"
+
+
+def _with_each(plan: StreamPlan, with_base: bool) -> str:
+    """What is told of a table's errors: no more than its manifest can tell."""
+    return f"Published with each table: how it was made, what it cost, and {_told(plan, with_base)}."
+
+
+def _told(plan: StreamPlan, with_base: bool) -> str:
+    unknown = "How wrong its counts may be is not known"
+    number = (
+        "that its number of records is exact"
+        if plan.unit.relation == "replace"
+        else "how wrong its number of records may be"
+    )
+    if isinstance(plan, PeoplePlan):
+        return "how wrong answers about the people may be"
+    if isinstance(plan, ClassifierPlan):
+        return "how noisy its coefficients are"
+    if isinstance(plan, GrowingPlan):
+        if next(plan.runs()).alpha is None:
+            return f"that nothing is promised of its errors. {unknown}"
+        return "what theory promises of its errors, if anything"
+    if isinstance(plan, PMWGPlan):
+        return f"{number}. {unknown}; each answer says how noisy it is"
+    if isinstance(plan, PooledPlan) and plan.unit.relation != "replace":
+        number += ", where it ends a group of steps that are measured together"
+    if isinstance(plan, DPStabsPlan) and plan.selector is None and not with_base:
+        return f"{number}, and how wrong counts over the measured columns may be"
+    return f"{number}. {unknown}"
+
+
+def _often(options: SourceOptions) -> str:
+    if options.rows is not None:
+        return f"after every {options.rows} records"
+    if options.period_columns is not None:
+        return "for every period"
+    if options.every == "files":
+        return "for every file of records that arrives"
+    return f"for every {options.every or 'step of the records'}"
+
+
+def _seeded(progress: Progress) -> tuple[str, ...]:
+    if not progress.seeded:
+        return ()
+    return (
+        "THERE IS NO GUARANTEE: tables of this stream were made with predictable noise, for a test. Otherwise:",
+    )
+
+
+def _protected(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    return (
+        f"Protected is {plan.unit.describe()}.",
+        *_odds(config, plan.budget, plan.unit),
+        "This holds for all published tables together, past and future, against somebody who knows every other "
+        "record and has any amount of computing power.",
+        f"In exact terms: {guarantee(config, plan)}",
+    )
+
+
+def _odds(config: Config, budget: Budget, unit: Unit) -> tuple[str, ...]:
+    epsilon, delta = _loss(config, budget)
+    if epsilon > _HARDLY_A_BOUND:
+        return (f"The loss is so large (epsilon = {epsilon:.4g}) that it protects hardly anything.",)
+    factor = math.ceil(math.exp(epsilon) * (1 + 1e-12) * 100) / 100
+    but = f", up to an exception of probability {delta}" if delta else ""
+    if unit.relation == "add-remove":
+        cases, what = "with it than without it", "whether it is among the data"
+    else:
+        cases, what = "for one content of it than for another", "which of two contents it has"
+    return (
+        f"Whatever is published is at most {factor:g} times likelier {cases}{but}.",
+        f"An example: somebody guesses {what}, and either is as likely as the other. Without the tables they are "
+        "right in 50 of 100 cases. With all tables, and with the best method there is, in at most "
+        f"{_percent(epsilon, delta)} of 100.",
+    )
+
+
+def _loss(config: Config, budget: Budget) -> tuple[float, str]:
+    """(epsilon, delta as text) of a budget; delta is empty for pure DP."""
+    if isinstance(budget, PureDP):
+        return float(budget.epsilon), ""
+    stated = config.budget.stated
+    if stated is not None and budget == config.budget.budget:
+        return float(stated[0]), decimal_text(stated[1])
+    delta = _DELTA if stated is None else str(stated[1])
+    return zcdp_to_epsilon(budget, delta), _DELTA if stated is None else decimal_text(stated[1])
+
+
+def _percent(epsilon: float, delta: str) -> str:
+    """Cases of 100, rounded up to a tenth, and below 100 where the bound is."""
+    rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
+    return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
+
+
+def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
+    spent = str(plan.budget) if progress.steps else "nothing"
+    if isinstance(plan, PeoplePlan):
+        return (
+            f"Planned: {plan.budget}. Spent so far: {spent}.",
+            "A person is in every period, and all that the person reports is paid for together: further periods up to "
+            "the planned number cost nothing more.",
+        )
+    own = plan.composition()
+    if isinstance(plan, PooledPlan):
+        # The plan's own words are for those who know the theory; users are told of their events elsewhere.
+        own = (
+            "every record is measured once, together with those of some neighbouring steps, and charged there. Further "
+            "tables therefore cost those who are in earlier ones nothing more"
+        )
+    if isinstance(plan.unit, User):
+        own = (
+            f"each of the {plan.unit.max_events} events of a user that are counted at most costs "
+            f"{plan.unit.per_event(plan.budget)}, and all of them together no more than what is planned. It is charged "
+            "in full at the first step, and further tables cost nothing more"
+        )
+    return (
+        f"Planned: {plan.budget}. Spent so far: {spent}.",
+        "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "
+        "ones nothing more, and the sum over all tables stays what one step costs."
+        if own is None
+        else f"{own[:1].upper()}{own[1:]}.",
+        *((_several(config, plan, 2),) if isinstance(plan.unit, Event) else ()),
+    )
+
+
+def _several(config: Config, plan: StreamPlan, events: int) -> str:
+    epsilon, delta = _loss(config, group(plan.budget, events))
+    deleted = ", or one record that is entered and later deleted," if config.source_options.deletions else ""
+    return (
+        f"A person with {events} such records{deleted} has "
+        f"{group(plan.budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
+    )
+
+
+def _before(config: Config, base: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a stream that began with another one's release costs together with it."""
+    both = budget_from_dict(base["composition"]["together"])
+    epsilon, delta = _loss(config, both)
+    seeded = ("THE EARLIER STREAM HAS NO GUARANTEE: it was made with predictable noise, for a test.",)
+    return (
+        *(seeded if base["made_with_test_seed"] else ()),
+        base_words(base),
+        f"For both periods together the example above reads {_percent(epsilon, delta)} of 100. A record of the "
+        "earlier period that is deleted later is one more event, of this stream.",
+    )
+
+
+def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    budget = plan.budget
+    both: Budget = PureDP(2 * budget.epsilon) if isinstance(budget, PureDP) else ZCDP(2 * budget.rho)
+    epsilon, delta = _loss(config, both)
+    one = "A person" if isinstance(plan, PeoplePlan) else "A record"
+    return (
+        f"A renewal is a new stream with a budget of its own. {one} that only one of the two streams has seen costs "
+        f"what is said above. One that both have seen costs the sum: on the same terms {both}, and the example "
+        f"reads {_percent(epsilon, delta)} of 100.",
+    )
+
+
+def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
+    declared = [f"{text[:1].upper()}{text[1:]}." for text in shown_public(config.facts())]
+    return (
+        *(
+            ("A person with many records is protected less, in proportion to their number.",)
+            if isinstance(plan.unit, Event)
+            else ()
+        ),
+        "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "
+        "or not they are among the data.",
+        "Columns, their possible values and the times of the tables are public.",
+        "When a table appears, and that one is withdrawn or late, is not protected.",
+        *declared,
+        "The original records are kept by their owner as before. This statement is about what is published.",
+    )
+
+
+def _escape(text: str) -> str:
+    """Names are the owner's, and Markdown would read some of their signs."""
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in " ".join(text.split()))
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 1.05rem/1.55 Georgia, serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem; color: #222;
+  background: #fff; overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.6rem; line-height: 1.25; }}
+h2 {{ font-size: 1.15rem; margin-top: 1.8rem; break-after: avoid; }}
+section {{ break-inside: avoid; }}
+@media print {{ body {{ margin: 0; max-width: none; font-size: 11pt; }} }}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def as_progress(facts: dict[str, Any]) -> Progress:
+    """From what ``dpstream status --json`` says."""
+    return Progress(int(facts["steps"]), facts["last_period"], bool(facts["made_with_test_seed"]))

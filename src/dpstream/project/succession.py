@@ -1,0 +1,143 @@
+"""Drafts the configuration of a successor stream from its predecessor's: what ``dpstream init --after`` writes."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.toml import load_toml, toml_key, toml_value
+from dpstream.project.base_options import BaseOptions
+from dpstream.project.base_reading import Predecessor, read_predecessor
+from dpstream.project.base_rules import NULL, readable
+from dpstream.project.config import Config
+from dpstream.project.predecessor import require_all_published
+
+__all__ = ["draft_successor"]
+
+_HEAD = """\
+# Drafted by `dpstream init --after`: the stream {name!r} goes on after {old!r}, whose last release it begins with.
+# Before the first run change here what is to change: columns and values (say under [base] what becomes of the old
+# ones), budget, mechanism. The border in time is public and fixed: [source] start. Give this stream the records from
+# then on only, and let the earlier one publish no further step.
+"""
+
+
+def draft_successor(path: str | Path, target: Path) -> str:
+    """The text of a configuration that begins where ``path`` ends.
+
+    Everything is taken over but names, places and the border; comments are not.
+
+    Args:
+        target: where the text will be; paths are made relative to it.
+
+    Errors:
+        ConfigError: a mechanism that begins with no table, no releases yet, steps that are held or unpublished, or no
+            border in time.
+    """
+    old = Config.load(path)
+    plan = old.plan()
+    if type(plan).start_from is StreamPlan.start_from:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} cannot begin with another stream's table",
+            where=f"{old.path} [mechanism]",
+            allowed="a configuration of its own for the new stream; a record that both read costs the sum",
+        )
+    require_all_published(old)
+    found = read_predecessor(_options(old))
+    document = load_toml(old.path)
+    name, base = f"{old.name}-next", target.parent
+    folder = re.sub(r"[^\w.-]+", "-", name) + "-"
+    document["stream"]["name"] = name
+    document["source"] = _source(old, found, base)
+    if "file" in document["schema"]:
+        document["schema"] = {"file": _moved(old, document["schema"]["file"], base)}
+    if "account" in document["budget"]:
+        document["budget"]["account"] = _moved(old, document["budget"]["account"], base)
+    document["output"] = {**document.get("output", {}), "dir": f"{folder}releases"}
+    if "database" in document["output"] and old.output.sink == "duckdb":
+        document["output"]["database"] = f"{folder}releases.duckdb"
+    elif "table" in document["output"] or old.output.sink == "postgresql":
+        document["output"]["table"] = f"{old.output.table}_next"
+    document["state"] = {**document.get("state", {}), "dir": f"{folder}state"}
+    if "key_file" in document["state"]:
+        document["state"]["key_file"] = _moved(old, document["state"]["key_file"], base)
+    document["base"] = {
+        "releases": os.path.relpath(old.output.dir, base),
+        "config": os.path.relpath(old.path, base),
+        "step": found.step,
+    }
+    nulls = {
+        column.name: {NULL: column.missing}
+        for column in found.schema.columns
+        if readable(column).missing == NULL
+    }
+    if nulls:
+        document["base"]["map"] = nulls
+    return _HEAD.format(name=name, old=old.name) + _toml(document)
+
+
+def _options(old: Config) -> BaseOptions:
+    return BaseOptions(str(old.path), old.output.dir, None, None, {}, {}, {}, ())
+
+
+def _source(old: Config, found: Predecessor, base: Path) -> dict[str, Any]:
+    """The old source from the border on, for as long a time as the old one."""
+    table = dict(load_toml(old.path)["source"])
+    options, last = old.source_options, int(found.last["step"])
+    grid = options.grid
+    if grid is None:
+        raise ConfigError(
+            "the stream is not cut by times, so there is no border that a successor could begin at",
+            where=f"{old.path} [source]",
+            allowed="a [base] section written by hand; both streams then cost the sum",
+        )
+    period = grid.period(last)
+    if period is not None:
+        assert isinstance(options.start, datetime.date)
+        table["start"] = period[1].isoformat()
+        if isinstance(options.end, datetime.date):
+            length = options.end - options.start
+            table["end"] = (period[1] + length).isoformat()
+    else:
+        assert isinstance(options.start, int)
+        table["start"] = options.start + last
+        if isinstance(options.end, int):
+            table["end"] = table["start"] + options.end - options.start
+    if not options.stdin and "path" in table:
+        one = isinstance(table["path"], str)
+        moved = [_moved(old, text, base) for text in options.path]
+        table["path"] = moved[0] if one else moved
+    if "database" in table:
+        table["database"] = _moved(old, table["database"], base)
+    return table
+
+
+def _moved(old: Config, text: str, base: Path) -> str:
+    """A path of the old file, as the new file has to say it."""
+    return os.path.relpath(old.path.parent / text, base)
+
+
+def _toml(table: Mapping[str, Any], name: str = "") -> str:
+    """A parsed document as TOML again."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"{toml_key(key)} = {_value(value)}" for key, value in plain.items()]
+    text = "\n".join([f"\n[{name}]", *lines] if name and (lines or not table) else lines)
+    parts = [text] if text else []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            parts.append(_toml(value, f"{name}.{toml_key(key)}" if name else toml_key(key)).rstrip("\n"))
+    return "\n".join(parts) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{toml_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return toml_value(value)

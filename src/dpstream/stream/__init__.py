@@ -1,0 +1,45 @@
+"""Durable streams: a plan, run exactly once per batch. See README.md in this folder."""
+
+from __future__ import annotations
+
+from dpstream.stream.asking_stream import Asked, AskingStream
+from dpstream.stream.frames import Batch
+from dpstream.stream.ledger.account_file import Account
+from dpstream.stream.ledger.limit import Limit
+from dpstream.stream.ledger.reading import Ledger, read_ledger, verify_ledger
+from dpstream.stream.opening import open_stream
+from dpstream.stream.predecessor_cost import Base
+from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.release.release import MAX_CELLS, Answer, Marginal, Release
+from dpstream.stream.release.sink import Sink
+from dpstream.stream.store.encryption import StateKey
+from dpstream.stream.store.lock import StatePermissionWarning
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.store_status import StreamStatus, read_status
+from dpstream.stream.stream import LedgerEntry, Stream
+
+__all__ = [
+    "MAX_CELLS",
+    "Account",
+    "Answer",
+    "Asked",
+    "AskingStream",
+    "Base",
+    "Batch",
+    "Ledger",
+    "LedgerEntry",
+    "Limit",
+    "Marginal",
+    "PostgresServer",
+    "Publishing",
+    "Release",
+    "Sink",
+    "StateKey",
+    "StatePermissionWarning",
+    "Stream",
+    "StreamStatus",
+    "open_stream",
+    "read_ledger",
+    "read_status",
+    "verify_ledger",
+]

@@ -1,0 +1,72 @@
+"""Arguments of a stream that are refused before anything is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from dpstream.core.errors import ConfigError
+from dpstream.stream.identity import canonical_json
+
+__all__ = ["check_options", "check_places", "check_text", "position_text"]
+
+# Counts of records and bytes, and fingerprints of up to 64 bytes.
+_POSITION_END = 2**512
+
+
+def check_options(keep: str | int, max_rows: int, name: str) -> None:
+    """How much a stream keeps and publishes, and its name.
+
+    Errors:
+        ConfigError: names the option, and what is allowed.
+    """
+    if isinstance(keep, bool) or not (keep == "all" or (isinstance(keep, int) and keep >= 1)):
+        raise ConfigError(f"keep = {keep!r}", where="stream", allowed='"all" or a number from 1')
+    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
+        raise ConfigError(f"max_rows = {max_rows!r}", where="stream", allowed="a number from 1")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ConfigError(f"the stream's name is {name!r}", where="stream", allowed="a printable text")
+
+
+def check_places(path: Path, releases: Path) -> None:
+    """The secret state and the public releases lie apart.
+
+    Errors:
+        ConfigError: one lies inside the other.
+    """
+    state, public = path.resolve(), releases.resolve()
+    if state == public or public in state.parents or state in public.parents:
+        raise ConfigError(
+            "the secret state and the public releases lie inside each other",
+            where=str(path),
+            allowed="two separate directories",
+        )
+
+
+def check_text(value: str, where: str) -> None:
+    """A name that people type and read.
+
+    Errors:
+        ConfigError: empty, long, or not printable.
+    """
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")
+
+
+def position_text(position: Mapping[str, int]) -> str:
+    """How far a source was read, as the store keeps it.
+
+    Errors:
+        ConfigError: not names with whole numbers. The message tells neither: a position is private.
+    """
+    wanted = "names (Unicode texts) with whole numbers from 0 (below 2^512), such as FileSource.position"
+    good = isinstance(position, Mapping) and all(
+        isinstance(name, str) and type(number) is int and 0 <= number < _POSITION_END
+        for name, number in position.items()
+    )
+    if not good:
+        raise ConfigError("the source's position cannot be kept", where="position", allowed=wanted)
+    try:
+        return canonical_json(dict(position)).decode()
+    except UnicodeEncodeError:
+        raise ConfigError("a name is no Unicode text", where="position", allowed=wanted) from None

@@ -1,0 +1,397 @@
+"""A stream that is asked: one durable, exactly-once question after another, beside the steps that bring in records.
+
+The stream's own store holds the counts. What is spent, the noise of the run and the histogram are in a second store
+beside it (``STATE-questions``), of the same kind: there each question is a step with its exact charge, sealed in a
+chain.
+
+* **One transaction a question.** Answer, charge and new state become durable together, before the answer is given.
+  A question that was stopped before has given nothing, so asking it again is not a second answer.
+* **An id is answered once.** The same id with the same question gives the stored answer: nothing is drawn or spent.
+* **A question is answered once a step,** whatever its words and its id: two questions are the same where their values
+  are the same in every cell, which is what the keyed hash of a question's content is made of. The complement ``1 - f``
+  of an answered question is answered by one minus its answer. Neither draws or spends anything.
+* **The two stores belong together.** Each question notes how far the stream was, and each step how many questions
+  there were; a stream that is behind its questions, or has steps and no questions' store, was rolled back, and so were
+  questions that are behind the stream. Both are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import StepError, StoreDamagedError, StoreError
+from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.families.growing.answers import Answer, Standing
+from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
+from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
+from dpstream.families.growing.universe import WEIGHT_BITS
+from dpstream.stream.arguments import check_text
+from dpstream.stream.identity import canonical_json
+from dpstream.stream.store import container
+from dpstream.stream.store.encryption import StateKey
+from dpstream.stream.store.place import has_store
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.step_rows import Prepared, Reservation, Step
+from dpstream.stream.store.store import Store
+from dpstream.stream.stream import Stream
+from dpstream.stream.watched import WatchedRandomness
+
+__all__ = ["Asked", "AskingStream", "default_id", "questions_path", "questions_server"]
+
+_MAX_ID = 200
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and its answer as they are stored. Public.
+
+    Attributes:
+        number: 1, 2, ...
+        question_id, question: what it was asked as.
+        step: how many steps the stream had.
+        answer: the answer.
+        test_seed: whether noise was predictable: then there is no guarantee.
+    """
+
+    number: int
+    question_id: str
+    question: str
+    step: int
+    answer: Answer
+    test_seed: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "number": self.number,
+            "id": self.question_id,
+            "question": self.question,
+            "step": self.step,
+            **self.answer.as_dict(),
+            "made_with_test_seed": self.test_seed,
+        }
+
+
+def questions_path(state: Path) -> Path:
+    """Where the questions of the stream in ``state`` are kept; as secret as the state."""
+    return state.with_name(f"{state.name}-questions")
+
+
+def questions_server(server: PostgresServer | None) -> PostgresServer | None:
+    """The same on a server: a schema beside the stream's."""
+    return None if server is None else replace(server, schema=f"{server.schema[:53]}_questions")
+
+
+def default_id(step: int, question: str) -> str:
+    """The id of a question that was given none: the same question at the same step is the same."""
+    text = f"step {step}: {question}"
+    if len(text) <= _MAX_ID and text.isprintable():
+        return text
+    return f"step {step}: sha256 {hashlib.sha256(question.encode()).hexdigest()}"
+
+
+class AskingStream(Stream):
+    """A ``Stream`` of a ``PMWGPlan``; made by ``open_stream``.
+
+    A step counts the records that arrive (free) and releases a table drawn from the public histogram.
+    """
+
+    _plan: PMWGPlan
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._questions: Store | None = None
+        #: The exception of a question that failed after it had drawn noise, until its owner decides.
+        self._failed: str | None = None
+        #: The last hard question, which holds the histogram; 0 where there was none.
+        self._y_number = 0
+        #: The present step, and its questions: content and number; None: to be read from the store.
+        self._here: tuple[int, dict[bytes, int]] | None = None
+        plan, _, path, facts, *_ = arguments
+        assert isinstance(plan, PMWGPlan)
+        self._begin = (path, facts, *_places(arguments, options))
+        try:
+            super().__init__(*arguments, **options)
+        except BaseException:
+            self._close_questions()
+            raise
+
+    # Public facts
+
+    @property
+    def standing(self) -> Standing:
+        """What was asked so far, and what is left of the budget."""
+        self._check_process()
+        return self._plan.standing(self._present())
+
+    def asked(self) -> tuple[Asked, ...]:
+        """All questions and their answers, in order."""
+        self._check_process()
+        store = self._question_store
+        found = (store.find(step=number) for number in range(1, store.last_step + 1))
+        return tuple(_stored(row) for row in found if row is not None)
+
+    # Asking
+
+    def ask(self, question: Question, question_id: str | None = None) -> Asked:
+        """Answer one question, durably.
+
+        Guarantee: the plan's, for all answers and releases together, crashes and repetitions included.
+
+        Args:
+            question: see ``growing.linear_queries``.
+            question_id: the owner's name for it; the same id again gives the stored answer. By default the question
+                itself, at this step: it is answered anew only after more records came. Where the same question was
+                answered at this step in other words, that answer is given, and also stored under an id of its own.
+
+        Errors:
+            ConfigError, SchemaError: the question cannot be read; nothing was spent. BudgetError: too few records yet.
+            StepError: the id was used for another question, or an attempt failed after it had drawn noise (see
+            ``discard_reservation``). BudgetError, too: the stream was closed in its account. StoreError: the disk
+            failed.
+
+        Cost: the plan's, and one commit; after a hard question the histogram is written.
+        """
+        self._check_process()
+        query, text = linear_query(question, self._schema), describe_question(question, self._schema)
+        name = default_id(self.last_step, text) if question_id is None else question_id
+        check_text(name, "question_id")
+        store = self._question_store
+        weights = self._plan.universe.weights(query)
+        content = _content(store, weights)
+        known = store.find(batch_id=name)
+        if known is not None:
+            if known.content != content:
+                raise StepError(
+                    "this id was used for another question",
+                    where=f"question {name!r}",
+                    allowed="a new id for a new question",
+                )
+            return _stored(known)
+        same = self._answered_here.get(content)
+        if same is not None and question_id is None:
+            return self._stored_question(same)
+        if self._membership is not None:
+            self._membership.allow_step(self._store.meta, self.last_step)
+        kind = self._failed or self._undecided or store.undecided_failure()
+        if kind is not None:
+            raise _undecided(kind, name)
+        told = None if same is None else self._stored_question(same).answer
+        other = self._answered_here.get(_content(store, 2**WEIGHT_BITS - weights))
+        if told is None and other is not None:
+            told = self._stored_question(other).answer.of_complement()
+        return self._answered(Reservation(store.last_step + 1, name, content), text, query, told)
+
+    def discard_reservation(self) -> None:
+        """See ``Stream.discard_reservation``; also allows questions again after one that failed."""
+        super().discard_reservation()
+        self._question_store.release_reservation()
+        self._failed = None
+
+    def close(self) -> None:
+        """Give up both stores."""
+        super().close()
+        self._close_questions()
+
+    # Inside
+
+    @property
+    def _answered_here(self) -> dict[bytes, int]:
+        """The questions that were answered at the present step: content and number."""
+        if self._here is None or self._here[0] != self.last_step:
+            store, found = self._question_store, {}
+            for number in range(store.last_step, 0, -1):
+                row = store.find(step=number)
+                if row is None or _stored(row).step != self.last_step:
+                    break
+                found[row.content] = number
+            self._here = (self.last_step, found)
+        return self._here[1]
+
+    def _stored_question(self, number: int) -> Asked:
+        row = self._question_store.find(step=number)
+        assert row is not None
+        return _stored(row)
+
+    def _answered(self, place: Reservation, text: str, query: Any, told: Answer | None) -> Asked:
+        """The answer, durably; ``told``: what it has to be, because an earlier answer implies it."""
+        store, here = self._question_store, self._answered_here
+        # As in a step: whatever stops it, the next one reads the stores again.
+        state, self._state, self._here = self._present(), None, None
+        randomness = WatchedRandomness(self._randomness)
+
+        def draw(noise: DiscreteLaplace) -> int:
+            return int(randomness.draw(noise, 1)[0])
+
+        before = self._plan.standing(state)
+        try:
+            answer = self._plan.ask(state, query, draw) if told is None else told
+            learned = told is None and answer.kind == "hard"
+            seed = not randomness.secure or store.used_test_seed or self._store.used_test_seed
+            asked = Asked(place.step, place.batch_id, text, self.last_step, answer, seed)
+            charge = self._plan.standing(state).spent - before.spent
+            prepared = self._prepared_question(place, asked, state, charge, learned)
+            store.commit_step(prepared)
+        except BaseException as error:
+            self._settle_question(place, randomness.used, error)
+            raise
+        here.setdefault(place.content, place.step)
+        self._state, self._here = state, (self.last_step, here)
+        if learned:
+            self._y_number = place.step
+        store.write_head(lasting=False)
+        return asked
+
+    def _prepared_question(
+        self, place: Reservation, asked: Asked, state: PMWGState, charge: Fraction, learned: bool
+    ) -> Prepared:
+        y_number = place.step if learned else self._y_number
+        manifest = canonical_json(asked.as_dict())
+        books = {**self._plan.pack_books(state), "y_number": y_number, "t": state.t, "step": self.last_step}
+        histogram = Packed({"y_time": state.y_time}, {"y": state.y} if learned else {})
+        return Prepared(
+            reservation=place,
+            definition=str(self._plan.budget.as_dict()["definition"]),
+            spent=str(charge),
+            parts=canonical_json([{"name": asked.answer.kind, "amount": str(charge)}]),
+            state=container.dump(Packed(books, {})),
+            synthesis=container.dump(histogram),
+            manifest=manifest,
+            files={},
+            test_seed=asked.test_seed,
+            publication="unpublished",
+            keep=None,
+        )
+
+    def _settle_question(self, place: Reservation, drawn: bool, error: BaseException) -> None:
+        """An exception after noise was drawn may depend on it, so it is an output; a stop from outside is none."""
+        if not drawn or not isinstance(error, Exception):
+            return
+        self._failed = type(error).__name__
+        try:
+            self._question_store.record_failure(place, self._failed)
+        except StoreError as second:
+            error.add_note(
+                f"the failed attempt could not be recorded ({second}): see docs/guide/durability.md"
+            )
+
+    def _present(self) -> PMWGState:
+        if self._state is None:
+            self._state = self._stored_state()
+        found: PMWGState = self._state
+        return found
+
+    def _stored_state(self) -> Any:
+        """The counts of the stream's store; books and histogram of the questions'."""
+        state = super()._stored_state()
+        if self._questions is None:
+            self._questions = self._open_questions()
+        store, where = self._questions, str(self._questions.path)
+        books = container.load(store.state(), where=where).meta
+        try:
+            step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
+        except (KeyError, TypeError, ValueError):
+            raise StoreDamagedError("the books of the questions cannot be read", where=where) from None
+        if step > self.last_step or t > state.t:
+            raise StoreDamagedError(
+                "questions were asked when the stream had more steps than it has now: it was rolled back",
+                where=where,
+                allowed="the newest state of both",
+            )
+        # As of the last step: with older books, what was spent since could be spent again.
+        if state.asked > asked:
+            raise StoreDamagedError(
+                "the stream knows of more questions than are stored: their store was rolled back",
+                where=where,
+                allowed="the newest state of both",
+            )
+        self._plan.restore_books(state, books)
+        self._y_number = int(books["y_number"])
+        if self._y_number:
+            packed = store.synthesis(self._y_number)
+            if packed is None:
+                raise StoreDamagedError("the histogram of the last hard question is missing", where=where)
+            histogram = container.load(packed, where=where)
+            state.y, state.y_time = histogram.arrays["y"].copy(), int(histogram.meta["y_time"])
+        return state
+
+    def _open_questions(self) -> Store:
+        path, facts, server, key = self._begin
+        stream_id = self._store.meta["stream_id"]
+        if self.last_step and not has_store(questions_path(path), server=questions_server(server)):
+            raise StoreDamagedError(
+                "the stream has steps, and the store of its questions is gone: what was spent is not known",
+                where=str(questions_path(path)),
+                allowed="the newest state of both",
+            )
+        fresh = self._plan.pack_books(self._plan.start())
+        first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
+        # An id of its own: what is encrypted in one of the two stores means nothing in the other.
+        own_id = hashlib.sha256(b"questions of " + stream_id).digest()[: len(stream_id)]
+        return Store(
+            questions_path(path),
+            {**facts, "questions_of": stream_id.hex()},
+            lambda: ({"stream_id": own_id}, first),
+            server=questions_server(server),
+            key=key,
+            # No question is answered before the first step: with the stream, its questions begin anew.
+            renew=self.last_step == 0,
+        )
+
+    @property
+    def _question_store(self) -> Store:
+        if self._questions is None:
+            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+        return self._questions
+
+    def _close_questions(self) -> None:
+        if self._questions is not None:
+            self._questions.close()
+            self._questions = None
+
+
+def _places(
+    arguments: Sequence[Any], options: dict[str, Any]
+) -> tuple[PostgresServer | None, StateKey | None]:
+    """Server and key among the arguments of ``Stream``."""
+    names = ("plan", "schema", "path", "facts", "randomness", "sink", "policy", "server", "membership", "key")
+    given = {**dict(zip(names, arguments, strict=False)), **options}
+    return given.get("server"), given.get("key")
+
+
+def _content(store: Store, weights: NDArray[np.int64]) -> bytes:
+    """What tells a question from all others: a keyed hash of its values in all cells."""
+    return store.fingerprint([weights.astype("<i8").tobytes()])
+
+
+def _stored(row: Step) -> Asked:
+    try:
+        told = json.loads(row.manifest)
+        answer = {
+            name: value
+            for name, value in told.items()
+            if name not in ("number", "id", "question", "step", "made_with_test_seed")
+        }
+        return Asked(
+            row.step, row.batch_id, told["question"], told["step"], Answer.from_dict(answer), row.test_seed
+        )
+    except (KeyError, ValueError):
+        raise StoreDamagedError("a stored answer cannot be read", where="questions") from None
+
+
+def _undecided(kind: str, name: str) -> StepError:
+    return StepError(
+        f"a question, or a step, stopped with {kind} after noise was drawn for it; whether it stops may depend on that "
+        "noise, so nothing is drawn before you decide",
+        where=f"question {name!r}",
+        allowed="discard_reservation() or run --discard-reserved, once the cause is found",
+    )

@@ -1,0 +1,98 @@
+"""What a stream does not protect, in sentences: what its owner declared public, and what a halt shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.privacy.unit import Individual
+from dpstream.core.schema.fine import FineColumn
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["declared_public", "shown_public"]
+
+#: Lines that are no records, in a few words.
+_BROKEN = (
+    "a line of a csv or NDJSON source that cannot be taken apart (more or fewer cells than columns, a quote that is "
+    "not closed, no JSON object)"
+)
+_MARKS = {"time_column": "time", "op_column": "operation", "user_column": "user id"}
+
+
+def shown_public(facts: Mapping[str, Any]) -> list[str]:
+    """What is not protected, for whoever reads a plan, a manifest or a statement.
+
+    Besides the sentences that are pinned, what follows from the pinned way of reading records. These sentences are
+    not among the pinned facts: streams that began before they were written keep their plan's hash, and say them too.
+    """
+    return [*facts["declared_public"], *_of_records(facts.get("source") or {})]
+
+
+def _of_records(source: Mapping[str, Any]) -> list[str]:
+    """What a line that is no record does. Only text has such lines."""
+    if "time_column" not in source or source.get("kind", "stdin") != "stdin":
+        return []
+    sentences = []
+    rule = source.get("broken", "error")
+    if rule == "error":
+        sentences.append(
+            f"{_BROKEN}, bytes that are no UTF-8, and a key of a JSON object that nobody declared stop the stream, and "
+            "that it stopped is visible, so whether there is such a record is not protected "
+            '(broken = "error"; "missing" takes such records instead)'
+        )
+    elif rule == "missing":
+        lacking = [what for key, what in _MARKS.items() if source.get(key) is not None]
+        stops = f", so it stops the stream, which is visible: it has no {' and no '.join(lacking)}"
+        sentences.append(
+            f"{_BROKEN} is read as a record with a null in every column{stops if lacking else ''} "
+            '(broken = "missing")'
+        )
+    else:
+        sentences.append(f'{_BROKEN} is in no release (broken = "{rule}")')
+    if source.get("line_breaks"):
+        sentences.append(
+            "the files are trusted to close every quote: after one that is left open, a record takes in those that "
+            "follow it, up to the next quote (line_breaks = true)"
+        )
+    return sentences
+
+
+def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ()) -> list[str]:
+    """For plans, the plan's hash and manifests.
+
+    Args:
+        given: what the source's cut declares public (``SourceOptions.declared_public``).
+
+    A record without a code stops the stream before anything is drawn. Nothing is released, but who watches
+    the releases sees that none comes, and learns that there is such a record. Of coordinates the mechanism tells.
+    """
+    facts = list(given)
+    if isinstance(plan.unit, Individual):
+        facts += ["the number of people is declared public"] if plan.unit.relation == "replace" else []
+    elif plan.unit.relation == "replace":
+        facts.append("the number of inserts and of deletes at every step is declared public")
+    facts += plan.declared_public()
+    reading = plan.reading_schema(schema)
+    for key, what, advice in (
+        ("other", "a value that its declaration does not hold", "other"),
+        ("missing", "a null", "missing"),
+    ):
+        columns = [
+            column.name
+            for column in reading.columns
+            if getattr(column, key) is None and not isinstance(column, FineColumn)
+        ]
+        if columns:
+            facts.append(
+                f"{what} stops the stream in {_list(columns)}, and that it stopped is visible, so whether "
+                f'there is one is not protected (a declared bin, {advice} = "...", takes such values instead)'
+            )
+    return facts
+
+
+def _list(names: Sequence[str]) -> str:
+    quoted = ", ".join(repr(name) for name in names)
+    return f"column {quoted}" if len(names) == 1 else f"columns {quoted}"

@@ -1,0 +1,205 @@
+"""What a stream is pinned to: the public facts that may not change between steps, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import StreamPlan
+from dpstream.core.counters import COUNTER_NAMES, counter_by_name
+from dpstream.core.errors import BudgetError, ConfigError, DpstreamError
+from dpstream.core.privacy.unit import User
+from dpstream.stream.declared import declared_public
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = [
+    "canonical_json",
+    "is_same_plan",
+    "mechanism_remedy",
+    "plan_facts",
+    "plan_hash",
+    "require_same_plan",
+    "spent_per_step",
+]
+
+
+#: How a stream goes on under another plan.
+_SUCCESSOR = (
+    "a successor with the new plan, which goes on from the last release (dpstream init --after, with the file as it "
+    "was); or another state directory (a new stream spends anew)"
+)
+
+
+def canonical_json(value: Any) -> bytes:
+    """One spelling per value: sorted keys, no blanks, UTF-8, no NaN."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def plan_facts(
+    plan: StreamPlan,
+    schema: Schema,
+    name: str,
+    source: Mapping[str, Any] | None = None,
+    given: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Everything public that the guarantee rests on, JSON-able and exact.
+
+    Args:
+        source: how records are cut into steps; None where the caller cuts them.
+        given: what that cut declares public, in sentences.
+        base: the release that the stream begins with (``Base.facts``).
+
+    Errors:
+        BudgetError: the plan's parts do not add up to its budget.
+        ConfigError: the plan was made for another domain than the schema's.
+    """
+    if plan.domain != schema.domain:
+        raise ConfigError(
+            "the plan was calibrated for other columns than the schema's",
+            where="stream",
+            allowed=", ".join(
+                f"{n} ({s})" for n, s in zip(plan.domain.names, plan.domain.sizes, strict=True)
+            ),
+        )
+    spent_per_step(plan)
+    return {
+        "stream": name,
+        "mechanism": plan.name,
+        "options": plan.options(),
+        "budget": plan.budget.as_dict(),
+        "unit": plan.unit.name,
+        # Only where there is a bound: the facts of other streams stay what they were.
+        **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
+        "horizon": plan.horizon,
+        "parts": [
+            {
+                "name": part.name,
+                "times": part.times,
+                "amount": str(part.budget.amount),
+                "total": str(part.total),
+                "detail": part.detail,
+            }
+            for part in plan.parts()
+        ],
+        "source": None if source is None else dict(source),
+        **({} if base is None else {"base": dict(base)}),
+        "declared_public": declared_public(plan, schema, given),
+        "schema": {
+            "fingerprint": schema.fingerprint(),
+            "columns": json.loads(json.dumps({c.name: c.spec() for c in schema.columns}, default=str)),
+        },
+    }
+
+
+def spent_per_step(plan: StreamPlan) -> Fraction:
+    """What a step costs each unit in it: the sum of the parts, which has to be the budget, exactly.
+
+    Errors:
+        BudgetError: the parts add up to something else, use another definition of privacy, or one gives back.
+    """
+    total = Fraction(0)
+    for part in plan.parts():
+        if type(part.budget) is not type(plan.budget):
+            raise BudgetError(f"part {part.name!r} is not accounted as {plan.budget}", where="plan")
+        if part.total < 0:
+            raise BudgetError(f"part {part.name!r} costs less than nothing", where="plan")
+        total += part.total
+    if total != plan.budget.amount:
+        raise BudgetError(f"the parts add up to {total}", where="plan", allowed=f"exactly {plan.budget}")
+    return total
+
+
+def plan_hash(facts: dict[str, Any]) -> str:
+    """SHA-256 of the canonical JSON; public.
+
+    ``line_breaks`` is not in it: streams that began before there was this key, and whose files hold cells of several
+    lines, go on when it is set.
+    """
+    source = facts.get("source")
+    if isinstance(source, dict) and "line_breaks" in source:
+        facts = {**facts, "source": {k: v for k, v in source.items() if k != "line_breaks"}}
+    return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
+
+
+def is_same_plan(stored: dict[str, Any], given: dict[str, Any]) -> bool:
+    """Whether a stream that began with the one facts may go on under the others."""
+    return canonical_json(stored) == canonical_json(given)
+
+
+def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
+    """The stored stream goes on only under the facts that it began with.
+
+    Errors:
+        ConfigError: names every difference.
+    """
+    began, now = str(stored.get("mechanism")), str(given.get("mechanism"))
+    remedy = mechanism_remedy(began, now)
+    if remedy is not None:
+        raise ConfigError(
+            f"this state belongs to another plan: it was begun with the mechanism {began!r}, and this is {now!r}",
+            where=where,
+            allowed=f"{remedy}; or {_SUCCESSOR}",
+        )
+    # Through JSON, so that tuples and lists compare alike.
+    differences = _differences(stored, json.loads(canonical_json(given)), "")
+    if differences:
+        shown = "; ".join(differences[:5]) + ("; ..." if len(differences) > 5 else "")
+        raise ConfigError(
+            f"this state belongs to another plan: {shown}",
+            where=where,
+            allowed=f"the plan it was started with; or {_SUCCESSOR}" + _counter_remedy(stored, given),
+        )
+
+
+def mechanism_remedy(began: str, now: str) -> str | None:
+    """What lets a stream go on whose file says another mechanism than it began with; None if it says the same."""
+    if began == now:
+        return None
+    remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
+    if (began, now) == ("dpstabs", "pooled"):
+        remedy += ", which a file that names no mechanism meant before pooled became the default"
+    return remedy
+
+
+def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
+    """How a plan that leaves the counter to be chosen goes on with the one that the stream began with."""
+    began, now = (str(facts.get("options", {}).get("counter", "")) for facts in (stored, given))
+    for name in COUNTER_NAMES:
+        try:
+            recipe = counter_by_name(name, horizon=stored.get("horizon"))
+        except DpstreamError:
+            continue
+        rule = recipe.describe() + ";"
+        if began.startswith(rule) and not now.startswith(rule):
+            return f'; the counter that it began with: counter = "{name}" under [mechanism] (or as an option in Python)'
+    return ""
+
+
+def _differences(old: Any, new: Any, path: str) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found: list[str] = []
+        for key in sorted(old.keys() | new.keys()):
+            inner = f"{path}.{key}" if path else str(key)
+            if key not in new:
+                found.append(f"{inner} is gone")
+            elif key not in old:
+                found.append(f"{inner} is new")
+            else:
+                found += _differences(old[key], new[key], inner)
+        return found
+    if old == new:
+        return []
+    return [f"{path} was {_short(old)} and is {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

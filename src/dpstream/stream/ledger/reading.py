@@ -1,0 +1,399 @@
+"""What a stream spent, on what and when: read, verified against everything that knows of it, and exported.
+
+Read without the stream's lock and without changing anything, in one consistent view of the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.privacy.budget import Budget
+from dpstream.io.sinks.catalogue import Catalogue
+from dpstream.stream.identity import canonical_json, plan_hash
+from dpstream.stream.ledger.account_file import Account, Pin
+from dpstream.stream.ledger.limit import budget_from_dict
+from dpstream.stream.store.encryption import StateKey, unlock
+from dpstream.stream.store.place import backend_for, has_store
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import (
+    Head,
+    account_pin,
+    first_seal,
+    read_history,
+    read_meta,
+    step_seal,
+    time_seal,
+)
+from dpstream.stream.store.store_database import Database
+
+__all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "verify_releases"]
+
+#: The first format that knows when a step was committed.
+_TIMED = 4
+#: Publication states of steps whose manifest is among the releases.
+_OUTSIDE = ("published", "expiring", "expired", "withdrawing", "withdrawn")
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Spend:
+    """One step in the ledger. ``batch_id``, ``publication`` and ``time`` are the owner's, the rest is public.
+
+    Attributes:
+        definition, spent, parts: as the plan stated them; amounts exact. What one step costs a unit in it.
+        time: by the owner's clock, None for steps of older versions.
+    """
+
+    step: int
+    period: str | None
+    definition: str
+    spent: Fraction
+    parts: tuple[dict[str, Any], ...]
+    manifest_sha256: str
+    test_seed: bool
+    batch_id: str
+    publication: str
+    time: str | None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a stream is pinned to, and what it spent."""
+
+    stream_id: str
+    plan_hash: str
+    facts: dict[str, Any]
+    spends: tuple[Spend, ...]
+    pin: Pin | None
+
+    @property
+    def planned(self) -> Budget:
+        """What all releases together may cost one unit."""
+        return budget_from_dict(self.facts["budget"])
+
+    @property
+    def total(self) -> Budget:
+        """What the releases so far cost one unit: the largest step's cost, because every unit is in one step, or
+        because the whole budget is charged at the first one."""
+        return type(self.planned)(max((one.spent for one in self.spends), default=Fraction(0)))
+
+    @property
+    def inside(self) -> list[int]:
+        """Steps whose manifest is not among the releases (yet): held for approval, or without a sink."""
+        return [one.step for one in self.spends if one.publication not in _OUTSIDE]
+
+    @property
+    def steps_left(self) -> int | None:
+        """How many steps the plan still pays for; None without a horizon."""
+        horizon = self.facts["horizon"]
+        return None if horizon is None else max(0, int(horizon) - len(self.spends))
+
+
+def read_ledger(
+    path: str | Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> Ledger:
+    """The ledger of the stream whose state is in ``path``, or on ``server``; its seals are checked.
+
+    Errors:
+        ConfigError: there is no stream. StoreDamagedError: a seal does not hold (``verify_ledger`` says more).
+    """
+    with _view(path, server, key) as (db, version):
+        meta = read_meta(db)
+        read_history(db, meta, db.where)
+        return _ledger(db, version, meta)
+
+
+def read_identity(
+    path: str | Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> tuple[dict[str, bytes], int] | None:
+    """What a store remembers of its plan and its account (secret), and its last step; None where there is none."""
+    if not has_store(Path(path), server=server):
+        return None
+    with _view(path, server, key) as (db, _):
+        meta = read_meta(db)
+        return meta, read_history(db, meta, db.where).last_step
+
+
+def verify_ledger(
+    path: str | Path,
+    *,
+    releases: str | Path | None = None,
+    account: str | Path | None = None,
+    server: PostgresServer | None = None,
+    key: StateKey | None = None,
+) -> list[str]:
+    """Recompute everything that is known of a ledger; what is wrong, one sentence each, empty where all is well.
+
+    Looks at the store's structure and seals, the head file, sums against the plan, the manifests in the store and
+    among the ``releases``, their catalogue, and the stream's charge in its ``account``. A run may be under way.
+
+    Errors:
+        ConfigError: there is no stream, or no account. StoreError: the disk or the server fails.
+    """
+    folder = None if releases is None else Path(releases)
+    head_file = Head(Path(path))
+    # Before the view of the store: what is written meanwhile is ahead of that view.
+    before = _published_steps(folder)
+    try:
+        head = head_file.read(str(path))
+    except StoreDamagedError as error:
+        return [error.what]
+    try:
+        with _view(path, server, key) as (db, version):
+            meta = read_meta(db)
+            found = _check_chain(db, meta)
+            if found:
+                return found + _check_head(head, _stored_seals(db, meta))
+            found = _check_head(head, _stored_seals(db, meta)) + _check_rows(db)
+            ledger = _ledger(db, version, meta)
+            found += _check_times(db, version, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
+    except StoreDamagedError as error:
+        return [error.what]
+    if folder is not None:
+        outside = {one.step: one.manifest_sha256 for one in ledger.spends if one.publication in _OUTSIDE}
+        known = {one.step: one.manifest_sha256 for one in ledger.spends}
+        found += verify_releases(folder, ledger.stream_id, known, required=outside, present=before)
+    return found + _check_account(ledger, account)
+
+
+def verify_releases(
+    folder: Path,
+    stream_id: str,
+    known: dict[int, str],
+    *,
+    required: dict[int, str] | None = None,
+    present: set[int] | None = None,
+    later: bool = False,
+) -> list[str]:
+    """Compare released manifests and the catalogue with a ledger's hashes.
+
+    Args:
+        known: SHA-256 of the manifest of every step in the ledger.
+        required: those that have to be there; all of them by default.
+        present: steps that were there before the ledger was read; looked up by default.
+        later: whether steps after the ledger's end are fine (an export is older than the releases).
+    """
+    last = max(known, default=0)
+    found = [
+        f"step {step} is among the releases, but not in the ledger"
+        for step in sorted(_published_steps(folder) if present is None else present)
+        if step not in known and not (later and step > last)
+    ]
+    for step, digest in sorted((known if required is None else required).items()):
+        path = folder / f"step-{step:06d}" / _MANIFEST
+        if not path.is_file():
+            found.append(f"the manifest of step {step} is missing among the releases")
+        elif hashlib.sha256(read_bytes(path)).hexdigest() != digest:
+            found.append(f"the released manifest of step {step} is not the one in the ledger")
+    return found + _check_catalogue(folder, stream_id, known)
+
+
+# Inside
+
+
+@contextmanager
+def _view(
+    path: str | Path, server: PostgresServer | None, key: StateKey | None
+) -> Iterator[tuple[Database, int]]:
+    """One consistent look at a store."""
+    db = backend_for(Path(path), server).look()
+    if db is None:
+        raise ConfigError("there is no stream", where=str(path), allowed="a state directory that a run made")
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            version = db.verify_structure()
+            unlock(db, version, key)
+            yield db, version
+    finally:
+        db.close()
+
+
+def _ledger(db: Database, version: int, meta: dict[str, bytes]) -> Ledger:
+    times: dict[int, str] = {}
+    if version >= _TIMED:
+        times = {int(step): str(text) for step, text in db.execute("SELECT step, committed FROM times")}
+    try:
+        facts: dict[str, Any] = json.loads(meta["plan"])
+        rows = db.execute(
+            "SELECT l.step, definition, spent, parts, manifest, manifest_sha256, test_seed, batch_id, publication "
+            "FROM ledger l JOIN steps s ON s.step = l.step ORDER BY l.step"
+        )
+        spends = tuple(
+            Spend(
+                step=step,
+                period=json.loads(manifest)["period"],
+                definition=definition,
+                spent=Fraction(spent),
+                parts=tuple(json.loads(parts)),
+                manifest_sha256=digest,
+                test_seed=bool(test_seed),
+                batch_id=batch_id,
+                publication=publication,
+                time=times.get(step),
+            )
+            for step, definition, spent, parts, manifest, digest, test_seed, batch_id, publication in rows
+        )
+    except (ValueError, KeyError, TypeError, ZeroDivisionError):
+        raise StoreDamagedError("the plan or the ledger cannot be read", where=db.where) from None
+    remembered = account_pin(meta, db.where)
+    pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
+    return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
+
+
+def _stored_seals(db: Database, meta: dict[str, bytes]) -> dict[int, bytes]:
+    seals = {int(step): bytes(seal) for step, seal in db.execute("SELECT step, seal FROM steps")}
+    return {0: first_seal(meta), **seals}
+
+
+def _check_chain(db: Database, meta: dict[str, bytes]) -> list[str]:
+    """Every row against the seal before it as stored, so that one changed row does not hide the others."""
+    if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
+        return ["what the stream is pinned to, or its key, is missing"]
+    seals = _stored_seals(db, meta)
+    rows = db.execute(
+        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
+        "definition, spent, parts FROM steps s LEFT JOIN ledger l ON l.step = s.step ORDER BY s.step"
+    )
+    found, expected = [], 1
+    for step, batch_id, content, *columns, stored, definition, spent, parts in rows:
+        found += [f"step {lost} is missing in the store" for lost in range(expected, step)]
+        expected = step + 1
+        if step - 1 not in seals:
+            continue
+        opened = db.sealing.open(content, "content", step)
+        seal = step_seal(
+            meta["key"], seals[step - 1], step, batch_id, opened, *columns, definition, spent, parts
+        )
+        if not hmac.compare_digest(seal, bytes(stored)):
+            first = step == 1
+            what = "or what the stream is pinned to " if first else ""
+            found.append(f"the record of step {step} {what}was changed")
+    return found
+
+
+def _check_head(head: tuple[int, bytes] | None, seals: dict[int, bytes]) -> list[str]:
+    last = max(seals)
+    if head is None:
+        return [] if last == 0 else ["head.json is missing"]
+    step, seal = head
+    if step > last:
+        return [f"head.json knows step {step}, the store ends at step {last}: the store was rolled back"]
+    if step not in seals or not hmac.compare_digest(seal, seals[step]):
+        return [f"head.json belongs to another history (at step {step})"]
+    return []
+
+
+def _check_rows(db: Database) -> list[str]:
+    found = []
+    steps = {step for (step,) in db.execute("SELECT step FROM steps")}
+    spends = {step for (step,) in db.execute("SELECT step FROM ledger")}
+    found += [f"step {step} is in the ledger only" for step in sorted(spends - steps)]
+    state = [step for (step,) in db.execute("SELECT step FROM state")]
+    last = max(steps, default=0)
+    if state != [last]:
+        found.append(f"the state does not stand at step {last}, where the ledger ends")
+    reserved = db.execute("SELECT step FROM reservation").fetchone()
+    if reserved is not None and reserved[0] != last + 1:
+        found.append("a reservation does not follow the last step")
+    return found
+
+
+def _check_times(db: Database, version: int, meta: dict[str, bytes]) -> list[str]:
+    if version < _TIMED:
+        return []
+    seals = _stored_seals(db, meta)
+    rows = db.execute("SELECT step, committed, seal FROM times ORDER BY step").fetchall()
+    timed = {step for step, _, _ in rows}
+    # Steps of older versions have none, later ones all.
+    lost = [step for step in sorted(seals) if timed and step > min(timed) and step not in timed]
+    found = [f"the time of step {step} is missing" for step in lost]
+    for step, text, seal in rows:
+        if step not in seals:
+            found.append(f"the time of step {step} belongs to no step")
+        elif not hmac.compare_digest(time_seal(meta["key"], seals[step], text), bytes(seal)):
+            found.append(f"the time of step {step} was changed")
+    return found
+
+
+def _check_plan(ledger: Ledger) -> list[str]:
+    """Every step spent what the plan says, part by part, and no step is beyond the horizon."""
+    found, planned = [], ledger.planned
+    for one in ledger.spends:
+        parts = sum((Fraction(part["total"]) for part in one.parts), Fraction(0))
+        if parts != one.spent:
+            found.append(f"the parts of step {one.step} add up to {parts}, and {one.spent} is booked")
+        if one.definition != planned.as_dict()["definition"] or one.spent != planned.amount:
+            found.append(f"step {one.step} spent {one.spent} ({one.definition}), and the plan says {planned}")
+        if canonical_json(list(one.parts)) != canonical_json(ledger.facts["parts"]):
+            found.append(f"the parts of step {one.step} are not the plan's")
+    horizon = ledger.facts["horizon"]
+    if horizon is not None and len(ledger.spends) > horizon:
+        found.append(f"there are {len(ledger.spends)} steps, and the plan pays for {horizon}")
+    return found
+
+
+def _check_manifests(db: Database, ledger: Ledger) -> list[str]:
+    """The manifests in the store say what the ledger says."""
+    found = []
+    for one in ledger.spends:
+        (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (one.step,)).fetchone()
+        if hashlib.sha256(data).hexdigest() != one.manifest_sha256:
+            found.append(f"the stored manifest of step {one.step} does not have the recorded hash")
+        said = parse_json(data)
+        facts = (said["step"], said["stream_id"], Fraction(said["spent"]["step"]), said["mechanism"]["parts"])
+        if facts != (one.step, ledger.stream_id, one.spent, list(one.parts)):
+            found.append(f"the manifest of step {one.step} does not say what the ledger says")
+    return found
+
+
+def _published_steps(folder: Path | None) -> set[int]:
+    if folder is None or not folder.is_dir():
+        return set()
+    names = (entry.name.removeprefix("step-") for entry in folder.glob("step-*"))
+    return {int(name) for name in names if name.isdecimal()}
+
+
+def _check_catalogue(folder: Path, stream_id: str, known: dict[int, str]) -> list[str]:
+    try:
+        catalogue = Catalogue(folder)
+        listed = {int(entry["step"]): str(entry["manifest_sha256"]) for entry in catalogue.entries()}
+        owner = catalogue.stream_id
+    except FileNotFoundError:
+        return ["the releases have no catalogue"] if _published_steps(folder) else []
+    except (StoreDamagedError, StoreFormatError):
+        return ["the catalogue of the releases cannot be read"]
+    if owner != stream_id:
+        return ["the releases belong to another stream"]
+    return [
+        f"the catalogue's hash of step {step} is not the one in the ledger"
+        for step, digest in sorted(listed.items())
+        if step in known and known[step] != digest
+    ]
+
+
+def _check_account(ledger: Ledger, account: str | Path | None) -> list[str]:
+    if account is None:
+        return [] if ledger.pin is None else ["the stream is charged in an account, and none is given"]
+    try:
+        state = Account(account).read()
+    except StoreDamagedError as error:
+        return [f"the account: {error.what}"]
+    charge = state.find(ledger.stream_id)
+    if charge is None or (ledger.pin is not None and state.pin(charge) != ledger.pin):
+        return [
+            "the account does not know the stream's charge: it was rolled back, changed, or is another one"
+        ]
+    if charge.budget != ledger.planned:
+        return [f"the account charged {charge.budget}, and the plan says {ledger.planned}"]
+    return []

@@ -1,0 +1,45 @@
+"""Why a stream takes no step before its owner has decided."""
+
+from __future__ import annotations
+
+from dpstream.core.errors import StepError
+from dpstream.stream.store.step_rows import RESTORED, Reservation, Step
+
+__all__ = ["other_batch", "other_records", "undecided"]
+
+
+def undecided(step: int, kind: str, batch_id: str) -> StepError:
+    """The step failed after noise was drawn for it, or the store that knew whether it did was lost."""
+    if kind == RESTORED:
+        return StepError(
+            "the store was lost and a copy of it was taken in; whether this step was begun before, or failed after "
+            "noise was drawn for it, the copy cannot know",
+            where=f"step {step}",
+            allowed="discard_reservation() or run --discard-reserved, once",
+        )
+    return StepError(
+        f"step {step} stopped with {kind} after noise was drawn for it; whether it stops "
+        "may depend on that noise, so it is not drawn again before you decide",
+        where=f"batch {batch_id!r}",
+        allowed="discard_reservation() or run --discard-reserved, once the cause is found; each "
+        "repetition shows readers that the one before stopped",
+    )
+
+
+def other_batch(held: Reservation, batch_id: str) -> StepError:
+    """The process stopped while it was at another batch, or at other records."""
+    what = "other records under this id" if held.batch_id == batch_id else f"the batch {held.batch_id!r}"
+    return StepError(
+        f"step {held.step} was reserved for {what} when the process stopped",
+        where=f"batch {batch_id!r}",
+        allowed="the reserved batch, or discard_reservation() first (nothing was released or spent)",
+    )
+
+
+def other_records(known: Step) -> StepError:
+    """A committed step's id again, and its records are others now."""
+    return StepError(
+        f"this id was used at step {known.step} for other records",
+        where=f"batch {known.batch_id!r}",
+        allowed="a new id for new records",
+    )

@@ -1,0 +1,128 @@
+"""Released files made again from what the store keeps, byte for byte.
+
+Once a step is published its bytes leave the store. What they were made from stays, as long as the keep policy keeps
+the table: model, seed and number of rows are public. A file whose hash is not the committed one is never given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import PeopleSynthesis, Synthesis
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.stream.release.persistent_records import Records, carry
+from dpstream.stream.release.release import draw_table
+from dpstream.stream.release.sink import Sink
+from dpstream.stream.store.store import Store
+from dpstream.stream.store.stored import MANIFEST
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["Again"]
+
+
+class Again:
+    """Makes files of committed steps again; quickest where steps are asked for in their order.
+
+    Args:
+        schema: the released columns.
+        synthesis_of: the stored model of a step; None where it was dropped.
+        last: the records of the last step, where records persist.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        schema: Schema,
+        synthesis_of: Callable[[int], Synthesis | None],
+        last: Records | None,
+    ) -> None:
+        self._store = store
+        self._sink = sink
+        self._schema = schema
+        self._synthesis_of = synthesis_of
+        self._last = last
+        #: The step made last, its files, and where records persist: they, and the first free id.
+        self._step = 0
+        self._files: dict[str, bytes] = {}
+        self._records: Records | None = None
+        self._next_id = 1
+
+    def file(self, step: int, name: str) -> bytes:
+        """One file of a committed step.
+
+        Errors:
+            StoreError: it cannot be made again with the committed bytes.
+        """
+        if name == MANIFEST:
+            return self._manifest(step)
+        digest, data = self._store.remembered_file(step, name)
+        if data is None:
+            if step != self._step:
+                self._make(step)
+            data = self._files.get(name)
+        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            raise StoreError(
+                f"{name} of step {step} is missing, and cannot be made again with the bytes that were published",
+                where=str(self._sink.directory),
+                allowed="the file from a copy of the releases; the [output] format and the program's version that it "
+                "was made with (a keep policy may have dropped what it followed from); or dpstream withdraw, which "
+                "tells readers that it is gone",
+            )
+        return data
+
+    def _make(self, step: int) -> None:
+        facts = json.loads(self._manifest(step))
+        kind = (facts.get("records") or {}).get("kind")
+        if kind == "persistent":
+            self._follow(step)
+            return
+        synthesis = self._synthesis_of(step)
+        self._step, self._files = step, {}
+        if isinstance(synthesis, PeopleSynthesis):
+            self._files = self._sink.render(synthesis.table(self._schema))
+            self._files |= self._sink.render_changes(synthesis.additions(self._schema))
+        elif synthesis is not None:
+            self._files = self._sink.render(self._drawn(synthesis, facts))
+
+    def _follow(self, step: int) -> None:
+        """Records that persist follow from all tables before."""
+        if step < self._step:
+            self._step, self._records, self._next_id = 0, None, 1
+        while self._step < step:
+            self._step += 1
+            self._advance(self._step)
+        if self._records is None and step == self._store.last_step and self._last is not None:
+            self._files = self._sink.render(self._last.with_ids)
+
+    def _advance(self, step: int) -> None:
+        facts = json.loads(self._manifest(step))
+        synthesis, records = self._synthesis_of(step), self._records
+        self._files, self._records = {}, None
+        told = facts.get("records") or {}
+        if synthesis is None or told.get("kind") != "persistent":
+            return
+        earlier = None if records is None else self._synthesis_of(step - 1)
+        before = None if records is None or earlier is None else (records, earlier)
+        if before is None and told["change_from_step"] is not None:
+            return  # what it follows from was dropped
+        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
+        made = carry(before, synthesis, self._schema, rows, seed, first_id=self._next_id)
+        self._records, self._next_id = made.records, made.records.next_id
+        self._files = self._sink.render(made.records.with_ids)
+        if made.changes is not None:
+            self._files |= self._sink.render_changes(made.changes)
+
+    def _drawn(self, synthesis: Synthesis, facts: dict[str, Any]) -> Any:
+        return draw_table(synthesis, self._schema, facts["rows_in_table"], facts["sampling_seed"])
+
+    def _manifest(self, step: int) -> bytes:
+        found = self._store.find(step=step)
+        if found is None:
+            raise StoreDamagedError(f"the store knows no step {step}", where=str(self._store.path))
+        return found.manifest

@@ -1,0 +1,280 @@
+"""From committed rows to the world: publish, approve, withdraw. Every call may be repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Set
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
+from dpstream.io.sinks import catalogue
+from dpstream.stream.arguments import check_text
+from dpstream.stream.release.manifest import pretty_json
+from dpstream.stream.release.sink import Sink
+from dpstream.stream.store.step_rows import Step
+from dpstream.stream.store.store import Store
+from dpstream.stream.store.store_database import file_errors
+from dpstream.stream.store.stored import MANIFEST
+
+__all__ = ["MANIFEST", "NOTICE", "Outlet"]
+
+_log = logging.getLogger("dpstream.streams")
+NOTICE = "withdrawn.json"
+_WITHDRAWN = ("withdrawing", "withdrawn")
+#: Publication states of steps that readers do not know of.
+_INSIDE = ("unpublished", "dropped", "held", "rejected")
+#: Of those that readers know of, whatever happens.
+_DONE = ("published", "expiring", "expired", "withdrawn")
+#: Of those that they know of, or are about to.
+_OUTSIDE = (*_DONE, "pending", "withdrawing")
+
+
+class Outlet:
+    """Publishes what the store has committed, and only that.
+
+    Publication states of a step: ``pending`` (to be published), ``published``, ``held`` (waits for approval),
+    ``expiring`` and ``expired`` (the keep policy), ``withdrawing`` and ``withdrawn``, ``rejected`` (withdrawn while it
+    was held: readers never hear of it); ``unpublished`` and ``dropped`` where there was no sink.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        facts: dict[str, Any],
+        plan_hash: str,
+        describe: Callable[[str], dict[str, Any]],
+    ) -> None:
+        self._store = store
+        self._sink = sink
+        self._facts = facts
+        self._plan_hash = plan_hash
+        #: The codebook, for the name of a table's file.
+        self._describe = describe
+        self._codebook: bytes | None = None
+        self._stream_id = store.meta["stream_id"].hex()
+        #: Closed parts of the catalogue that are known to be there.
+        self._closed = 0
+
+    def publish(self) -> None:
+        """Bring the sink up to date; does nothing where it is."""
+        pending = self._store.in_publication("pending")
+        expiring = self._store.in_publication("expiring")
+        leaving = self._store.in_publication("withdrawing")
+        if not pending and not expiring and not leaving:
+            return
+        with file_errors("the release could not be written and will be on the next try", self._where):
+            for step in pending:
+                files = self._store.files(step)
+                self._sink.publish(step, {**files, MANIFEST: self._committed(step).manifest})
+            # Readers learn that a table goes before it goes.
+            self._write_catalogue((*pending, *expiring, *leaving))
+            for step in expiring:
+                self._sink.expire(step, self._store.file_names(step))
+            for step in leaving:
+                names = [name for name in self._store.file_names(step) if name != NOTICE]
+                stay = {MANIFEST: self._committed(step).manifest, NOTICE: self._notice(step)}
+                self._sink.withdraw(step, names, stay)
+        self._store.mark_published(pending, expiring)
+        if leaving:
+            self._store.move(leaving, "withdrawn")
+        for step in pending:
+            _log.info("step %d: published", step)
+
+    def check(self, last_step: int) -> None:
+        """A published step that the ledger does not know means that the state was rolled back.
+
+        Errors:
+            StoreDamagedError: it was, or a published manifest is not the committed one.
+        """
+        with file_errors("the releases could not be read", self._where):
+            published = sorted(self._sink.published(self._stream_id).items())
+        for step, digest in published:
+            found = self._store.find(step=step)
+            if found is None:
+                raise StoreDamagedError(
+                    f"step {step} is published, but the ledger ends at step {last_step}: "
+                    "the state was rolled back, and continuing would spend the budget twice",
+                    where=str(self._where),
+                    allowed="the newest state, or a new stream with its own releases directory",
+                )
+            if hashlib.sha256(found.manifest).hexdigest() != digest:
+                raise StoreDamagedError(
+                    f"the published manifest of step {step} is not the committed one",
+                    where=str(self._where),
+                    allowed="moving the step away (from the folder and the database), and running again, which "
+                    "publishes it from the store",
+                )
+        if published:
+            # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
+            # notice a damage there. Both are mended here.
+            with file_errors("the catalogue could not be written", self._where):
+                there = {step for step, _ in published}
+                self._write_catalogue(range(1, last_step + 1), there)
+
+    def restore(self, make: Callable[[int, str], bytes]) -> list[int]:
+        """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
+
+        Args:
+            make: a file of a step again, with the bytes that were committed.
+
+        Errors:
+            StoreDamagedError: something was changed: nothing is put in its place.
+        """
+        committed = self._store.published_files()
+        restored: set[int] = set()
+        for _ in range(2):  # what stands beside the folder is compared with it once it is whole
+            with file_errors("the releases could not be compared with the store", self._where):
+                found = self._sink.compare(committed, deep=False)
+                changed = sorted(place for place, how in found.items() if how == "changed")
+                if changed:
+                    step, name = changed[0]
+                    raise StoreDamagedError(
+                        f"{name} of step {step} is not what was published",
+                        where=str(self._where),
+                        allowed="moving it away and running again, which publishes the step from the store",
+                    )
+                missing = sorted({step for step, _ in found})
+                for step in missing:
+                    self._sink.restore(step, sorted(committed[step]), partial(make, step))
+                    _log.info("step %d: published again", step)
+            restored.update(missing)
+            if not missing:
+                break
+            self._write_catalogue(range(1, self._store.last_step + 1))
+        return sorted(restored)
+
+    def approve(self, steps: Collection[int] | None, by: str) -> list[int]:
+        """Publish some held steps, or all of them, in order. A step that was approved before is fine.
+
+        Errors:
+            StepError: no such step, or one that is not held and not published; then none is approved.
+        """
+        check_text(by, "by")
+        held = self._store.in_publication("held")
+        for step in sorted(set(steps or ()) - set(held)):
+            state = self._committed(step).publication
+            if state in _WITHDRAWN or state in _INSIDE:
+                raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
+        chosen = held if steps is None else [step for step in held if step in steps]
+        if chosen:
+            self._store.move(chosen, "pending", ("approved", by))
+        self.publish()
+        return chosen
+
+    def withdraw(self, step: int, reason: str, by: str) -> bool:
+        """Take a step's table back, or reject a step that is held; gives whether that was not done before.
+
+        Errors:
+            StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
+        """
+        check_text(reason, "reason")
+        check_text(by, "by")
+        found = self._committed(step)
+        if found.publication in ("unpublished", "dropped"):
+            raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
+        if found.publication in (*_WITHDRAWN, "rejected"):
+            given = json.loads(self._notice(step))["reason"]
+            if given != reason:
+                done = "rejected" if found.publication == "rejected" else "withdrawn"
+                raise ConfigError(
+                    f"step {step} is {done} already, with the reason {given!r}",
+                    where="withdraw",
+                    allowed="that reason",
+                )
+            self.publish()
+            return False
+        held = found.publication == "held"
+        words = (
+            "The step was held, and never published. What it cost stays spent."
+            if held
+            else "The table was taken back. What it cost stays spent: whoever has read it has read it."
+        )
+        notice: dict[str, Any] = {
+            "format": 1,
+            "step": step,
+            "state": "rejected" if held else "withdrawn",
+            "reason": reason,
+            "manifest_sha256": hashlib.sha256(found.manifest).hexdigest(),
+            "words": words,
+        }
+        decision = (notice["state"], by)
+        self._store.withdraw(
+            step, NOTICE, pretty_json(notice), "rejected" if held else "withdrawing", decision
+        )
+        self.publish()
+        return True
+
+    # Inside
+
+    @property
+    def _where(self) -> Path:
+        return self._sink.directory
+
+    def _committed(self, step: int) -> Step:
+        found = self._store.find(step=step)
+        if found is None:
+            raise StepError(
+                f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
+            )
+        return found
+
+    def _notice(self, step: int) -> bytes:
+        notice = self._store.stored_file(step, NOTICE)
+        if notice is None:
+            raise StoreDamagedError(f"why step {step} was withdrawn is missing", where=str(self._store.path))
+        return notice
+
+    def _write_catalogue(self, changed: Iterable[int], there: Set[int] | None = None) -> None:
+        """Write what the catalogue says of the steps ``changed``, and nothing that is older: all closed parts they are
+        in, those that were closed since, and at last the file that counts them.
+
+        Args:
+            there: what is published already, where others wait to be: they are not listed yet.
+        """
+        if there is None:
+            last = self._store.last_in_publication(*_OUTSIDE)
+        else:
+            last = max(self._store.last_in_publication(*_DONE), *there)
+        opened = max(last - 1, 0) // catalogue.PART
+        parts = {(step - 1) // catalogue.PART for step in changed}
+        self._write_codebook()
+        for part in sorted(parts.union(range(self._closed, opened))):
+            if part < opened:
+                written = catalogue.part_bytes(self._stream_id, part, self._lines(part, there))
+                self._sink.write_public(catalogue.part_name(part), written)
+        facts = {
+            "stream": self._facts["stream"],
+            "stream_id": self._stream_id,
+            "plan_hash": self._plan_hash,
+        }
+        index = catalogue.index_bytes(facts, opened, self._lines(opened, there))
+        self._sink.write_public(catalogue.CATALOGUE, index)
+        self._closed = opened
+
+    def _lines(self, part: int, there: Set[int] | None) -> list[str]:
+        """The steps of one part that readers know of: each with a ``full`` table, a ``change`` against the step before,
+        or ``withdrawn``; and whether its table is still there."""
+        first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
+        names = self._store.file_names_of(first, last)
+        lines = []
+        for step, publication, digest in self._store.publications(first, last):
+            waits = there is not None and step not in there and publication in ("pending", "withdrawing")
+            if publication in _INSIDE or waits:
+                continue
+            full = any(one.startswith("table.") for one in names.get(step, ()))
+            state, reason = ("full" if full or step not in names else "change"), None
+            if publication in _WITHDRAWN:
+                state, reason = "withdrawn", str(json.loads(self._notice(step))["reason"])
+            kept = publication in ("pending", "published")
+            lines.append(catalogue.entry_line(step, state, kept, digest, reason))
+        return lines
+
+    def _write_codebook(self) -> None:
+        if self._codebook is None:
+            self._codebook = pretty_json(self._describe(self._sink.table_name))
+        self._sink.write_public("codebook.json", self._codebook)

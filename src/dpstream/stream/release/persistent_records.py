@@ -1,0 +1,299 @@
+"""Records that stay: the table of a step from the table before it, by as few deletes and inserts as the law allows.
+
+Public post-processing: it reads the previous table, the previous model and the new one, which are released, and
+a public seed. The guarantee is that of the models.
+
+How the new table of ``m`` rows comes from the old one of ``n``, with ``p`` and ``q`` the old and the new model's
+probabilities: a record ``x`` stays with probability ``min(1, m q(x) / (n p(x)))``; the places that are left are
+filled from the new model, a draw being accepted with probability ``max(0, 1 - n p(x) / (m q(x)))``. So every
+value combination has ``min(n p, m q)`` records that stay and ``max(0, m q - n p)`` that come, in expectation:
+``m q`` together, which is what a fresh sample has, and no way to do so keeps more (the overlap of two measures is
+the sum of their minima: a maximal coupling). Coins are dealt rather than tossed one by one, so that the table
+keeps the low sampling error of fresh samples.
+
+Mechanisms that release a table instead of a model are carried by the overlap of the two tables themselves; those whose
+records have places, by what of the old table fits the new counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Packed, PlacedSynthesis, Synthesis
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["HasDensity", "Records", "Succession", "carry", "carry_codes", "join_packed", "split_packed"]
+
+Codes = NDArray[np.int32]
+_PREFIX = "records/"
+#: Rounds of draws from the new model before the last few places are filled without looking at the old one.
+_ROUNDS = 16
+
+
+@runtime_checkable
+class HasDensity(Protocol):
+    """A synthesis that knows the probability of a record."""
+
+    def log_density(self, codes: Codes) -> NDArray[np.float64]:
+        """Logarithm of each record's probability."""
+        ...
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a released table.
+
+    Attributes:
+        codes: shape (rows, columns).
+        ids: ascending; an id is never used twice in a stream.
+        next_id: the first id that was never used.
+        table: typed values, as released, without ids.
+    """
+
+    codes: Codes
+    ids: NDArray[np.int64]
+    next_id: int
+    table: Any
+
+    @cached_property
+    def with_ids(self) -> Any:
+        """The table as released: ids first."""
+        return _numbered(self.table, self.ids)
+
+    def pack(self) -> Packed:
+        """Arrays and JSON."""
+        kind = np.uint8 if not self.codes.size or self.codes.max() < 256 else np.int32
+        arrays = {"codes": self.codes.astype(kind), "ids": self.ids, "table": _to_bytes(self.table)}
+        return Packed({"next_id": self.next_id}, arrays)
+
+    @classmethod
+    def unpack(cls, packed: Packed) -> Records:
+        """The inverse of ``pack``."""
+        try:
+            codes = packed.arrays["codes"].astype(np.int32)
+            ids = packed.arrays["ids"].astype(np.int64)
+            table = _from_bytes(packed.arrays["table"])
+            next_id = int(packed.meta["next_id"])
+        except (KeyError, TypeError, ValueError):
+            raise StoreDamagedError("the records of the last release cannot be read", where="state") from None
+        if not len(codes) == len(ids) == table.num_rows:
+            raise StoreDamagedError("the records of the last release contradict themselves", where="state")
+        return cls(codes, ids, next_id, table)
+
+
+@dataclass(frozen=True)
+class Succession:
+    """One step from table to table.
+
+    Attributes:
+        records: the new ones.
+        changes: operation, id and values; deletes first, in the order of their ids. None where there was no
+            table before.
+        deletes, inserts: how many.
+    """
+
+    records: Records
+    changes: Any
+    deletes: int
+    inserts: int
+
+
+def carry(
+    before: tuple[Records, Synthesis] | None,
+    after: Synthesis,
+    schema: Schema,
+    rows: int,
+    seed: int,
+    *,
+    first_id: int = 1,
+) -> Succession:
+    """The table of ``rows`` rows for the synthesis ``after``, changed as little as possible.
+
+    Args:
+        before: the previous table, and the synthesis it was made for; None starts with a fresh sample.
+        seed: public; equal arguments give equal tables, byte for byte.
+        first_id: of the first record, where there is nothing before.
+
+    Cost: two looks at the density of each record, and one or two samples of the new model.
+    """
+    if isinstance(after, PlacedSynthesis):
+        return _carry_placed(before[0] if before else None, after, rows, seed, first_id)
+    if before is None:
+        return _begin(after.sample(rows, seed), schema, seed, first_id)
+    stays, added = carry_codes(before[0].codes, before[1], after, rows, seed)
+    return _succession(before[0], stays, added, schema, seed)
+
+
+def _carry_placed(
+    before: Records | None, after: PlacedSynthesis, rows: int, seed: int, first_id: int
+) -> Succession:
+    """The same where the release is the records: those that still have their place stay."""
+    if before is None:
+        return _begin(after.records(rows, seed), after.fine, seed, first_id)
+    stays, added = after.follow(before.codes, rows, seed)
+    return _succession(before, stays, added, after.fine, seed)
+
+
+def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
+    """A table that follows none."""
+    ids = np.arange(first_id, first_id + len(codes), dtype=np.int64)
+    records = Records(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
+    return Succession(records, None, 0, len(codes))
+
+
+def carry_codes(
+    old: Codes, earlier: Synthesis, after: Synthesis, rows: int, seed: int
+) -> tuple[NDArray[np.bool_], Codes]:
+    """Which of the old records stay, and the codes of those that come (see ``carry``)."""
+    if isinstance(after, HasDensity) and isinstance(earlier, HasDensity) and len(old):
+        stays, added = _couple(old, earlier, after, rows, seed)
+    else:
+        stays, added = np.zeros(len(old), dtype=bool), after.sample(rows, seed)
+    return _cancel(old, stays, added)
+
+
+def _couple(old: Codes, earlier: HasDensity, after: HasDensity, rows: int, seed: int) -> tuple[Any, Codes]:
+    """Which records stay, and the codes of those that come."""
+    generator = np.random.default_rng([seed, 1])
+    scale = np.log(len(old)) - np.log(max(rows, 1))
+
+    def surplus(codes: Codes) -> NDArray[np.float64]:
+        """log of n p / (m q); where both vanish in floating point the record may stay."""
+        with np.errstate(invalid="ignore"):
+            log: NDArray[np.float64] = scale + earlier.log_density(codes) - after.log_density(codes)
+        log[np.isnan(log)] = 0.0
+        return log
+
+    if rows == 0:
+        return np.zeros(len(old), dtype=bool), old[:0]
+    stays = _deal(np.exp(np.minimum(0.0, -surplus(old))), old, generator)
+    over = int(stays.sum()) - rows
+    if over > 0:  # rounding: the chances add up to at most ``rows``, and dealing is within one of them
+        stays[generator.choice(np.flatnonzero(stays), over, replace=False)] = False
+    missing = rows - int(stays.sum())
+    sample = cast(Synthesis, after).sample
+    parts: list[Codes] = []
+    for _ in range(_ROUNDS):
+        if missing == 0:
+            break
+        drawn = sample(max(rows, 64), int(generator.integers(2**63)))
+        taken = _deal(-np.expm1(np.minimum(0.0, surplus(drawn))), drawn, generator)
+        parts.append(drawn[taken][:missing])
+        missing -= len(parts[-1])
+    if missing:  # the old table is short of its own expectation by these few
+        parts.append(sample(missing, int(generator.integers(2**63))))
+    return stays, np.concatenate([old[:0], *parts])
+
+
+def _deal(chances: NDArray[np.float64], codes: Codes, generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Take each record with its chance, exactly; how many are taken is within one of its expectation, also in
+    every run of records that are alike (systematic sampling along a random order of the columns)."""
+    taken = chances >= 1.0
+    open_ = np.flatnonzero((chances > 0.0) & ~taken)
+    columns = generator.permutation(codes.shape[1])
+    order = open_[np.lexsort((generator.random(len(open_)), *(codes[open_, i] for i in columns)))]
+    passed = np.floor(np.cumsum(chances[order]) + generator.random())
+    taken[order] = np.diff(passed, prepend=0.0) > 0.5
+    return taken
+
+
+def _cancel(old: Codes, stays: Any, added: Codes) -> tuple[Any, Codes]:
+    """A record that would leave while an equal one comes stays instead: the smallest change to that table."""
+    leaving = np.flatnonzero(~stays)
+    if not len(leaving) or not len(added):
+        return stays, added
+    both = np.concatenate([old[leaving], added])
+    _, group = np.unique(both, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    left, come = group[: len(leaving)], group[len(leaving) :]
+    size = int(group.max()) + 1
+    pairs = np.minimum(np.bincount(left, minlength=size), np.bincount(come, minlength=size))
+    stays = stays.copy()
+    stays[leaving[_rank(left) < pairs[left]]] = True
+    return stays, added[_rank(come) >= pairs[come]]
+
+
+def _rank(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the same group stand before."""
+    order = np.argsort(group, kind="stable")
+    sorted_ = group[order]
+    starts = np.searchsorted(sorted_, sorted_)
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - starts
+    return rank
+
+
+def _succession(old: Records, stays: Any, added: Codes, schema: Schema, seed: int) -> Succession:
+    import pyarrow as pa
+
+    come = schema.decode(added, _inner(seed))
+    ids = np.arange(old.next_id, old.next_id + len(added), dtype=np.int64)
+    table = pa.concat_tables([old.table.filter(pa.array(stays)), come]).combine_chunks()
+    codes = np.concatenate([old.codes[stays], added])
+    records = Records(codes, np.concatenate([old.ids[stays], ids]), old.next_id + len(added), table)
+    gone = _numbered(old.table.filter(pa.array(~stays)), old.ids[~stays])
+    ops = pa.array([DELETE] * gone.num_rows + [INSERT] * len(added), pa.string())
+    changes = pa.concat_tables([gone, _numbered(come, ids)]).combine_chunks().add_column(0, OP, ops)
+    return Succession(records, changes, gone.num_rows, len(added))
+
+
+def _numbered(table: Any, ids: NDArray[np.int64]) -> Any:
+    import pyarrow as pa
+
+    return table.add_column(0, ID, pa.array(ids, pa.int64()))
+
+
+def _inner(seed: int) -> np.random.Generator:
+    """For values inside bins: apart from the generators that choose the bins."""
+    return np.random.default_rng([seed, 2])
+
+
+def _to_bytes(table: Any) -> NDArray[np.uint8]:
+    import pyarrow as pa
+
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, table.schema) as writer:
+        writer.write_table(table)
+    return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
+
+
+def _from_bytes(data: NDArray[np.uint8]) -> Any:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(pa.py_buffer(np.ascontiguousarray(data))) as reader:
+        return reader.read_all().combine_chunks()
+
+
+def join_packed(state: Packed, records: Records | None, next_id: int) -> Packed:
+    """A mechanism's packed state with the last release's records beside it; as it is where no step had any."""
+    if records is None and next_id == 1:
+        return state
+    meta: dict[str, Any] = {"next_id": next_id}
+    arrays: dict[str, Any] = {}
+    if records is not None:
+        packed = records.pack()
+        meta, arrays = packed.meta, packed.arrays
+    return Packed(
+        {"state": state.meta, _PREFIX: meta},
+        {**state.arrays, **{_PREFIX + name: array for name, array in arrays.items()}},
+    )
+
+
+def split_packed(packed: Packed) -> tuple[Packed, Records | None, int]:
+    """The inverse of ``join_packed``; states that never had records come back as they are."""
+    if _PREFIX not in packed.meta:
+        return packed, None, 1
+    own = {n.removeprefix(_PREFIX): a for n, a in packed.arrays.items() if n.startswith(_PREFIX)}
+    rest = {n: a for n, a in packed.arrays.items() if not n.startswith(_PREFIX)}
+    meta = packed.meta[_PREFIX]
+    records = Records.unpack(Packed(meta, own)) if own else None
+    return Packed(packed.meta["state"], rest), records, int(meta["next_id"])

@@ -1,0 +1,130 @@
+"""The files of one release: a table drawn anew, or the last one changed as little as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.contracts import ClassifierRelease, PeopleSynthesis, Synthesis
+from dpstream.core.tables.change_tables import content_sha256
+from dpstream.stream.release.persistent_records import Records, carry
+from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
+from dpstream.stream.release.release import draw_table
+from dpstream.stream.release.sink import Sink
+from dpstream.stream.store.store import Store
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["Carried", "Made", "make_files", "table_rows"]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What goes from release to release: the records, where they persist, and the first id that is free."""
+
+    records: Records | None = None
+    next_id: int = 1
+
+
+@dataclass(frozen=True)
+class Made:
+    """The released files of a step.
+
+    Attributes:
+        carried: for the next step.
+        facts: about persistent records, for the manifest.
+        keep: how many of the last steps keep their files; None for all.
+    """
+
+    files: dict[str, bytes]
+    carried: Carried
+    facts: dict[str, Any] | None
+    keep: int | None
+
+
+def steps_to_keep(policy: Publishing, store: Store) -> int | None:
+    """How many of the last committed steps ``policy`` keeps: of changes also what they are changes of."""
+    if policy.keep is None or policy.publish != "changes":
+        return policy.keep
+    return keep_for_changes(store.last_step, policy.keep, _names_around(store, policy, store.last_step))
+
+
+def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[str]]:
+    """The files of the steps that decide what ``step`` publishes and keeps: the last ones, and those around the oldest
+    one that is kept. What is between them grows with ``keep``, and is not looked at."""
+    names = store.file_names_of(step - policy.full_every, step)
+    if policy.keep is not None:
+        oldest = step - policy.keep + 1
+        names |= store.file_names_of(oldest - 1 - policy.full_every, oldest)
+    return names
+
+
+def _taken_back(store: Store, policy: Publishing, step: int) -> set[int]:
+    """The withdrawn ones of the steps that decide whether ``step`` publishes a full table."""
+    states = ("withdrawing", "withdrawn", "rejected")
+    return set(store.in_publication(*states, since=step - policy.full_every))
+
+
+def table_rows(synthesis: Synthesis, policy: Publishing, schema: Schema) -> int:
+    """Rows of the released table: the rounded noisy number of records, cut by a public rule; or the synthetic people,
+    or a table of its own, which are never cut."""
+    if isinstance(synthesis, PeopleSynthesis):
+        return int(synthesis.facts()["people"])
+    if isinstance(synthesis, ClassifierRelease):
+        return int(synthesis.whole_table(schema).num_rows)
+    return min(max(0, round(synthesis.total)), policy.max_rows)
+
+
+def make_files(
+    policy: Publishing,
+    store: Store,
+    sink: Sink | None,
+    schema: Schema,
+    before: tuple[Carried, Callable[[int], Synthesis | None]],
+    synthesis: Synthesis,
+    *,
+    step: int,
+    rows: int,
+    seed: int,
+) -> Made:
+    """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
+    carried, synthesis_of = before
+    if isinstance(synthesis, PeopleSynthesis):
+        return _people_files(policy, store, sink, schema, synthesis, step)
+    if policy.records == "fresh" or isinstance(synthesis, ClassifierRelease):
+        files = {} if sink is None else sink.render(draw_table(synthesis, schema, rows, seed))
+        return Made(files, Carried(None, carried.next_id), None, policy.keep)
+    earlier = None if carried.records is None else synthesis_of(step - 1)
+    start = None if carried.records is None or earlier is None else (carried.records, earlier)
+    made = carry(start, synthesis, schema, rows, seed, first_id=carried.next_id)
+    files, keep = {}, policy.keep
+    if sink is not None:
+        names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
+        if made.changes is None or policy.full_table(step, names, withdrawn):
+            files |= sink.render(made.records.with_ids)
+        if made.changes is not None and policy.publish != "full":
+            files |= sink.render_changes(made.changes)
+        if keep is not None and policy.publish == "changes":
+            keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    return Made(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
+
+
+def _people_files(
+    policy: Publishing, store: Store, sink: Sink | None, schema: Schema, synthesis: PeopleSynthesis, step: int
+) -> Made:
+    """The files of a panel: the table is part of the synthesis, and what changes are its new periods."""
+    table = synthesis.table(schema)
+    facts = {**synthesis.facts(), "content_sha256": content_sha256(table)}
+    files: dict[str, bytes] = {}
+    keep = policy.keep
+    if sink is not None:
+        names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
+        if policy.full_table(step, names, withdrawn):
+            files |= sink.render(table)
+        if policy.publish != "full":
+            files |= sink.render_changes(synthesis.additions(schema))
+        if keep is not None and policy.publish == "changes":
+            keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    return Made(files, Carried(), facts, keep)

@@ -1,0 +1,123 @@
+"""How releases are published: fresh or persistent records, full tables or changes, at once or on approval.
+
+All of it is about released tables, so it may change while a stream lives: no part of the guarantee rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.tables.change_tables import ID, OP, content_sha256
+from dpstream.stream.release.persistent_records import Succession
+
+__all__ = ["FULL_EVERY", "Publishing", "RecordKind", "TableKind", "keep_for_changes", "record_facts"]
+
+RecordKind = Literal["fresh", "persistent"]
+TableKind = Literal["full", "changes", "both"]
+
+#: A full table at least this often, where changes are published.
+FULL_EVERY = 10
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """What is published of a step, and when.
+
+    Attributes:
+        keep: how many of the last steps keep table and model; None for all.
+        max_rows: a released table is cut at this many rows.
+        records: ``fresh`` draws every table anew; ``persistent`` carries records from table to table, each with
+            an id, and changes as few as the law allows.
+        publish: ``full`` tables, only the ``changes`` between full ones, or ``both``.
+        full_every: with ``changes``: a full table at the first step and again after at most this many steps.
+        approve: committed steps are held until somebody approves them.
+
+    Errors:
+        ConfigError: changes without persistent records, or a word or number that is not allowed.
+    """
+
+    keep: int | None = None
+    max_rows: int = 10_000_000
+    records: RecordKind = "fresh"
+    publish: TableKind = "full"
+    full_every: int = FULL_EVERY
+    approve: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in (("records", RecordKind), ("publish", TableKind)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(
+                    f"{getattr(self, name)!r} is not a choice", where=name, allowed=", ".join(get_args(kind))
+                )
+        if isinstance(self.full_every, bool) or not isinstance(self.full_every, int) or self.full_every < 1:
+            raise ConfigError(
+                f"{self.full_every!r} cannot be used", where="full_every", allowed="a number from 1"
+            )
+        if self.publish != "full" and self.records != "persistent":
+            raise ConfigError(
+                f"publish = {self.publish!r} needs records that persist: fresh tables share no records",
+                where="publish",
+                allowed='publish = "full", or records = "persistent"',
+            )
+
+    def check_columns(self, names: tuple[str, ...]) -> None:
+        """ConfigError where a column of the table has a name that ids or operations need."""
+        taken = [name for name in (ID, OP) if name in names]
+        if self.records == "persistent" and taken:
+            raise ConfigError(
+                f"column {taken[0]!r} of the schema has a name that persistent records need",
+                where="records",
+                allowed=f'another name than {ID} and {OP}, or records = "fresh"',
+            )
+
+    def first_state(self, has_sink: bool) -> str:
+        """The publication state of a step when it is committed."""
+        if not has_sink:
+            return "unpublished"
+        return "held" if self.approve else "pending"
+
+    def full_table(self, step: int, names: Mapping[int, Set[str]], withdrawn: Set[int]) -> bool:
+        """Whether a step publishes its full table: always, or where no unbroken, short enough chain of changes
+        leads to it from the last full one. A public rule: it looks at what was published only.
+
+        Args:
+            names: files of the last ``full_every`` steps.
+            withdrawn: steps whose tables were taken back.
+        """
+        if self.publish != "changes":
+            return True
+        for before in range(step - 1, step - self.full_every, -1):
+            if before in withdrawn or not names.get(before):
+                return True
+            if _has_table(names[before]):
+                return False
+        return True
+
+
+def keep_for_changes(step: int, keep: int, names: Mapping[int, Set[str]]) -> int:
+    """How many steps to keep so that the oldest of the last ``keep`` can still be put together.
+
+    >>> keep_for_changes(9, 2, {5: {"table.csv"}, 6: {"changes.csv"}, 7: {"changes.csv"}})
+    5
+    """
+    oldest = max(step - keep + 1, 1)
+    full = [one for one, files in names.items() if one <= oldest and _has_table(files)]
+    return step - max(full) + 1 if full else keep
+
+
+def _has_table(names: Set[str]) -> bool:
+    return any(name.startswith("table.") for name in names)
+
+
+def record_facts(succession: Succession, step: int) -> dict[str, Any]:
+    """What the manifest says about persistent records; all of it follows from released tables."""
+    return {
+        "kind": "persistent",
+        "content_sha256": content_sha256(succession.records.with_ids),
+        "change_from_step": None if succession.changes is None else step - 1,
+        "deletes": succession.deletes,
+        "inserts": succession.inserts,
+    }

@@ -1,0 +1,347 @@
+"""What a step gave: records, marginals and answers, all public post-processing."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import (
+    ClassifierRelease,
+    Measured,
+    PeopleEstimate,
+    PeopleSynthesis,
+    PlacedSynthesis,
+    Synthesis,
+)
+from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.privacy.law import check_confidence
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables.predicate import parse_predicate
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["MAX_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release", "draw_table"]
+
+#: Largest joint domain that ``marginal`` and ``answer`` evaluate.
+MAX_CELLS = 2_000_000
+
+#: Why an answer carries no interval.
+NO_INTERVAL = (
+    "the plan does not measure these columns together at every step (or the stream began with another one's "
+    "table): part of this number is what the model expects, and no public noise scale tells how wrong it is"
+)
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """Estimated numbers of records by cell.
+
+    Attributes:
+        columns: names, in the order asked for.
+        labels: one tuple of labels per column.
+        values: estimates, one axis per column.
+        standard_error: standard deviation of the noise in one cell of the measurement behind it, where the marginal
+            was measured at every step; else None.
+        measured: that measurement itself, shaped as ``values``: unbiased, with independent noise in its cells, so
+            that single cells may be negative. ``values`` come from a model fitted to it and are nearer to the
+            truth as a rule, but no public number says how near.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    values: NDArray[np.float64]
+    standard_error: float | None
+    measured: NDArray[np.float64] | None = None
+    _measured: Measured | None = field(default=None, repr=False)
+
+    def interval(self, confidence: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Low and high ends for every cell, around ``measured``; None where there is none.
+
+        Each cell's truth is inside with the stated probability or more; all cells together with less.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        check_confidence(confidence)
+        if self.measured is None or self._measured is None:
+            return None
+        width = self._measured.half_width(1, confidence)
+        return self.measured - width, self.measured + width
+
+    def to_table(self) -> Any:
+        """One row per cell: the labels and ``estimate``, as a pyarrow Table."""
+        import pyarrow as pa
+
+        cells = np.indices(self.values.shape).reshape(len(self.columns), -1)
+        data = {
+            name: pa.array(np.array(labels, dtype=object)[codes].tolist(), pa.string())
+            for name, labels, codes in zip(self.columns, self.labels, cells, strict=True)
+        }
+        return pa.table({**data, "estimate": self.values.ravel()})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An estimated number of records.
+
+    Attributes:
+        value: the model's answer. It follows from all measurements together, is never negative for a positive
+            total, and is nearer to the truth than ``measured_value`` as a rule.
+        standard_error: standard deviation of the noise in the measurement behind the answer; None where public
+            noise scales do not give it. Where only the marginal of just the question's columns is known to be
+            measured, an upper bound (``note`` says so).
+        note: what the standard error means, or why there is none.
+        measured_value: the answer of the smallest measured marginal that has the question's columns: unbiased.
+        measured_error: its standard error, exactly: noise in different cells is independent.
+        people: of a panel: the same with shares and a bound.
+    """
+
+    value: float
+    standard_error: float | None
+    note: str
+    measured_value: float | None = None
+    measured_error: float | None = None
+    _measured: Measured | None = field(default=None, repr=False, compare=False)
+    _cells: int = field(default=0, repr=False, compare=False)
+    people: PeopleEstimate | None = None
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """The true number lies between these with the stated probability or more; None where nothing was measured.
+
+        Around ``measured_value``, from the exact law of the noise (not a normal limit). Take one question and
+        one step: of many intervals some will miss. It says nothing about ``value``, which may lie outside.
+
+        Errors:
+            ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
+        """
+        check_confidence(confidence)
+        if self._measured is None or self.measured_value is None:
+            return None
+        width = self._measured.half_width(self._cells, confidence) if self._cells else 0.0
+        return self.measured_value - width, self.measured_value + width
+
+
+class Release:
+    """The published result of one step. Everything it does is free: no data, no budget.
+
+    Attributes:
+        step, batch_id: which step, and the owner's name for its batch (the name is not published).
+        manifest: what was published about it.
+    """
+
+    def __init__(
+        self, step: int, batch_id: str, manifest: dict[str, Any], synthesis: Synthesis | None, schema: Schema
+    ) -> None:
+        self.step = step
+        self.batch_id = batch_id
+        self.manifest = manifest
+        self._synthesis = synthesis
+        self._schema = schema
+
+    def __repr__(self) -> str:
+        return f"Release(stream={self.manifest['stream']!r}, step={self.step})"
+
+    @property
+    def total(self) -> float:
+        """The noisy number of records; may be negative early in a stream."""
+        return self._model.total
+
+    @property
+    def total_standard_error(self) -> float | None:
+        """Standard error of ``total``; 0 where the owner declared it public, None where it is not known."""
+        return self._model.total_error
+
+    @property
+    def rows(self) -> int:
+        """Rows of the released table: the rounded noisy total, at least 0."""
+        return int(self.manifest["rows_in_table"])
+
+    def sample(self, rows: int | None = None, seed: int | None = None) -> Any:
+        """Synthetic records as a pyarrow Table, typed as the source.
+
+        Args:
+            rows: how many; the released number by default.
+            seed: repeats a draw. With neither argument: exactly the released table where tables are drawn anew.
+                Where records persist (``records = "persistent"``) the released table was carried over from the
+                one before; this draws another table of the same model, with as many rows (``dpstream.io.sinks.read``
+                gives the released one).
+
+        Errors:
+            ConfigError: negative rows or seed, or a step whose model was dropped; rows or a seed of a classifier.
+        """
+        if isinstance(self._model, ClassifierRelease) and (rows is not None or seed is not None):
+            raise ConfigError(
+                "the release is a classifier: no records can be drawn from it",
+                where="rows" if rows is not None else "seed",
+                allowed="neither, which gives the released table of coefficients",
+            )
+        count = self.rows if rows is None else rows
+        if seed is None:
+            seed = int(self.manifest["sampling_seed"]) if rows is None else secrets.randbits(63)
+        for name, value in (("rows", count), ("seed", seed)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
+                raise ConfigError(f"{value!r} cannot be used", where=name, allowed="an integer from 0")
+        return draw_table(self._model, self._schema, int(count), int(seed))
+
+    def marginal(self, columns: Sequence[str]) -> Marginal:
+        """Estimated counts of all value combinations of some columns.
+
+        Errors:
+            SchemaError: an unknown column. ConfigError: none, or one twice. LimitError: too many cells.
+        """
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        domain = self._schema.domain
+        asked = [domain.index(name) for name in names]
+        if not asked or len(set(asked)) != len(asked):
+            raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
+        clique = tuple(sorted(asked))
+        self._check_cells(clique, "marginal")
+        estimate = self._model.marginal(clique)
+        shaped = np.asarray(estimate.values, dtype=np.float64).reshape(domain.shape(clique))
+        values = shaped.transpose([clique.index(i) for i in asked])
+        labels = tuple(self._schema.columns[i].labels() for i in asked)
+        known = self._model.measured.get(clique)
+        measured = None if known is None else known.values.transpose([clique.index(i) for i in asked])
+        return Marginal(names, labels, values, estimate.standard_error, measured, known)
+
+    @property
+    def classifier(self) -> Any:
+        """The ``LinearClassifier`` of a stream whose black box is ``erm``: it predicts for codes and raw tables.
+
+        Errors:
+            ConfigError: a release of another mechanism, or a step whose model was dropped.
+        """
+        if not isinstance(self._model, ClassifierRelease):
+            raise ConfigError(
+                "the release is no classifier", where="release", allowed='a stream with black_box = "erm"'
+            )
+        return self._model.classifier
+
+    def answer(self, question: Any) -> Answer:
+        """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
+
+        Of a panel: for how many people something holds over periods, as an object of ``dpstream.families.panel`` (``AtLeast``,
+        ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"`` (``panel/questions.py``).
+
+        Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
+        marginals with these columns were measured at every step, the one with the fewest cells to add up (a public
+        choice) gives ``measured_value`` and ``interval`` as well.
+
+        Errors:
+            ConfigError, SchemaError: the question cannot be read or cuts through a bin.
+            LimitError: its columns have more than ``MAX_CELLS`` cells together.
+        """
+        if isinstance(self._model, PeopleSynthesis):
+            found_people = self._model.answer(question, self._codes_of)
+            return Answer(
+                found_people.count, found_people.count_error, found_people.words, people=found_people
+            )
+        predicate = parse_predicate(question, self._schema)
+        self._check_cells(predicate.columns, "answer")
+        estimate = self._model.marginal(predicate.columns)
+        mask = predicate.mask()
+        values = np.asarray(estimate.values, dtype=np.float64).reshape(mask.shape)
+        cells = int(mask.sum())
+        value = float(values[mask].sum())
+        found = _smallest(self._model.measured, predicate.columns, self._schema.domain)
+        if found is None:
+            error, note = _error_of_sum(cells, estimate.standard_error)
+            return Answer(value, error, note)
+        clique, measured = found
+        others = tuple(axis for axis, column in enumerate(clique) if column not in predicate.columns)
+        counts = measured.values.sum(axis=others)
+        cells *= measured.values.size // counts.size
+        error = measured.error_of_sum(cells)
+        note = _note(cells, self._schema.domain.label(clique))
+        return Answer(value, error, note, float(counts[mask].sum()), error, measured, cells)
+
+    def _codes_of(self, condition: str) -> tuple[int, ...]:
+        """Whole records, as one number each, that satisfy a condition."""
+        predicate = parse_predicate(condition, self._schema)
+        domain, mask = self._schema.domain, predicate.mask()
+        self._check_cells(tuple(range(len(domain))), "answer")
+        cells = np.indices(domain.sizes).reshape(len(domain), -1)
+        return tuple(np.flatnonzero(mask[tuple(cells[i] for i in predicate.columns)]).tolist())
+
+    def _check_cells(self, clique: tuple[int, ...], where: str) -> None:
+        domain = self._schema.domain
+        if domain.cells(clique) > MAX_CELLS:
+            raise LimitError(
+                f"{domain.label(clique)} has {domain.cells(clique)} cells",
+                where=where,
+                allowed=f"{MAX_CELLS}",
+            )
+
+    @property
+    def _model(self) -> Synthesis:
+        if self._synthesis is None:
+            raise ConfigError(
+                f"the model of step {self.step} was dropped",
+                where="release",
+                allowed='keep = "all", or a later step',
+            )
+        return self._synthesis
+
+
+def draw_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int) -> Any:
+    """Records of a synthesis as a typed table; equal for equal arguments and program versions."""
+    if isinstance(synthesis, PeopleSynthesis):
+        return _draw_people(synthesis.table(schema), rows, seed)
+    if isinstance(synthesis, PlacedSynthesis):
+        return synthesis.table(rows, seed)
+    if isinstance(synthesis, ClassifierRelease):
+        return synthesis.whole_table(schema)
+    codes = synthesis.sample(rows, seed)
+    # Another seed inside the bins: equal generators would tie a record to its place in the bin.
+    inner = int.from_bytes(hashlib.sha256(b"decode:%d" % seed).digest()[:8], "little") >> 1
+    return schema.decode(codes, inner)
+
+
+def _draw_people(table: Any, rows: int, seed: int) -> Any:
+    """Some of the synthetic people: all, in their order, where as many are wanted as there are."""
+    people = int(table.num_rows)
+    if rows == people:
+        return table
+    if people == 0:
+        raise ConfigError("there are no synthetic people", where="rows", allowed="a later period")
+    chosen = np.random.default_rng(seed).choice(people, rows, replace=rows > people)
+    return table.take(np.sort(chosen))
+
+
+def _smallest(
+    measured: Mapping[Clique, Measured], columns: Clique, domain: Domain
+) -> tuple[Clique, Measured] | None:
+    """The measured marginal with these columns that has the fewest cells; the first of equals."""
+    able = [clique for clique in measured if set(columns) <= set(clique)]
+    if not able:
+        return None
+    chosen = min(able, key=domain.cells)
+    return chosen, measured[chosen]
+
+
+def _note(cells: int, label: str) -> str:
+    if cells == 0:
+        return "no value combination satisfies the question"
+    where = f"of the measured marginal {label}"
+    if cells == 1:
+        return f"standard deviation of the noise in the one cell {where} that answers"
+    return f"standard deviation of the noise in the sum of {cells} cells {where}"
+
+
+def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
+    """For marginals whose measurement is not at hand."""
+    if error is None:
+        return None, NO_INTERVAL
+    if cells == 0:
+        return 0.0, "no value combination satisfies the question"
+    if cells == 1:
+        return error, "standard deviation of the noise in the one cell that answers"
+    # Cauchy-Schwarz: holds whatever the correlation between the cells.
+    return error * cells, f"upper bound: {cells} cells answer, and their noise may be correlated"

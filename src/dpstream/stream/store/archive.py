@@ -1,0 +1,451 @@
+"""A whole store as one portable file, for backups before a migration and for moves between databases.
+
+Layout: ``DPSTORE`` and a line feed, then frames: a length (uint64, little endian) and a container of JSON and
+arrays (``container.py``, checksummed). The first frame says formats and steps, the last one holds the SHA-256
+of all bytes before it. Every frame between holds rows of one table. An archive is as secret as the store;
+that of an encrypted store holds the same encrypted values, and is taken in with the same key.
+
+A stream must not exist twice, so an archive is taken in only where it moved (its source refuses to go on), or
+where the witness in the state directory says that it is the newest there is.
+
+An archive that moved is taken in once. The import draws a number, notes it in the head file of the new place, appends
+it to the archive as one more frame, and only then makes the store. Whoever finds another number in the archive than in
+the head file refuses. A stop in between leaves the number in the head file, and the same import goes on with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dpstream.core import durable
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import (
+    ConfigError,
+    StoreDamagedError,
+    StoreError,
+    StoreFormatError,
+    StoreLockedError,
+)
+from dpstream.stream.identity import require_same_plan
+from dpstream.stream.store import container
+from dpstream.stream.store import store_database as database
+from dpstream.stream.store.encryption import StateKey, unlock
+from dpstream.stream.store.lock import StateDirectory
+from dpstream.stream.store.place import backend_for, is_moved
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import Head, History, read_history, read_meta, stored_plan
+from dpstream.stream.store.sqlite import DATABASE
+from dpstream.stream.store.store import Store, note_restored
+from dpstream.stream.store.store_database import (
+    Backend,
+    Database,
+    create_tables,
+    file_errors,
+    migrate,
+    upgrade,
+)
+
+__all__ = ["archived_plan", "export_store", "import_store", "locked_store", "write_archive"]
+
+_FORMAT = 1
+_MAGIC = b"DPSTORE\n"
+_LENGTH = struct.Struct("<Q")
+_ROWS = 500
+_BYTES = 8 * 2**20
+#: In the head file of a place that a stream left, instead of the number of an import.
+_LEFT = "moved away"
+#: Where a row of its own belongs to each step, and may be large.
+_BY_STEP = ("steps", "files")
+
+
+@contextmanager
+def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Database, int, str]]:
+    """An existing store with its format and its place, locked, as it is (not migrated or unlocked, moved or not).
+
+    Errors:
+        ConfigError: there is none. StoreLockedError: a stream has it open.
+    """
+    if not path.is_dir():
+        raise ConfigError("there is no stream", where=str(path), allowed="the state directory of a run")
+    directory = StateDirectory(path, database=DATABASE)
+    backend: Backend | None = None
+    try:
+        for half in directory.path.glob(".backup-*.tmp"):  # a copy before a migration that was stopped
+            durable.unlink(half)
+        backend = backend_for(directory.path, server)
+        if not backend.exists():
+            raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
+        db = backend.connect()
+        try:
+            with db.errors():
+                yield db, db.verify_structure(), backend.where
+        finally:
+            db.close()
+    finally:
+        if backend is not None:
+            backend.close()
+        directory.close()
+
+
+def export_store(
+    path: Path,
+    out: Path,
+    *,
+    server: PostgresServer | None = None,
+    move: bool = False,
+    key: StateKey | None = None,
+) -> int:
+    """Write the store of ``path`` to the new file ``out``; the number of steps in it.
+
+    Args:
+        move: mark the store as moved: from then on it refuses to go on, and the archive may be imported.
+
+    Errors:
+        ConfigError: no stream, or ``out`` exists. StoreDamagedError: the store does not hold together.
+        StoreError: it was moved before (only ``move`` may write its archive once more).
+    """
+    if out.exists():
+        raise ConfigError("there is a file already", where=str(out), allowed="another name")
+    with locked_store(path, server) as (db, version, where):
+        unlock(db, version, key)
+        moved = is_moved(db, version)
+        if moved and not move:
+            raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
+        if move:
+            migrate(db, version, durable.commit)
+            version = database.FORMAT
+        history = read_history(db, read_meta(db), where)
+        witness = Head(path)
+        witness.check(history.seals, where)
+        temporary = out.with_name(f".{out.name}.tmp")
+        with file_errors("the archive could not be written", out):
+            write_archive(db, version, temporary, history.last_step, moving=move)
+        if move and not moved:
+            # Before the archive gets its name: an archive that may be imported has no source that goes on.
+            db.begin()
+            try:
+                db.execute("INSERT INTO moved VALUES (1, ?)", (history.last_step,))
+                durable.commit(db)
+            except BaseException:
+                db.rollback()
+                raise
+        if move:
+            # Of a place that a stream left: without its store, too, it takes in no copy.
+            witness.write(history.last_step, history.seals[-1], importing=_LEFT)
+        with file_errors("the archive could not be written", out):
+            durable.rename(temporary, out)
+            durable.sync_directory(out.absolute().parent)
+    return history.last_step
+
+
+def write_archive(db: Database, version: int, path: Path, last_step: int, *, moving: bool) -> None:
+    """All rows of a store as ``path`` (0600), on the disk when this returns."""
+    durable.unlink(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        total = hashlib.sha256()
+
+        def put(data: bytes) -> None:
+            total.update(data)
+            durable.write(descriptor, data)
+
+        put(_MAGIC)
+        head = {"archive": _FORMAT, "format": version, "moving": moving, "last_step": last_step}
+        put(_frame(Packed(head, {})))
+        for table in _tables(version):
+            for packed in _pack_table(db, table, last_step):
+                put(_frame(packed))
+        durable.write(descriptor, _frame(Packed({"sha256": total.hexdigest()}, {})))
+        durable.sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def archived_plan(archive: Path) -> dict[str, Any]:
+    """The plan that an archive's stream is pinned to, as the archive says it; ``import_store`` checks the rest.
+
+    Errors:
+        ConfigError: no archive. StoreDamagedError: it was changed or cut short. StoreFormatError: by a newer version.
+    """
+    where = str(archive)
+    with file_errors("the archive could not be read", archive), archive.open("rb") as file:
+        _verified(file, where)
+        for packed, _ in _frames(file, where):
+            if packed.meta.get("table") == "meta":
+                meta = {str(key): value for key, value in (_row(row, packed) for row in packed.meta["rows"])}
+                return stored_plan(meta, {}, where)
+    raise StoreDamagedError("its plan is missing", where=where)
+
+
+def import_store(
+    archive: Path,
+    path: Path,
+    facts: dict[str, Any],
+    *,
+    server: PostgresServer | None = None,
+    key: StateKey | None = None,
+) -> int:
+    """Make the store of ``path`` (on ``server``, if given) from an archive; the number of steps in it.
+
+    An archive that moved is marked as taken, so its file has to be writable. After a copy that replaces a lost store
+    the stream waits for a decision (``Stream.discard_reservation``): the copy cannot know which step was under way.
+
+    Args:
+        facts: the plan that the stream has to belong to.
+
+    Errors:
+        ConfigError: a stream is there already, another plan, an archive whose source may still go on, one that was
+            taken in before, or that cannot be marked.
+        StoreDamagedError: the archive was changed or cut short, or is older than the witness in ``path``.
+        StoreFormatError: written by a newer version. StoreLockedError: another import has the archive.
+    """
+    with file_errors("the archive could not be read", archive), _opened(archive) as file:
+        found = _verified(file, str(archive))
+        if found.moving and found.taken is None and not file.writable():
+            raise ConfigError(
+                "the archive cannot be marked as taken in, and a second import would make two streams of one",
+                where=str(archive),
+                allowed="the archive on a disk where it can be written",
+            )
+        head = found.head
+        directory = StateDirectory(path, database=DATABASE)
+        backend: Backend | None = None
+        try:
+            backend = backend_for(directory.path, server)
+            before = _history_there(backend, key)
+            witness = Head(directory.path)
+
+            def fill(db: Database) -> None:
+                create_tables(db, head["format"])
+                _insert_all(db, file, str(archive), head["last_step"])
+                upgrade(db, head["format"])
+                unlock(db, database.FORMAT, key)
+                meta = read_meta(db)
+                history = read_history(db, meta, str(archive))
+                require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
+                number = _allow(history, before, witness, found, str(archive))
+                # First the witness: a store without it could be rolled back unseen, and one that is missing
+                # is made by the same import again.
+                witness.write(history.last_step, history.seals[-1], importing=number)
+                if number is None:
+                    note_restored(db, history.last_step + 1)
+                elif found.taken is None:
+                    _take(file, found.end, number)
+
+            backend.create(fill)
+        finally:
+            if backend is not None:
+                backend.close()
+            directory.close()
+    with Store(path, facts, server=server, key=key) as store:
+        return store.last_step
+
+
+def _tables(version: int) -> list[str]:
+    """``moved`` stays behind: it says something about the place, not about the stream."""
+    found = [name for number in range(1, version + 1) for name in database.TABLES.get(number, ())]
+    return [name for name in found if name != "moved"]
+
+
+def _pack_table(db: Database, table: str, last_step: int) -> Iterator[Packed]:
+    if table in _BY_STEP:
+        rows: Iterator[Any] = (
+            row
+            for step in range(1, last_step + 1)
+            for row in db.execute(f"SELECT * FROM {table} WHERE step = ?", (step,)).fetchall()
+        )
+    else:
+        rows = iter(db.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall())
+    columns = [item[0] for item in db.execute(f"SELECT * FROM {table} LIMIT 0").description]
+    packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
+    for row in rows:
+        values: list[Any] = []
+        for value in row:
+            if isinstance(value, bytes):
+                name = str(len(packed.arrays))
+                packed.arrays[name] = np.frombuffer(value, np.uint8)
+                values.append({"bytes": name})
+                size += len(value)
+            else:
+                values.append(value)
+        packed.meta["rows"].append(values)
+        if size > _BYTES or len(packed.meta["rows"]) >= _ROWS:
+            yield packed
+            packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
+    if packed.meta["rows"]:
+        yield packed
+
+
+class _CutShort(StoreDamagedError):
+    """The file ends in the middle of a frame."""
+
+
+def _frame(packed: Packed) -> bytes:
+    data = container.dump(packed)
+    return _LENGTH.pack(len(data)) + data
+
+
+def _frames(file: BinaryIO, where: str) -> Iterator[tuple[Packed, str]]:
+    """Every frame, with the SHA-256 (in hexadecimal) of all bytes before it."""
+    file.seek(0)
+    total = hashlib.sha256(file.read(len(_MAGIC)))
+    while length := file.read(_LENGTH.size):
+        size = _LENGTH.unpack(length)[0] if len(length) == _LENGTH.size else None
+        data = b"" if size is None or size > os.fstat(file.fileno()).st_size else file.read(size)
+        if len(data) != size:
+            raise _CutShort("the archive was cut short", where=where)
+        yield container.load(data, where=where), total.hexdigest()
+        total.update(length + data)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What an archive says of itself: its first frame, where its rows end, and the number of its import."""
+
+    head: dict[str, Any]
+    end: int
+    taken: str | None
+
+    @property
+    def moving(self) -> bool:
+        return bool(self.head["moving"])
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[BinaryIO]:
+    """For one import at a time; the kernel lets go when the process dies. For reading only where it has to be."""
+    try:
+        file: BinaryIO = archive.open("r+b")
+    except OSError:
+        file = archive.open("rb")
+    with file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLockedError("another import is reading this archive", where=str(archive)) from None
+        yield file
+
+
+def _take(file: BinaryIO, end: int, number: str) -> None:
+    """Append the number of the import, durably. What a stop in the middle left there goes first."""
+    descriptor = file.fileno()
+    os.ftruncate(descriptor, end)
+    os.lseek(descriptor, end, os.SEEK_SET)
+    durable.write(descriptor, _frame(Packed({"taken": number}, {})))
+    durable.sync_file(descriptor)
+
+
+def _verified(file: BinaryIO, where: str) -> _Found:
+    """The first frame and the mark, once the whole file has been looked through."""
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise ConfigError(
+            "is not an archive of a store", where=where, allowed="a file of dpstream store export"
+        )
+    head: dict[str, Any] = {}
+    end: int | None = None
+    taken: str | None = None
+    try:
+        for packed, before in _frames(file, where):
+            if end is not None and taken is None and set(packed.meta) == {"taken"}:
+                taken = str(packed.meta["taken"])
+                continue
+            if end is not None or ("sha256" in packed.meta and packed.meta["sha256"] != before):
+                raise StoreDamagedError("the archive was changed", where=where)
+            head = head or dict(packed.meta)
+            end = file.tell() if "sha256" in packed.meta else None
+    except _CutShort:
+        # Behind the end: an import that stopped while it marked the archive, before it made anything.
+        if end is None or taken is not None:
+            raise
+    if end is None:
+        raise StoreDamagedError("the archive was cut short", where=where)
+    if head.get("archive") != _FORMAT or head.get("format", 0) > database.FORMAT:
+        raise StoreFormatError(
+            "the archive was written by a newer version", where=where, allowed=f"up to {_FORMAT}"
+        )
+    return _Found(head, end, taken)
+
+
+def _insert_all(db: Database, file: BinaryIO, where: str, last_step: int) -> None:
+    known = {name for names in database.TABLES.values() for name in names}
+    for packed, _ in _frames(file, where):
+        if "sha256" in packed.meta:
+            return  # an import that was stopped may have written behind the end
+        if "table" not in packed.meta:
+            continue
+        table, columns = packed.meta["table"], packed.meta["columns"]
+        if table not in known or not all(name.isidentifier() for name in columns):
+            raise StoreDamagedError("the archive holds something that is no table of a store", where=where)
+        marks = ", ".join("?" * len(columns))
+        rows = [_row(values, packed) for values in packed.meta["rows"]]
+        db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+
+def _row(values: Sequence[Any], packed: Packed) -> list[Any]:
+    return [packed.arrays[v["bytes"]].tobytes() if isinstance(v, dict) else v for v in values]
+
+
+def _history_there(backend: Backend, key: StateKey | None) -> History | None:
+    """What a store that was moved away from here holds; None where there never was one."""
+    if not backend.exists():
+        return None
+    db = backend.connect()
+    with db.errors():
+        version = db.verify_structure()
+        if not is_moved(db, version):
+            backend.release(db)
+            raise ConfigError(
+                "there is a stream already",
+                where=backend.where,
+                allowed="a place without one (nothing was changed)",
+            )
+        unlock(db, version, key)
+        history = read_history(db, read_meta(db), backend.where)
+    backend.release(db)
+    return history
+
+
+def _allow(history: History, before: History | None, witness: Head, found: _Found, where: str) -> str | None:
+    """Refuse what would make two streams of one, or a stream that forgets steps.
+
+    Gives the number of the import; None for a copy, which replaces a store that was lost.
+    """
+    if before is not None and history.seals[: before.last_step + 1] != before.seals:
+        raise ConfigError(
+            "the store that was moved away from here has another history, or a longer one",
+            where=where,
+            allowed="the newest archive of the same stream",
+        )
+    noted = witness.importing(where)
+    known = witness.read(where)
+    if known is not None:
+        witness.check(history.seals, where)
+    if found.moving and found.taken in (None, noted):
+        return secrets.token_hex(16) if noted in (None, _LEFT) else noted
+    # A store was lost here at this very step: none that was moved away, and none that an import has yet to make.
+    if before is None and noted is None and known == (history.last_step, history.seals[-1]):
+        return None
+    if found.moving:
+        raise ConfigError(
+            "this archive was taken in already: a second import would make two streams of one, and spend the "
+            "budget twice",
+            where=where,
+            allowed="the place where its stream is now; from there, a new archive of store export --move",
+        )
+    raise ConfigError(
+        "this archive is a copy: its source may still go on, and two streams of one would spend the budget twice",
+        where=where,
+        allowed="an archive of store export --move; or, where the store was lost, a copy as new as the head.json "
+        "of the state directory",
+    )

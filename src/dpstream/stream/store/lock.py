@@ -1,0 +1,134 @@
+"""The state directory: owner only, and one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import warnings
+from pathlib import Path
+
+from dpstream.core.errors import ConfigError, StoreError, StoreLockedError
+from dpstream.stream.store.filesystem import warn_of_network
+
+__all__ = ["StateDirectory", "StatePermissionWarning", "repair_mode"]
+
+
+class StatePermissionWarning(UserWarning):
+    """The secret state was readable by others; its permissions were repaired."""
+
+
+def repair_mode(path: Path, mode: int) -> None:
+    """Take away the rights of others, through a link too, and warn that they had them.
+
+    Errors:
+        StoreError: the file belongs to another user.
+    """
+    try:
+        kind = path.stat().st_mode
+        found = stat.S_IMODE(kind)
+        if found & ~mode == 0 or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            return
+        path.chmod(mode)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise StoreError(
+            "its permissions let others in, and it belongs to another user",
+            where=str(path),
+            allowed=f"{mode:04o}, owned by the user who runs the stream",
+        ) from None
+    warnings.warn(
+        f"{path}: permissions were {found:04o} and are now {mode:04o}; others may have read private counts",
+        StatePermissionWarning,
+        stacklevel=6,
+    )
+
+
+class StateDirectory:
+    """Holds the directory and its exclusive lock until ``close``.
+
+    The lock is ``flock`` on the directory itself: there is no lock file that could be deleted, and the
+    kernel releases it when the process dies. Local file systems only.
+
+    Errors:
+        StoreLockedError: another stream object (any process) holds the directory.
+        ConfigError: the path is a file, or a directory with something else in it.
+        StoreError: the permissions belong to somebody else, or a file of the state is a link.
+    """
+
+    def __init__(self, path: Path, *, database: str) -> None:
+        self.path = path.absolute()
+        self.database = self.path / database
+        self._create()
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._lock()
+            warn_of_network(self.path)
+            self._check_content()
+            self.repair_permissions()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def repair_permissions(self) -> None:
+        """Directory 0700, files 0600: private counts are in them. Repairs warn once per path.
+
+        A directory may be a link (to another disk): the one that it leads to is repaired.
+        """
+        for path, mode in [(self.path, 0o700), *((entry, 0o600) for entry in sorted(self.path.iterdir()))]:
+            if path != self.path:
+                self._require_plain(path)
+            repair_mode(path, mode)
+
+    def _require_plain(self, path: Path) -> None:
+        """Refuse a file that is elsewhere: what is written through a link lies where nobody repairs rights."""
+        if path.is_symlink() or not (path.is_file() or not path.exists()):
+            raise StoreError(
+                "a file of the state is a link, or no file at all",
+                where=str(path),
+                allowed="files in the state directory itself (which may be a link as a whole)",
+            )
+
+    def _create(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigError(
+                "is not a directory", where=str(self.path), allowed="a state directory"
+            ) from None
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLockedError(
+                "another process (or another stream object in this one) has this stream open; "
+                "wait until it ends or stop it; there is no lock file to delete",
+                where=str(self.path),
+            ) from None
+        except OSError as error:
+            raise StoreError(
+                f"the directory cannot be locked ({error.strerror}); some network file systems know no locks",
+                where=str(self.path),
+                allowed="a local disk",
+            ) from None
+
+    def _check_content(self) -> None:
+        strangers = [entry.name for entry in self.path.iterdir() if not self._is_ours(entry.name)]
+        if strangers:
+            raise ConfigError(
+                f"holds files that are not a stream's state, such as {min(strangers)!r}",
+                where=str(self.path),
+                allowed="an empty directory, or the state of this stream",
+            )
+
+    def _is_ours(self, name: str) -> bool:
+        return name.removeprefix(".").startswith((self.database.name, "head.json", "backup-"))

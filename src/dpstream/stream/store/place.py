@@ -1,0 +1,73 @@
+"""Which database a state directory stands for, and stores that were moved away from where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpstream.core.errors import ConfigError, StoreError
+from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
+from dpstream.stream.store.sqlite import SQLiteBackend
+from dpstream.stream.store.store_database import Backend, Database
+
+__all__ = ["backend_for", "has_store", "is_moved", "refuse_moved"]
+
+_SINCE = 3  # the format that knows of moves
+
+
+def backend_for(path: Path, server: PostgresServer | None) -> Backend:
+    """The backend of a state directory; with a server, the directory holds the witness only.
+
+    Errors:
+        ConfigError: the directory holds a store of its own that was not moved to the server.
+    """
+    local = SQLiteBackend(path)
+    if server is None:
+        return local
+    old = local.look()
+    if old is not None:
+        try:
+            with old.errors():
+                moved = is_moved(old, old.verify_structure())
+        finally:
+            old.close()
+        if not moved:
+            raise ConfigError(
+                "holds a store of its own, and the configuration names a database server",
+                where=str(path),
+                allowed="moving it first (dpstream store export --move without url, then store import with url), "
+                "or another state directory",
+            )
+    return PostgresBackend(server)
+
+
+def is_moved(db: Database, version: int) -> bool:
+    """Whether the stream of this store goes on elsewhere."""
+    return version >= _SINCE and db.execute("SELECT 1 FROM moved").fetchone() is not None
+
+
+def refuse_moved(db: Database, version: int, where: str) -> None:
+    """The refusal to go on with a store that was moved: its stream would exist twice.
+
+    Errors:
+        StoreError: it was moved.
+    """
+    if is_moved(db, version):
+        raise StoreError(
+            "this stream was moved away (dpstream store export --move): going on here would make two streams "
+            "of one, and spend the budget twice",
+            where=where,
+            allowed="the place it was moved to, or dpstream store import of its archive",
+        )
+
+
+def has_store(path: Path, *, server: PostgresServer | None = None) -> bool:
+    """Whether a stream was started there.
+
+    Errors:
+        StoreError: the server cannot be reached.
+    """
+    db = backend_for(path, server).look()
+    if db is None:
+        return False
+    db.close()
+    return True

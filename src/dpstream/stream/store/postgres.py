@@ -1,0 +1,427 @@
+"""A store in a PostgreSQL database: one schema a stream, the same tables and seals as in SQLite.
+
+Guarantee: COMMIT returns after the server's log is on its disk (``fsync`` and ``synchronous_commit`` are
+asserted). One session advisory lock a stream is held by the connection that writes: a session that lost its
+connection has lost the lock and cannot commit either. Transactions are serializable, the step number is the
+ledger's primary key. There is no reconnecting: a lost connection ends this object, and opening the stream
+again reads what is true.
+
+The witness against a database that is rolled back (``head.json``) stays in the local state directory.
+Nothing of libpq's or the server's messages is repeated in errors: they can hold a password or a stored value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError, StoreLockedError
+from dpstream.io.libpq import connection_settings, driver, failure
+from dpstream.stream.store import store_database as database
+from dpstream.stream.store.lock import StatePermissionWarning
+from dpstream.stream.store.sealing import PLAIN
+from dpstream.stream.store.store_database import TABLES, Database, newer_format, statements
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["PostgresBackend", "PostgresDatabase", "PostgresServer", "schema_name"]
+
+#: How long a lock is waited for: the server notices within moments that a killed client is gone.
+_PATIENCE = 2.0
+_LEAST_VERSION = 120000
+_SETTINGS = (
+    "SET synchronous_commit = on",
+    "SET default_transaction_read_only = off",
+    "SET statement_timeout = 0",
+    "SET lock_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+    "SET client_min_messages = error",
+    "SET standard_conforming_strings = on",
+)
+#: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
+_SURROUNDINGS = ("08", "25", "28", "40", "53", "54", "55", "57", "58")
+_URL = "[state] url"
+
+
+def schema_name(stream: str) -> str:
+    """The schema of a stream: readable, safe, and different for different names.
+
+    >>> schema_name("Evictions 2026")
+    'dpstream_evictions_2026_4a5dde2f21'
+    """
+    readable = re.sub("[^a-z0-9]+", "_", stream.lower()).strip("_")[:30]
+    digest = hashlib.sha256(stream.encode()).hexdigest()[:10]
+    return "_".join(part for part in ("dpstream", readable, digest) if part)
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A database server and the schema of one stream there.
+
+    Attributes:
+        url: a connection URL of libpq (``postgresql://user@host/database?...``), or ``key=value`` pairs; what
+            it leaves open comes from PGHOST, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE and so on.
+        schema: see ``schema_name``.
+    """
+
+    url: str = field(repr=False)
+    schema: str
+
+    def parameters(self) -> dict[str, Any]:
+        """What the driver is told: the URL in its parts.
+
+        Errors:
+            ConfigError: it cannot be read, or psycopg is not installed.
+        """
+        return connection_settings(self.url, _URL)
+
+
+def _driver() -> Any:
+    return driver(_URL)
+
+
+class PostgresDatabase:
+    """One session; see ``Database``."""
+
+    def __init__(self, server: PostgresServer, where: str, *, read_only: bool = False) -> None:
+        self.where = where
+        self.sealing = PLAIN
+        self._schema = server.schema
+        self._lock: int | None = None
+        self._connection = self._connect(server)
+        try:
+            with self.errors():
+                self._set_up(read_only)
+        except BaseException:
+            self.close()
+            raise
+
+    # The interface
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+        """Run one statement."""
+        query = statement.replace("?", "%s").encode()
+        cursor = self._connection.execute(query, parameters or None, binary=True)
+        if statement == "COMMIT" and cursor.statusmessage != "COMMIT":
+            # The server answers the COMMIT of a transaction that failed with ROLLBACK, and with no error.
+            raise StoreError("the transaction had failed and was rolled back", where=self.where)
+        return cursor
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows."""
+        with self._connection.cursor(binary=True) as cursor:
+            cursor.executemany(statement.replace("?", "%s").encode(), rows)
+
+    def insert(self, table: str, columns: Mapping[str, list[Any]], conflict: str) -> None:
+        """Rows as columns: each column is one array."""
+        arrays = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) {conflict}"
+        self.execute(statement, list(columns.values()))
+
+    def run(self, definitions: str) -> None:
+        """Several statements, in the caller's transaction."""
+        for statement in statements(definitions, postgres=True):
+            self._connection.execute(statement.encode())
+
+    def begin(self, *, read_only: bool = False, lasting: bool = True) -> None:
+        """Start a transaction; a writer makes sure that the lock is still its own.
+
+        Errors:
+            StoreError: the session is not the one that took the lock (a pooler between here and the server).
+        """
+        if read_only:
+            self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return
+        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
+        if not self._holds_lock():
+            self.rollback()
+            raise StoreError(
+                "this session does not hold the stream's lock any more",
+                where=self.where,
+                allowed="a direct connection to the server (no pooler that hands out sessions by transaction)",
+            )
+        if not lasting:
+            self.execute("SET LOCAL synchronous_commit TO off")
+
+    def rollback(self) -> None:
+        """``ROLLBACK``; where that fails too, the connection is given up, and the server rolls back."""
+        psycopg = _driver()
+        idle = psycopg.pq.TransactionStatus.IDLE
+        if self._connection.closed or self._connection.info.transaction_status == idle:
+            return
+        try:
+            self._connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self._connection.close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """The server's errors as ours, by SQLSTATE; ``from None``, because their texts hold stored values."""
+        psycopg = _driver()
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._translated(error) from None
+
+    def verify_structure(self) -> int:
+        """Format, and whether all tables are there."""
+        try:
+            row = self.execute("SELECT application, format FROM store_format").fetchone()
+        except _driver().errors.UndefinedTable:
+            row = None
+        if row is None or row[0] != "dpstream" or row[1] < 1:
+            raise StoreDamagedError("is not a stream's store", where=self.where)
+        version = int(row[1])
+        if version > database.FORMAT:
+            raise newer_format(version, self.where)
+        found = {
+            name
+            for (name,) in self.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = ?", (self._schema,)
+            )
+        }
+        missing = {name for number, names in TABLES.items() if number <= version for name in names} - found
+        if missing:
+            raise StoreDamagedError(f"its table {min(missing)} is missing", where=self.where)
+        return version
+
+    def verify_all(self, version: int | None = None) -> str | None:
+        """Read every stored value once: the server checks its pages (where they have checksums) and values."""
+        known = database.FORMAT if version is None else version
+        for names in [names for number, names in TABLES.items() if number <= known]:
+            for name in names:
+                self.execute(f"SELECT count(*), sum(length(t::text)) FROM {name} t").fetchone()
+        return None
+
+    def set_format(self, version: int) -> None:
+        """In a table of its own: PostgreSQL has no header for it."""
+        self.execute(
+            "CREATE TABLE IF NOT EXISTS store_format (application TEXT NOT NULL, format BIGINT NOT NULL)"
+        )
+        self.execute("DELETE FROM store_format")
+        self.execute("INSERT INTO store_format VALUES ('dpstream', ?)", (version,))
+
+    def compact(self) -> None:
+        """Rewrite every table without its dead rows."""
+        for names in TABLES.values():
+            for name in names:
+                self.execute(f"VACUUM (FULL, ANALYZE) {name}")
+
+    def close(self) -> None:
+        """End the session; the lock goes with it."""
+        self._connection.close()
+
+    # For the backend
+
+    def has_store(self) -> bool:
+        """Whether the schema holds a store."""
+        return bool(self._one("SELECT to_regclass(?) IS NOT NULL", (f"{self._schema}.meta",)))
+
+    def has_schema(self) -> bool:
+        """Whether there is a schema of that name."""
+        found = self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)).fetchone()
+        return found is not None
+
+    def take_lock(self) -> None:
+        """One process for each stream, whichever machine it runs on.
+
+        Errors:
+            StoreLockedError: another session holds it.
+        """
+        digest = hashlib.sha256(b"dpstream lock " + self._schema.encode()).digest()
+        self._lock = int.from_bytes(digest[:8], "big", signed=True)
+        end = time.monotonic() + _PATIENCE
+        while not self._one("SELECT pg_try_advisory_lock(?::bigint)", (self._lock,)):
+            if time.monotonic() > end:
+                raise StoreLockedError(
+                    "another session of this database has this stream open; wait until it ends or stop it",
+                    where=self.where,
+                )
+            time.sleep(0.05)
+
+    def repair_permissions(self) -> None:
+        """The schema is its owner's only: private counts are in it."""
+        row = self.execute(
+            "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = ? AND a.grantee = 0",
+            (self._schema,),
+        ).fetchone()
+        if row is not None:
+            self.execute(f"REVOKE ALL ON SCHEMA {self._schema} FROM PUBLIC")
+            warnings.warn(
+                f"{self.where}: everybody had rights on the schema, and has none now; "
+                "others may have read private counts",
+                StatePermissionWarning,
+                stacklevel=6,
+            )
+
+    # Inside
+
+    def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        """The only value of the only row."""
+        row = self.execute(statement, parameters).fetchone()
+        return None if row is None else row[0]
+
+    def _connect(self, server: PostgresServer) -> psycopg.Connection[Any]:
+        client = _driver()
+        try:
+            connection: psycopg.Connection[Any] = client.connect(**server.parameters(), autocommit=True)
+        except client.Error as error:
+            raise StoreError(
+                failure(error),
+                where=self.where,
+                allowed="a server that runs, and what [state] says of it",
+            ) from None
+        connection.prepare_threshold = None
+        return connection
+
+    def _set_up(self, read_only: bool) -> None:
+        for setting in _SETTINGS:
+            self.execute(setting)
+        self.execute(f"SET search_path = {self._schema}")
+        if self._connection.info.server_version < _LEAST_VERSION:
+            raise StoreError("the server is too old", where=self.where, allowed="PostgreSQL 12 or newer")
+        if self._show("server_encoding") != "UTF8":
+            raise StoreError(
+                "the database cannot hold every text",
+                where=self.where,
+                allowed="a database with encoding UTF8",
+            )
+        if read_only:
+            return
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+            if self._show(name) != "on":
+                raise StoreError(
+                    f"the server runs with {name} = {self._show(name)}: a commit could be lost with the power",
+                    where=self.where,
+                    allowed=f"{name} = on",
+                )
+        if self._one("SELECT pg_is_in_recovery()"):
+            raise StoreError("the server is a standby", where=self.where, allowed="the primary server")
+        self._look_at_log()
+
+    def _look_at_log(self) -> None:
+        """Values of statements are true counts."""
+        if self._show("log_parameter_max_length") == "0":
+            return
+        if self._show("log_statement") in ("mod", "all") or self._show("log_min_duration_statement") != "-1":
+            warnings.warn(
+                f"{self.where}: the server may write private counts into its log (log_statement or "
+                "log_min_duration_statement is set); set log_parameter_max_length = 0 for this role",
+                StatePermissionWarning,
+                stacklevel=6,
+            )
+
+    def _show(self, name: str) -> str:
+        return str(self._one("SELECT current_setting(?)", (name,)))
+
+    def _holds_lock(self) -> bool:
+        if self._lock is None:
+            return False
+        high, low = divmod(self._lock % 2**64, 2**32)
+        row = self.execute(
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted "
+            "AND objsubid = 1 AND classid::bigint = ?::bigint AND objid::bigint = ?::bigint",
+            (high, low),
+        ).fetchone()
+        return row is not None
+
+    def _translated(self, error: psycopg.Error) -> DpstreamError:
+        state = error.sqlstate or ""
+        if self._connection.closed or state.startswith(("08", "57P")):
+            return StoreError(
+                "the connection to the server was lost", where=self.where, allowed="opening the stream again"
+            )
+        if state == "42501":
+            return StoreError(
+                "the role may not do this",
+                where=self.where,
+                allowed="a role that owns the stream's schema, or may create it",
+            )
+        name = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
+        if not state or state.startswith(_SURROUNDINGS):
+            return StoreError(f"the store could not be used ({name})", where=self.where)
+        return StoreDamagedError(f"the store cannot be read ({name})", where=self.where)
+
+
+class PostgresBackend:
+    """The schema of one stream; one session, which holds the lock from the first look on."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self.where = f"PostgreSQL, schema {server.schema}"
+        self._session: PostgresDatabase | None = None
+
+    def exists(self) -> bool:
+        """Whether the schema holds a store."""
+        session = self._own()
+        with session.errors():
+            return session.has_store()
+
+    def witnesses(self) -> list[Path]:
+        """None but the head file, which every store has."""
+        return []
+
+    def create(self, fill: Callable[[Database], None]) -> None:
+        """Schema, tables and rows in one transaction."""
+        session, schema = self._own(), self._server.schema
+        with session.errors():
+            session.begin()
+            try:
+                if session.has_store():
+                    session.execute(f"DROP SCHEMA {schema} CASCADE")
+                elif session.has_schema():
+                    raise ConfigError(
+                        "the schema is there and is no stream's", where=self.where, allowed="another database"
+                    )
+                session.execute(f"CREATE SCHEMA {schema}")
+                fill(session)
+                durable.commit(session)
+            except BaseException:
+                session.rollback()
+                raise
+
+    def connect(self) -> PostgresDatabase:
+        """The session that holds the lock."""
+        session = self._own()
+        with session.errors():
+            session.repair_permissions()
+        return session
+
+    def release(self, db: Database) -> None:
+        """Nothing: the session holds the lock."""
+
+    def look(self) -> PostgresDatabase | None:
+        """A session of its own, without the lock."""
+        session = PostgresDatabase(self._server, self.where, read_only=True)
+        with session.errors():
+            if session.has_store():
+                return session
+        session.close()
+        return None
+
+    def close(self) -> None:
+        """End the session, and with it the lock."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _own(self) -> PostgresDatabase:
+        if self._session is None:
+            session = PostgresDatabase(self._server, self.where)
+            try:
+                with session.errors():
+                    session.take_lock()
+            except BaseException:
+                session.close()
+                raise
+            self._session = session
+        return self._session

@@ -1,0 +1,271 @@
+"""The sealed history of a store, and the witness that is kept beside it.
+
+Every step's row is sealed (HMAC-SHA256, a key of the store's own) over its columns and the seal before it: a
+row that was changed, is missing or was taken from another store breaks the chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpstream.core import durable
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.files import parse_json, read_bytes
+from dpstream.stream.identity import canonical_json
+from dpstream.stream.store.store_database import TABLES, Database, file_errors
+
+__all__ = [
+    "COUNTERS",
+    "HEAD",
+    "NOTED",
+    "PINNED",
+    "PINNED_LATER",
+    "Head",
+    "History",
+    "account_pin",
+    "decision_seal",
+    "derive",
+    "first_seal",
+    "is_unspent",
+    "read_history",
+    "read_meta",
+    "sealed_pin",
+    "step_seal",
+    "stored_plan",
+    "time_seal",
+    "utc_now",
+]
+
+HEAD = "head.json"
+#: Under this name a store says that its first reservation leaves a row, whatever becomes of it (``is_unspent``).
+NOTED = "first_reservation"
+#: What the key of the users' counters is derived for.
+COUNTERS = b"user counters"
+_KEY_BYTES = 32
+#: The name under which a store remembers its charge in an account, from its start on or (sealed by itself, because
+#: the first seal covers what was there at the start) since it was charged later.
+PINNED, PINNED_LATER = "account", "account later"
+_SEAL_BYTES = 32
+#: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
+_LATER_FACTS = ("declared_public", "source")
+_LATER_SOURCE = ("line_breaks",)
+
+
+@dataclass(frozen=True)
+class History:
+    """All seals, the first one that of ``meta``; and whether any step was made with predictable noise."""
+
+    seals: list[bytes]
+    used_test_seed: bool
+
+    @property
+    def last_step(self) -> int:
+        """Number of committed steps."""
+        return len(self.seals) - 1
+
+
+def read_meta(db: Database) -> dict[str, bytes]:
+    """Plan, key and id of the stream."""
+    meta = {str(key): bytes(value) for key, value in db.execute("SELECT key, value FROM meta")}
+    if "key" in meta:
+        meta["key"] = db.sealing.open(meta["key"], "key")
+    return meta
+
+
+def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
+    """Seals, ledger, state, reservation: everything that opening has to trust, over small columns.
+
+    Errors:
+        StoreDamagedError: says at which step it does not hold together.
+    """
+    if len(meta.get("key", b"")) != _KEY_BYTES:
+        raise StoreDamagedError("its key is missing", where=where)
+    seals, used_test_seed = [first_seal(meta)], False
+    rows = db.execute(
+        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
+        "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
+    )
+    for expected, (step, batch_id, content, *columns, stored, definition, spent, parts) in enumerate(
+        rows, start=1
+    ):
+        opened = db.sealing.open(content, "content", step)
+        seal = step_seal(meta["key"], seals[-1], step, batch_id, opened, *columns, definition, spent, parts)
+        if step != expected or not hmac.compare_digest(seal, stored):
+            raise StoreDamagedError(f"the record of step {expected} was changed or is missing", where=where)
+        seals.append(seal)
+        used_test_seed |= bool(columns[-1])
+    history = History(seals, used_test_seed)
+    (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
+    state = db.execute("SELECT step FROM state").fetchall()
+    if ledger_rows != history.last_step or state != [(history.last_step,)]:
+        raise StoreDamagedError("ledger, steps and state end at different steps", where=where)
+    reserved = db.execute("SELECT step FROM reservation").fetchone()
+    if reserved is not None and reserved[0] != history.last_step + 1:
+        raise StoreDamagedError("a reservation does not follow the last step", where=where)
+    return history
+
+
+def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
+    """The seal of one step: of the seal before it and of its columns."""
+    mac = hmac.new(key, b"step" + previous, hashlib.sha256)
+    for column in columns:
+        data = column if isinstance(column, bytes) else repr(column).encode()
+        mac.update(len(data).to_bytes(8, "little"))
+        mac.update(data)
+    return mac.digest()
+
+
+def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> dict[str, Any]:
+    """The facts that the store is pinned to, as this version would have written them."""
+    try:
+        facts: dict[str, Any] = json.loads(meta["plan"])
+    except (KeyError, ValueError):
+        raise StoreDamagedError("its plan cannot be read", where=where) from None
+    facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
+    source, own = facts.get("source"), given.get("source")
+    if isinstance(source, dict) and isinstance(own, Mapping):
+        # The first versions read so without being told.
+        later = {name: own[name] for name in _LATER_SOURCE if name in own and name not in source}
+        facts["source"] = {**source, **later}
+    return facts
+
+
+def sealed_pin(meta: dict[str, bytes], pin: bytes) -> bytes:
+    """A charge as it is remembered later than at the start, bound to this stream."""
+    return hmac.new(meta["key"], b"account" + first_seal(meta) + pin, hashlib.sha256).digest() + pin
+
+
+def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
+    """What the store remembers of its account; None where it knows of none.
+
+    Errors:
+        StoreDamagedError: it was changed.
+    """
+    if PINNED in meta or PINNED_LATER not in meta:
+        return meta.get(PINNED)
+    pin = meta[PINNED_LATER][_SEAL_BYTES:]
+    if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):
+        raise StoreDamagedError("what it remembers of its account was changed", where=where)
+    return pin
+
+
+def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
+    """The seal of a step's time: of the step's own seal and the text."""
+    return hmac.new(key, b"time" + seal + committed.encode(), hashlib.sha256).digest()
+
+
+def decision_seal(key: bytes, *columns: int | str) -> bytes:
+    """The seal of one decision: of its number, its step, what was decided, by whom and when."""
+    mac = hmac.new(key, b"decision", hashlib.sha256)
+    for column in columns:
+        data = repr(column).encode()
+        mac.update(len(data).to_bytes(8, "little"))
+        mac.update(data)
+    return mac.digest()
+
+
+def utc_now() -> str:
+    """The clock's time for people. Nothing else depends on it: a moved clock changes what is printed only."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Head:
+    """``head.json`` in the local state directory: the last step and its seal, outside of the database.
+
+    A head that is ahead of the store means that the store (its log, its server) was rolled back.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / HEAD
+
+    def read(self, where: str) -> tuple[int, bytes] | None:
+        """Last step and seal; None where there is no head yet."""
+        found = self._load(where)
+        return None if found is None else found[:2]
+
+    def importing(self, where: str) -> str | None:
+        """The number of an import of an archive that has not ended yet; None where there is none."""
+        found = self._load(where)
+        return None if found is None else found[2]
+
+    def _load(self, where: str) -> tuple[int, bytes, str | None] | None:
+        if not self.path.exists():
+            return None
+        try:
+            head = parse_json(read_bytes(self.path))
+            step, seal = int(head["step"]), bytes.fromhex(head["seal"])
+            importing = head.get("importing")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreDamagedError("its head file cannot be read", where=where) from None
+        if step < 0:
+            raise StoreDamagedError("its head file belongs to another history", where=where)
+        return step, seal, None if importing is None else str(importing)
+
+    def check(self, seals: list[bytes], where: str) -> bool:
+        """Compare it with a store; whether it is as far as the store (and notes no import).
+
+        Errors:
+            StoreDamagedError: missing, ahead, or of another history.
+        """
+        head, last = self._load(where), len(seals) - 1
+        if head is None:
+            # Only the time between creating the store and its first head.
+            if last > 0:
+                raise StoreDamagedError("its head file is missing", where=where)
+            return False
+        step, seal, importing = head
+        if step > last:
+            raise StoreDamagedError(
+                f"the head file knows step {step}, the store ends at step {last}: "
+                "the store was rolled back, and continuing would spend the budget twice",
+                where=where,
+            )
+        if not hmac.compare_digest(seal, seals[step]):
+            raise StoreDamagedError("its head file belongs to another history", where=where)
+        return step == last and importing is None
+
+    def write(self, step: int, seal: bytes, *, lasting: bool = True, importing: str | None = None) -> None:
+        """Replace it. Not ``lasting``: a loss of power may bring back the one before, as a kill just before
+        this call leaves it."""
+        said = {"format": 1, "step": step, "seal": seal.hex()}
+        head = canonical_json(said if importing is None else {**said, "importing": importing})
+        with file_errors("the head file could not be written", self.path):
+            durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
+
+    def forget(self) -> None:
+        """Remove it: between two plans of a stream of which no step was begun."""
+        with file_errors("the head file could not be removed", self.path):
+            durable.unlink(self.path)
+            durable.sync_directory(self.path.parent)
+
+
+def is_unspent(db: Database) -> bool:
+    """Whether no step of a store was ever begun and no account was ever charged for it, as its rows prove.
+
+    Nothing was reserved, so no noise was drawn: the first reservation leaves a row among the failures, also where it
+    is given up or discarded. A store of a version that left none proves nothing, and counts as spent.
+    """
+    known = {str(key) for (key,) in db.execute("SELECT key FROM meta").fetchall()}
+    if NOTED not in known or known & {PINNED, PINNED_LATER}:
+        return False
+    first = ("meta", "state", "encryption")  # what every store has from its start on
+    others = [name for names in TABLES.values() for name in names if name not in first]
+    return all(not db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall() for name in others)
+
+
+def derive(key: bytes, purpose: bytes) -> bytes:
+    """32 secret bytes for one purpose, of the key of a store."""
+    return hmac.new(key, b"derive" + purpose, hashlib.sha256).digest()
+
+
+def first_seal(meta: dict[str, bytes]) -> bytes:
+    """The seal of ``meta``, with which the chain begins."""
+    pinned = {key: value.hex() for key, value in meta.items() if key != PINNED_LATER}
+    return hmac.new(meta["key"], b"meta" + canonical_json(pinned), hashlib.sha256).digest()

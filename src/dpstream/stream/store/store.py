@@ -1,0 +1,399 @@
+"""The durable store: ledger, state and releases of one stream, in SQLite or PostgreSQL.
+
+Guarantee: a step's spend, new state, batch id and release become durable in one transaction, or none of
+them does. Rows are sealed in a keyed chain, so that a changed or missing row is found on open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from dpstream.core import durable
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
+from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
+from dpstream.stream.store.lock import StateDirectory
+from dpstream.stream.store.place import backend_for, refuse_moved
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import (
+    COUNTERS,
+    NOTED,
+    PINNED_LATER,
+    Head,
+    decision_seal,
+    is_unspent,
+    read_history,
+    read_meta,
+    sealed_pin,
+    step_seal,
+    stored_plan,
+    time_seal,
+    utc_now,
+)
+from dpstream.stream.store.sqlite import DATABASE
+from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
+from dpstream.stream.store.store_database import Database, create_tables, file_errors, migrate
+from dpstream.stream.store.stored import Stored
+from dpstream.stream.users import verify_events, write_events
+
+__all__ = ["DATABASE", "POSITION", "Store", "note_restored"]
+
+#: How far a source was read takes this many bytes at least: the number of digits counts records.
+POSITION = 1024
+
+
+class Store(Stored):
+    """One stream's store, locked for this process.
+
+    Errors (all methods):
+        StoreDamagedError: the stored content contradicts itself.
+        StoreError: the disk is full or fails, or the server is gone; after a failed COMMIT the object refuses
+            all further use, because only reading the store again tells what happened.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        facts: dict[str, Any],
+        genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None = None,
+        *,
+        server: PostgresServer | None = None,
+        key: StateKey | None = None,
+        renew: bool = False,
+    ) -> None:
+        """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
+        if one is given.
+
+        Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives:
+        what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
+        StoreError). The ``facts`` of an existing store have to be equal; with ``renew`` other ones take their place
+        where no step was ever begun (``is_unspent``).
+        """
+        self._broken: str | None = None
+        self._database: Database | None = None
+        self._directory = StateDirectory(path, database=DATABASE)
+        self.path = self._directory.path
+        self._head = Head(self.path)
+        self._backend = backend_for(self.path, server)
+        self._where = self._backend.where
+        self._key = key
+        try:
+            with file_errors("the state could not be opened", self.path):
+                if not self._backend.exists():
+                    self._create(facts, genesis)
+                self._open(facts, genesis if renew else None)
+        except BaseException:
+            self.close()
+            raise
+
+    # Opening
+
+    def _create(
+        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None
+    ) -> None:
+        for witness in (self._head.path, *self._backend.witnesses()):
+            if witness.exists():
+                raise StoreDamagedError(
+                    f"the store is gone, but its {witness.name} is there", where=str(self.path)
+                )
+        if genesis is None:
+            raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
+        first = self._first_rows(facts, genesis)
+
+        def fill(db: Database) -> None:
+            create_tables(db)
+            first(db)
+
+        self._backend.create(fill)
+
+    def _first_rows(
+        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
+    ) -> Callable[[Database], None]:
+        """Writes what a store holds before its first step."""
+        given, state = genesis()
+        sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
+        key = sealing.seal(secrets.token_bytes(32), "key")
+        meta = {**given, "plan": canonical_json(facts), "key": key, NOTED: b"leaves a row"}
+
+        def fill(db: Database) -> None:
+            mark(db, sealing)
+            db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
+            db.execute("INSERT INTO state VALUES (1, 0, ?)", (sealing.seal(state, "state", 0),))
+
+        return fill
+
+    def _begin_anew(
+        self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
+    ) -> None:
+        """Another plan for a store of which no step was ever begun, in one transaction, as a new stream's."""
+        fill = self._first_rows(facts, genesis)
+        # The head names the plan before. Without one, a store without steps opens under either.
+        self._head.forget()
+        with self._transaction() as db:
+            for table in ("meta", "state"):
+                db.execute(f"DELETE FROM {table}")
+            fill(db)
+        warnings.warn(
+            f"{self.path}: the state belonged to another plan, of which no step was ever begun; it begins anew with "
+            "this one",
+            stacklevel=2,
+        )
+        if self._database is not None:
+            self._backend.release(self._database)
+            self._database = None
+        self._open(facts, None)
+
+    def _open(
+        self,
+        facts: dict[str, Any],
+        genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None,
+    ) -> None:
+        self._database = self._backend.connect()
+        self._directory.repair_permissions()
+        where = self._backend.where
+        with self._database.errors():
+            version = self._database.verify_structure()
+            refuse_moved(self._database, version, where)
+            # Before the migration: a store that is not opened is not changed.
+            unlock(self._database, version, self._key)
+            migrate(self._database, version, durable.commit)
+            self.meta = read_meta(self._database)
+            history = read_history(self._database, self.meta, where)
+            wrong = verify_events(self._database, history.last_step, self.derived_key(COUNTERS))
+            if wrong is not None:
+                raise self._damaged(wrong)
+        self.last_step, self._last_seal = history.last_step, history.seals[-1]
+        #: Whether any step was made with predictable noise: its traces stay in the state.
+        self.used_test_seed = history.used_test_seed
+        pinned = stored_plan(self.meta, facts, where)
+        if genesis is not None and not is_same_plan(pinned, facts):
+            with self._database.errors():
+                unspent = is_unspent(self._database)
+            if unspent:
+                # A damaged head is told before it is forgotten.
+                self._head.check(history.seals, where)
+                self._begin_anew(facts, genesis)
+                return
+        require_same_plan(pinned, facts, str(self.path))
+        if not self._head.check(history.seals, where):
+            self.write_head()
+
+    def close(self) -> None:
+        """Give up the database and the lock."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        self._backend.close()
+        self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Writing
+
+    def reserve(self, reservation: Reservation, position: str | None = None) -> None:
+        """Commit the intent, and how far the source was read for it. Reserving the same step again replaces
+        nothing: see ``release_reservation``."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO reservation VALUES (1, ?, ?, ?)",
+                (
+                    reservation.step,
+                    reservation.batch_id,
+                    db.sealing.seal(reservation.content, "reservation", reservation.step),
+                ),
+            )
+            if reservation.step == 1 and db.execute("SELECT 1 FROM failures").fetchone() is None:
+                db.execute(
+                    "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (1, 1, ?, ?, 1)",
+                    (reservation.batch_id, FIRST),
+                )
+            if position is not None:
+                place = db.sealing.seal_text(position, "reserved position", reservation.step, least=POSITION)
+                db.execute("INSERT INTO reserved_position VALUES (1, ?, ?)", (reservation.step, place))
+
+    def release_reservation(self) -> None:
+        """Forget an intent whose result never left the process; failed attempts at it count as decided."""
+        with self._transaction() as db:
+            db.execute("UPDATE failures SET decided = 1")
+            _forget_reservation(db)
+
+    def record_failure(self, reservation: Reservation, kind: str) -> None:
+        """Note that an attempt failed after noise was drawn; the intent stays until somebody decides."""
+        with self._transaction() as db:
+            _note_failure(db, reservation.step, reservation.batch_id, kind)
+
+    def commit_step(self, prepared: Prepared) -> None:
+        """Spend, state, batch id and release in one transaction."""
+        held = prepared.reservation
+        step = held.step
+        flag = int(prepared.test_seed)
+        parts = prepared.parts.decode()
+        digest = hashlib.sha256(prepared.manifest).hexdigest()
+        columns = (step, held.batch_id, held.content, prepared.manifest, digest, flag)
+        seal = step_seal(
+            self.meta["key"], self._last_seal, *columns, prepared.definition, prepared.spent, parts
+        )
+
+        def remember() -> None:
+            self.last_step, self._last_seal = step, seal
+            self.used_test_seed |= prepared.test_seed
+
+        with self._transaction(remember) as db:
+            db.execute(
+                "INSERT INTO ledger VALUES (?, ?, ?, ?)", (step, prepared.definition, prepared.spent, parts)
+            )
+            db.execute(
+                "INSERT INTO steps (step, batch_id, content, manifest, manifest_sha256, test_seed, "
+                "publication, synthesis, seal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *columns[:2],
+                    db.sealing.seal(held.content, "content", step),
+                    *columns[3:],
+                    prepared.publication,
+                    db.sealing.seal(prepared.synthesis, "synthesis", step),
+                    seal,
+                ),
+            )
+            at = utc_now()
+            db.execute(
+                "INSERT INTO times VALUES (?, ?, ?)", (step, at, time_seal(self.meta["key"], seal, at))
+            )
+            for name, data in prepared.files.items():
+                self._insert_file(db, step, name, data)
+            updated = db.execute(
+                "UPDATE state SET step = ?, packed = ? WHERE step = ?",
+                (step, db.sealing.seal(prepared.state, "state", step), step - 1),
+            )
+            if updated.rowcount != 1:
+                raise self._damaged("the state does not stand before this step")
+            _forget_reservation(db)
+            db.execute("DELETE FROM position")
+            if prepared.position is not None:
+                place = db.sealing.seal_text(prepared.position, "position", step, least=POSITION)
+                db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
+            if prepared.users is not None:
+                write_events(db, step, prepared.users, self.derived_key(COUNTERS))
+            if prepared.keep is not None:
+                self._expire(db, step - prepared.keep)
+
+    def _expire(self, db: Database, through: int) -> None:
+        db.execute(
+            "UPDATE steps SET synthesis = NULL, publication = "
+            "CASE publication WHEN 'published' THEN 'expiring' WHEN 'unpublished' THEN 'dropped' "
+            "ELSE publication END WHERE step <= ? AND publication IN ('published', 'unpublished')",
+            (through,),
+        )
+
+    def mark_published(self, steps: list[int], expired: list[int]) -> None:
+        """The sink has these steps (their bytes are no longer needed here) and lost the expired tables.
+
+        Not fsynced: where a loss of power takes the mark back, the next opening publishes the same bytes again.
+        """
+        with self._transaction(lasting=False) as db:
+            for step in steps:
+                db.execute("UPDATE steps SET publication = 'published' WHERE step = ?", (step,))
+                db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
+            for step in expired:
+                db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
+
+    def move(self, steps: Sequence[int], publication: str, decision: tuple[str, str] | None = None) -> None:
+        """Put steps into another publication state; ``decision``: what was decided, and by whom."""
+        with self._transaction() as db:
+            for step in steps:
+                db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+                if decision is not None:
+                    self._note_decision(db, step, *decision)
+
+    def withdraw(
+        self, step: int, name: str, notice: bytes, publication: str, decision: tuple[str, str]
+    ) -> None:
+        """Take a step's table back for good: its bytes go, and ``notice`` joins its files. As in ``move``."""
+        with self._transaction() as db:
+            db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
+            self._insert_file(db, step, name, notice)
+            db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
+            self._note_decision(db, step, *decision)
+
+    def remember_account(self, pin: bytes) -> None:
+        """From now on the stream is opened with this account only (it was started without one)."""
+        sealed = sealed_pin(self.meta, pin)
+        with self._transaction(lambda: self.meta.update({PINNED_LATER: sealed})) as db:
+            db.execute("INSERT INTO meta VALUES (?, ?)", (PINNED_LATER, sealed))
+
+    def apply_keep(self, keep: int | None) -> None:
+        """Mark what the keep policy allows to drop as expiring (``None``: nothing)."""
+        if keep is not None:
+            with self._transaction() as db:
+                self._expire(db, self.last_step - keep)
+
+    def compact(self) -> None:
+        """Give back the room of what was dropped."""
+        with self._reading() as db:
+            db.compact()
+
+    def write_head(self, *, lasting: bool = True) -> None:
+        """Note the last step beside the store: a second witness against a store that was rolled back."""
+        self._head.write(self.last_step, self._last_seal, lasting=lasting)
+
+    # Inside
+
+    @contextmanager
+    def _transaction(
+        self, then: Callable[[], None] | None = None, *, lasting: bool = True
+    ) -> Iterator[Database]:
+        """One transaction; ``then`` (what memory knows of it) belongs to the commit: interrupted in
+        between, the object refuses further use."""
+        db = self._db
+        with db.errors():
+            try:
+                db.begin(lasting=lasting)
+                yield db
+                self._broken = "a commit was interrupted; whether it took effect is unknown"
+                durable.commit(db)
+                if then is not None:
+                    then()
+                self._broken = None
+            except BaseException:
+                # Before the commit nothing took effect.
+                if self._broken is None:
+                    db.rollback()
+                raise
+
+    def _note_decision(self, db: Database, step: int, kind: str, by: str) -> None:
+        [(last,)] = db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchall()
+        columns = (last + 1, step, kind, by, utc_now())
+        seal = decision_seal(self.meta["key"], *columns)
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
+
+    def _insert_file(self, db: Database, step: int, name: str, data: bytes) -> None:
+        row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))
+        db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+
+
+def _forget_reservation(db: Database) -> None:
+    db.execute("DELETE FROM reservation")
+    db.execute("DELETE FROM reserved_position")
+
+
+def note_restored(db: Database, step: int) -> None:
+    """A copy replaces a lost store: whether ``step`` was begun, or failed after drawing, only that one knew."""
+    if db.execute("SELECT 1 FROM failures WHERE decided = 0").fetchone() is None:
+        _note_failure(db, step, "", RESTORED)
+
+
+def _note_failure(db: Database, step: int, batch_id: str, kind: str) -> None:
+    (last,) = db.execute("SELECT coalesce(max(id), 0) FROM failures").fetchone()
+    db.execute(
+        "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (?, ?, ?, ?, 0)",
+        (last + 1, step, batch_id, kind),
+    )

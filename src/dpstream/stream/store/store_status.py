@@ -1,0 +1,148 @@
+"""A look at a stream's state without taking its lock: for ``status`` while a run goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.stream.release.sink import Differences, Sink
+from dpstream.stream.store.place import backend_for
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import is_unspent
+from dpstream.stream.store.step_rows import RESTORED, Decision
+from dpstream.stream.store.store_database import FORMAT, Database, file_errors
+from dpstream.stream.store.stored import published_files
+
+__all__ = ["StreamStatus", "compare_releases", "read_status"]
+
+
+_DECISIONS = 8  # the format that knows of them
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """Where a stream stands. Everything but ``reserved``, ``failed`` and ``decisions`` is public.
+
+    Attributes:
+        plan: the facts that the stream is pinned to (mechanism, options, budget, unit, schema).
+        last_step: number of committed steps.
+        spent: the largest step's cost, exact: what all releases together cost one unit.
+        unpublished: committed steps whose files are not in place yet.
+        held: committed steps that wait for approval.
+        reserved: a step that was begun and not committed (running now, or stopped).
+        failed: the exception that stopped the reserved step after it had drawn noise; it waits for the
+            owner's decision (``Stream.discard_reservation``).
+        restored: the store was lost and a copy of it taken in; the next step waits for the same decision.
+        made_with_test_seed: some step used predictable noise.
+        decisions: who approved or withdrew which step. Not public.
+        unspent: no step was ever begun, and no account charged: another plan may take this one's place.
+    """
+
+    plan: dict[str, Any]
+    last_step: int
+    spent: Fraction
+    unpublished: tuple[int, ...]
+    held: tuple[int, ...]
+    reserved: int | None
+    failed: str | None
+    restored: bool
+    made_with_test_seed: bool
+    unspent: bool
+    decisions: tuple[Decision, ...]
+
+
+def read_status(path: str | Path, *, server: PostgresServer | None = None) -> StreamStatus:
+    """Read the state in ``path``, or on ``server``; changes nothing and needs no lock.
+
+    Errors:
+        ConfigError: there is no stream. StoreDamagedError, StoreFormatError: the store cannot be read.
+        StoreError: the server cannot be reached.
+    """
+    backend = backend_for(Path(path), server)
+    db = backend.look()
+    if db is None:
+        raise ConfigError("there is no stream", where=str(path), allowed="a state directory that a run made")
+    try:
+        with db.errors():
+            db.begin(read_only=True)  # one consistent view, whatever a running stream commits meanwhile
+            version = db.verify_structure()
+            plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
+            spent = [Fraction(row[0]) for row in db.execute("SELECT DISTINCT spent FROM ledger")]
+            (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
+            unpublished, held = (_in_publication(db, state) for state in ("pending", "held"))
+            reserved = db.execute("SELECT step FROM reservation").fetchone()
+            failed = _failed(db, version)
+            (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
+            unspent = version == FORMAT and is_unspent(db)
+            words = "SELECT step, kind, person, decided FROM decisions ORDER BY id"
+            decided = db.execute(words).fetchall() if version >= _DECISIONS else []
+            facts = json.loads(plan[0])
+    except (ValueError, TypeError):
+        raise StoreDamagedError("the plan or the ledger cannot be read", where=backend.where) from None
+    finally:
+        db.close()
+    return StreamStatus(
+        plan=facts,
+        last_step=last,
+        spent=max(spent, default=Fraction(0)),
+        unpublished=unpublished,
+        held=held,
+        reserved=None if reserved is None else reserved[0],
+        failed=None if failed == RESTORED else failed,
+        restored=failed == RESTORED,
+        made_with_test_seed=bool(seeded),
+        unspent=unspent,
+        decisions=tuple(Decision(*row) for row in decided),
+    )
+
+
+def compare_releases(
+    path: str | Path, sink: Sink, *, server: PostgresServer | None = None, deep: bool = False
+) -> tuple[dict[int, dict[str, str]], Differences]:
+    """Every published step with the SHA-256 of its files as the store knows them, and what of them is missing or
+    changed. Changes nothing and needs no lock.
+
+    Args:
+        deep: read everything, and not only the last few steps.
+
+    Errors:
+        Those of ``read_status``. StoreError: a place of releases cannot be read.
+    """
+    before: Differences = {}
+    for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
+        committed = _published(Path(path), server)
+        with file_errors("the releases could not be read", sink.directory):
+            found = sink.compare(committed, deep=deep)
+        if not found or found == before:
+            break
+        before = found
+    return committed, found
+
+
+def _published(path: Path, server: PostgresServer | None) -> dict[int, dict[str, str]]:
+    db = backend_for(path, server).look()
+    if db is None:
+        return {}
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            db.verify_structure()
+            return published_files(db)
+    finally:
+        db.close()
+
+
+def _in_publication(db: Database, state: str) -> tuple[int, ...]:
+    rows = db.execute(f"SELECT step FROM steps WHERE publication = '{state}' ORDER BY step")
+    return tuple(step for (step,) in rows)
+
+
+def _failed(db: Database, version: int) -> str | None:
+    if version < 2:
+        return None  # written in the first format, and not opened since
+    row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
+    return None if row is None else str(row[0])

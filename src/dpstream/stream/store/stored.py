@@ -1,0 +1,265 @@
+"""What is in a store, read: the last step, the reservation, committed steps and their files."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.stream.store.sealed_history import decision_seal
+from dpstream.stream.store.step_rows import Decision, Reservation, Step
+from dpstream.stream.store.store_database import Database
+from dpstream.stream.users import dropped, read_events
+
+__all__ = ["MANIFEST", "Stored", "published_files", "read_decisions"]
+
+MANIFEST = "manifest.json"
+
+
+class Stored:
+    """The reading half of ``Store``, which opens and writes what is read here."""
+
+    path: Path
+    meta: dict[str, bytes]
+    last_step: int
+    _where: str
+    _broken: str | None
+    _database: Database | None
+
+    def fingerprint(self, parts: list[bytes]) -> bytes:
+        """Keyed hash (HMAC-SHA256) of a batch's content: the key never leaves the state."""
+        mac = hmac.new(self.meta["key"], b"batch", hashlib.sha256)
+        for part in parts:
+            mac.update(len(part).to_bytes(8, "little"))
+            mac.update(part)
+        return mac.digest()
+
+    def derived_key(self, purpose: bytes) -> bytes:
+        """32 secret bytes for one purpose."""
+        return hmac.new(self.meta["key"], b"derive" + purpose, hashlib.sha256).digest()
+
+    def reservation(self) -> Reservation | None:
+        """The intent that has no committed step yet."""
+        with self._reading() as db:
+            row = db.execute("SELECT step, batch_id, content FROM reservation").fetchone()
+            if row is None:
+                return None
+            step, batch_id, content = row
+            return Reservation(step, batch_id, db.sealing.open(content, "reservation", step))
+
+    def reserved_position(self) -> tuple[int, dict[str, int]] | None:
+        """The reserved step, and how far the source was read for it; None where nothing is known of that."""
+        with self._reading() as db:
+            row = db.execute("SELECT step, source FROM reserved_position").fetchone()
+            if row is None:
+                return None
+            text = db.sealing.open_text(row[1], "reserved position", row[0])
+        return row[0], _as_position(text)
+
+    def undecided_failure(self) -> str | None:
+        """What kind of exception stopped the reserved step after noise was drawn (or ``RESTORED``), until that is
+        decided."""
+        with self._reading() as db:
+            row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()
+        return None if row is None else str(row[0])
+
+    def find(self, *, step: int | None = None, batch_id: str | None = None) -> Step | None:
+        """One committed step, by one of the two."""
+        key, value = ("step", step) if batch_id is None else ("batch_id", batch_id)
+        with self._reading() as db:
+            row = db.execute(
+                f"SELECT step, batch_id, content, manifest, test_seed, publication FROM steps WHERE {key} = ?",
+                (value,),
+            ).fetchone()
+            if row is None:
+                return None
+            number, name, sealed, manifest, test_seed, publication = row
+            content = db.sealing.open(sealed, "content", number)
+        return Step(number, name, content, manifest, bool(test_seed), publication)
+
+    def publications(self, first: int, last: int) -> list[tuple[int, str, str]]:
+        """(step, publication, manifest's SHA-256) of the steps from ``first`` to ``last``, in order."""
+        with self._reading() as db:
+            return db.execute(
+                "SELECT step, publication, manifest_sha256 FROM steps WHERE step BETWEEN ? AND ? ORDER BY step",
+                (first, last),
+            ).fetchall()
+
+    def in_publication(self, *states: str, since: int = 1) -> list[int]:
+        """Steps from ``since`` on in one of these publication states, in order."""
+        marks = ", ".join("?" * len(states))
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT step FROM steps WHERE publication IN ({marks}) AND step >= ? ORDER BY step",
+                (*states, since),
+            )
+            return [step for (step,) in rows]
+
+    def last_in_publication(self, *states: str) -> int:
+        """The last step in one of these publication states; 0 where there is none. One look at the index for each."""
+        with self._reading() as db:
+            found = (
+                db.execute(
+                    "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?", (one,)
+                ).fetchone()
+                for one in states
+            )
+            return max(int(step) for (step,) in found)
+
+    def files(self, step: int) -> dict[str, bytes]:
+        """The released bytes of a step that is not published yet; checked against their hashes."""
+        with self._reading() as db:
+            rows = db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)).fetchall()
+            return {name: self._file(db, step, name, digest, data) for name, digest, data in rows}
+
+    def file_names(self, step: int) -> list[str]:
+        """Names of a step's released files."""
+        with self._reading() as db:
+            return [name for (name,) in db.execute("SELECT name FROM files WHERE step = ?", (step,))]
+
+    def file_names_of(self, first: int, last: int) -> dict[int, set[str]]:
+        """Names of the released files of the steps from ``first`` to ``last``, by step."""
+        found: dict[int, set[str]] = {}
+        with self._reading() as db:
+            rows = db.execute("SELECT step, name FROM files WHERE step BETWEEN ? AND ?", (first, last))
+            for number, name in rows.fetchall():
+                found.setdefault(number, set()).add(name)
+        return found
+
+    def published_files(self) -> dict[int, dict[str, str]]:
+        """SHA-256 of every file of every published step, by its name; the manifest included."""
+        with self._reading() as db:
+            return published_files(db)
+
+    def remembered_file(self, step: int, name: str) -> tuple[str, bytes | None]:
+        """SHA-256 of a released file, and its bytes, where they are still here.
+
+        Errors:
+            StoreDamagedError: the store knows no such file, or its bytes were changed.
+        """
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
+            ).fetchone()
+            if row is None:
+                raise self._damaged(f"{name} of step {step} is no file of the store")
+            return row[0], None if row[1] is None else self._file(db, step, name, *row)
+
+    def state(self) -> bytes:
+        """The packed state after the last step."""
+        with self._reading() as db:
+            packed: bytes = db.execute("SELECT packed FROM state").fetchone()[0]
+            return db.sealing.open(packed, "state", self.last_step)
+
+    def position(self) -> dict[str, int] | None:
+        """How far the source was read for the last step; None before the first."""
+        with self._reading() as db:
+            row = db.execute("SELECT step, source FROM position").fetchone()
+            if row is None and self.last_step == 0:
+                return None
+            if row is None or row[0] != self.last_step:
+                raise self._damaged(f"the source's position at step {self.last_step} is missing")
+            source = db.sealing.open_text(row[1], "position", self.last_step)
+        return _as_position(source)
+
+    def user_events(self, ids: list[bytes]) -> NDArray[np.int64]:
+        """Events admitted so far of some users, by their keyed hashes."""
+        with self._reading() as db:
+            if self.last_step and db.execute("SELECT 1 FROM contribution").fetchone() is None:
+                raise self._damaged("the counters of users are missing")
+            return read_events(db, ids)
+
+    def dropped_events(self) -> int:
+        """Events left out so far, because their users had reached the bound. Private."""
+        with self._reading() as db:
+            return dropped(db)
+
+    def synthesis(self, step: int) -> bytes | None:
+        """The packed synthesis of a step; None where the keep policy dropped it."""
+        with self._reading() as db:
+            row = db.execute("SELECT synthesis FROM steps WHERE step = ?", (step,)).fetchone()
+            return None if row is None or row[0] is None else db.sealing.open(row[0], "synthesis", step)
+
+    def ledger(self) -> list[tuple[int, str, str, str]]:
+        """(step, definition, spent, parts) of every step; amounts are exact text."""
+        with self._reading() as db:
+            return db.execute("SELECT step, definition, spent, parts FROM ledger ORDER BY step").fetchall()
+
+    def decisions(self) -> list[Decision]:
+        """Who approved or withdrew which step, in order.
+
+        Errors:
+            StoreDamagedError: a row was changed.
+        """
+        with self._reading() as db:
+            return read_decisions(db, self.meta["key"])
+
+    def stored_file(self, step: int, name: str) -> bytes | None:
+        """One file of a step, checked against its hash; None where there is none."""
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
+            ).fetchone()
+            return None if row is None else self._file(db, step, name, *row)
+
+    # Inside
+
+    @property
+    def _db(self) -> Database:
+        if self._broken is not None:
+            raise StoreError(self._broken, where=str(self.path), allowed="closing it and opening it again")
+        if self._database is None:
+            raise StoreError("the stream is closed", where=str(self.path), allowed="opening it again")
+        return self._database
+
+    @contextmanager
+    def _reading(self) -> Iterator[Database]:
+        db = self._db
+        with db.errors():
+            yield db
+
+    def _file(self, db: Database, step: int, name: str, digest: str, sealed: bytes | None) -> bytes:
+        """The bytes of a released file, checked against their hash."""
+        data = None if sealed is None else db.sealing.open(sealed, "file", step, name)
+        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            raise self._damaged(f"the stored {name} of step {step} was changed")
+        return data
+
+    def _damaged(self, what: str) -> StoreDamagedError:
+        return StoreDamagedError(what, where=self._where)
+
+
+def published_files(db: Database) -> dict[int, dict[str, str]]:
+    """SHA-256 of every file of every published step, by its name; the manifest included."""
+    rows = db.execute("SELECT step, manifest_sha256 FROM steps WHERE publication = 'published' ORDER BY step")
+    found = {step: {MANIFEST: digest} for step, digest in rows}
+    for step, name, digest in db.execute(
+        "SELECT step, name, f.sha256 FROM files f JOIN steps s USING (step) WHERE s.publication = 'published'"
+    ):
+        found.setdefault(step, {})[name] = digest
+    return found
+
+
+def read_decisions(db: Database, key: bytes) -> list[Decision]:
+    """Who approved or withdrew which step, in order.
+
+    Errors:
+        StoreDamagedError: a row was changed.
+    """
+    words = "SELECT id, step, kind, person, decided, seal FROM decisions ORDER BY id"
+    rows = db.execute(words).fetchall()
+    for *columns, seal in rows:
+        if not hmac.compare_digest(decision_seal(key, *columns), seal):
+            raise StoreDamagedError(f"who decided about step {columns[1]} was changed", where=db.where)
+    return [Decision(*columns) for _, *columns, _ in rows]
+
+
+def _as_position(text: str) -> dict[str, int]:
+    return {str(name): int(value) for name, value in json.loads(text).items()}

@@ -1,0 +1,232 @@
+"""Looking after a store: is it sound, bring it up to date, give back room."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.files import read_bytes
+from dpstream.stream.store import container
+from dpstream.stream.store import store_database as database
+from dpstream.stream.store.archive import locked_store, write_archive
+from dpstream.stream.store.encryption import StateKey, unlock
+from dpstream.stream.store.place import backend_for, is_moved
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.sealed_history import COUNTERS, Head, History, derive, read_history, read_meta
+from dpstream.stream.store.store_database import Database, file_errors, migrate
+from dpstream.stream.store.stored import read_decisions
+from dpstream.stream.users import dropped, verify_events
+
+__all__ = ["Checked", "check_store", "migrate_store"]
+
+_STEP = re.compile(r"step-(\d{6,})")
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found. Public but for the problems' existence; no value, no count of records.
+
+    Attributes:
+        format: of the store.
+        steps: committed steps that hold together.
+        moved: whether the stream goes on elsewhere.
+        key: the name of the key that it is encrypted with; None where it is not.
+        problems: one sentence each; none if all is well.
+    """
+
+    format: int | None
+    steps: int | None
+    moved: bool
+    key: str | None
+    problems: tuple[str, ...]
+
+
+def check_store(
+    path: Path,
+    releases: Path | None,
+    *,
+    server: PostgresServer | None = None,
+    key: StateKey | None = None,
+) -> Checked:
+    """Read everything: structure, seals, head, stored bytes, and what is published. Changes nothing.
+
+    Needs no lock. The witnesses are read before the store, so that a step that is committed meanwhile does not
+    look like a store that was rolled back.
+
+    Errors:
+        ConfigError: there is no stream. StoreError: the database cannot be reached.
+    """
+    published = _published(releases)
+    head, problems = Head(path), []
+    before: tuple[int, bytes] | None = None
+    try:
+        before = head.read(str(head.path))
+    except StoreDamagedError as error:
+        problems.append(str(error))
+    backend = backend_for(path, server)
+    try:
+        db = backend.look()
+    except StoreDamagedError as error:
+        return Checked(None, None, False, None, (*problems, str(error)))
+    if db is None:
+        if not head.path.exists():
+            raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
+        return Checked(
+            None, None, False, None, (f"{backend.where}: the store is gone, and its head.json is there",)
+        )
+    version, history, moved = None, None, False
+    try:
+        with db.errors():
+            db.begin(read_only=True)
+            version = db.verify_structure()
+            unlock(db, version, key)
+            broken = db.verify_all(version)
+            problems += [] if broken is None else [f"{backend.where}: {broken}"]
+            moved = is_moved(db, version)
+            meta = read_meta(db)
+            history = read_history(db, meta, backend.where)
+            problems += _head_problems(before, history, backend.where)
+            problems += _stored_problems(db, history.last_step)
+            problems += _last_problems(db, version, meta["key"], history.last_step)
+            problems += _published_problems(db, published, releases)
+    except StoreDamagedError as error:
+        problems.append(str(error))
+    finally:
+        db.close()
+    steps = None if history is None else history.last_step
+    return Checked(version, steps, moved, None if key is None else key.name, tuple(problems))
+
+
+def migrate_store(
+    path: Path, *, server: PostgresServer | None = None, key: StateKey | None = None
+) -> tuple[int, int, Path | None]:
+    """Bring a store to the newest format, after a copy was written beside it.
+
+    Stopped anywhere, the store is in the old format, unchanged, or in the newest, and a repetition goes on.
+
+    Returns the format before, the format now, and the copy (an archive, in the state directory; as secret as
+    the store).
+
+    Errors:
+        ConfigError: no stream.
+        StoreDamagedError: a store that does not hold together is left as it is.
+    """
+    with locked_store(path, server) as (db, version, where):
+        unlock(db, version, key)
+        if version == database.FORMAT:
+            return version, version, None
+        history = read_history(db, read_meta(db), where)
+        backup = path / f"backup-format-{version}.dpstore"
+        # A copy of an attempt that was stopped is replaced: the store is the same, or further.
+        temporary = backup.with_name(f".{backup.name}.tmp")
+        with file_errors("the copy could not be written", backup):
+            write_archive(db, version, temporary, history.last_step, moving=False)
+            durable.rename(temporary, backup)
+            durable.sync_directory(path)
+        migrate(db, version, durable.commit)
+        return version, database.FORMAT, backup
+
+
+def _published(releases: Path | None) -> dict[int, dict[str, str]]:
+    """Step -> file -> SHA-256, of the released files."""
+    found: dict[int, dict[str, str]] = {}
+    if releases is None or not releases.is_dir():
+        return found
+    for folder in sorted(releases.iterdir()):
+        match = _STEP.fullmatch(folder.name)
+        if match is not None and folder.is_dir():
+            found[int(match[1])] = {
+                file.name: hashlib.sha256(read_bytes(file)).hexdigest() for file in sorted(folder.iterdir())
+            }
+    return found
+
+
+def _head_problems(before: tuple[int, bytes] | None, history: History, where: str) -> list[str]:
+    if before is None:
+        return [f"{where}: its head file is missing"] if history.last_step else []
+    step, seal = before
+    if step > history.last_step:
+        return [f"{where}: the head file knows step {step}, the store ends at step {history.last_step}"]
+    return [] if history.seals[step] == seal else [f"{where}: its head file belongs to another history"]
+
+
+def _stored_problems(db: Database, last_step: int) -> list[str]:
+    """Packed state and models, and released bytes that wait, against their checksums."""
+    problems: list[str] = []
+
+    def look(packed: bytes, where: str, kind: str, step: int) -> None:
+        try:
+            container.load(db.sealing.open(packed, kind, step), where=where)
+        except StoreError as error:
+            problems.append(str(error))
+
+    look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state", "state", last_step)
+    for step in range(1, last_step + 1):
+        manifest, digest, packed = db.execute(
+            "SELECT manifest, manifest_sha256, synthesis FROM steps WHERE step = ?", (step,)
+        ).fetchone()
+        if hashlib.sha256(manifest).hexdigest() != digest:
+            problems.append(f"the stored manifest of step {step} was changed")
+        if packed is not None:
+            look(packed, f"the stored model of step {step}", "synthesis", step)
+        for name, wanted, data in db.execute("SELECT name, sha256, bytes FROM files WHERE step = ?", (step,)):
+            try:
+                opened = None if data is None else db.sealing.open(data, "file", step, name)
+            except StoreDamagedError:
+                opened = b""
+            if opened is not None and hashlib.sha256(opened).hexdigest() != wanted:
+                problems.append(f"the stored {name} of step {step} was changed")
+    return problems
+
+
+def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> list[str]:
+    """What belongs to the last step or the next one: users' counters, how far the source was read, a reservation."""
+    if version < database.FORMAT:
+        return []  # looked at when it is opened, after its migration
+    try:
+        wrong = verify_events(db, last_step, derive(key, COUNTERS))
+        dropped(db)
+        read_decisions(db, key)
+        for table, kind in (("position", "position"), ("reserved_position", "reserved position")):
+            for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
+                db.sealing.open_text(source, kind, step)
+        for step, content in db.execute("SELECT step, content FROM reservation").fetchall():
+            db.sealing.open(content, "reservation", step)
+    except StoreDamagedError as error:
+        wrong = str(error)
+    return [] if wrong is None else [f"{db.where}: {wrong}"]
+
+
+def _published_problems(
+    db: Database, published: dict[int, dict[str, str]], releases: Path | None
+) -> list[str]:
+    if releases is None:
+        return []
+    problems: list[str] = []
+    rows = db.execute("SELECT step, publication, manifest_sha256 FROM steps ORDER BY step").fetchall()
+    states = {step: (publication, digest) for step, publication, digest in rows}
+    problems += [
+        f"step {step} is published, and the store does not know it: the store was rolled back"
+        for step in sorted(published.keys() - states.keys())
+    ]
+    for step, (publication, digest) in states.items():
+        files = published.get(step)
+        if files is None:
+            # Looked at again: it may have been published since.
+            if publication == "published" and not (releases / f"step-{step:06d}").is_dir():
+                problems.append(f"the release of step {step} is missing in {releases}")
+            continue
+        wanted = {_MANIFEST: digest}
+        wanted |= dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
+        for name in sorted(wanted):
+            if name not in files:
+                if publication == "published":
+                    problems.append(f"{name} of step {step} is missing in {releases}")
+            elif files[name] != wanted[name]:
+                problems.append(f"the published {name} of step {step} is not the committed one")
+    return problems

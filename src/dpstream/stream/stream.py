@@ -1,0 +1,469 @@
+"""A live stream: one durable, exactly-once step after another. See README.md for the protocol."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dpstream.core.contracts import StreamPlan, Synthesis
+from dpstream.core.errors import HorizonError, StepError, StoreDamagedError, StoreError
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.stream.arguments import check_places, check_text, position_text
+from dpstream.stream.frames import Batch
+from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
+from dpstream.stream.ledger.membership import Membership, check_account
+from dpstream.stream.predecessor_cost import Base
+from dpstream.stream.refusals import other_batch, other_records, undecided
+from dpstream.stream.release.again import Again
+from dpstream.stream.release.described import describe_tables
+from dpstream.stream.release.manifest import Facts, accuracy_of, build_manifest
+from dpstream.stream.release.outlet import Outlet
+from dpstream.stream.release.persistent_records import join_packed, split_packed
+from dpstream.stream.release.produce import Carried, make_files, table_rows
+from dpstream.stream.release.publishing import Publishing
+from dpstream.stream.release.release import Release
+from dpstream.stream.release.sink import Sink
+from dpstream.stream.store import container
+from dpstream.stream.store.encryption import StateKey
+from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
+from dpstream.stream.store.store import Store
+from dpstream.stream.users import read_batch
+from dpstream.stream.watched import WatchedRandomness
+
+if TYPE_CHECKING:
+    from dpstream.core.privacy.budget import Budget
+    from dpstream.core.schema import Schema
+    from dpstream.core.tables import EncodedBatch
+
+__all__ = ["LedgerEntry", "Stream"]
+
+_TAKEN_BACK = ("withdrawing", "withdrawn", "rejected")
+_log = logging.getLogger("dpstream.streams")
+
+
+class Stream:
+    """A live stream; made by ``open_stream`` or ``plan.open``. Close it, or use ``with``.
+
+    One process, one thread. A forked child cannot use it.
+    """
+
+    def __init__(
+        self,
+        plan: StreamPlan,
+        schema: Schema,
+        path: Path,
+        facts: dict[str, Any],
+        randomness: Randomness,
+        sink: Sink | None,
+        policy: Publishing,
+        server: PostgresServer | None = None,
+        membership: Membership | None = None,
+        key: StateKey | None = None,
+        base: Base | None = None,
+    ) -> None:
+        self._plan = plan
+        self._schema = schema
+        #: The columns of released tables.
+        self._released = plan.released_schema(schema)
+        self._randomness = randomness
+        self._sink = sink
+        self._policy = policy
+        self._base = base
+        self._process = os.getpid()
+        #: The exception of a failed attempt at the next step, until its owner decides.
+        self._undecided: str | None = None
+        #: The committed state; None while a step is under way, and after one that failed.
+        self._state: Any = None
+        #: Of the last release, and of the one that is being made.
+        self._carried = self._coming = Carried()
+        self._facts = facts
+        self._plan_hash = plan_hash(self._facts)
+        if sink is not None:
+            check_places(path, sink.directory)
+        self._membership = membership
+        # A charge in an account stays: what was charged for one plan is no other plan's.
+        self._store = Store(
+            path, self._facts, self._genesis, server=server, key=key, renew=membership is None
+        )
+        try:
+            pin = check_account(membership, self._store.meta, str(self.path))
+            if pin is not None:
+                self._store.remember_account(pin)
+            self._stream_id = self._store.meta["stream_id"].hex()
+            self._outlet: Outlet | None = None
+            if sink is not None:
+                persistent = policy.records == "persistent"
+                book = partial(describe_tables, plan, self._released, facts["stream"], with_ids=persistent)
+                self._outlet = Outlet(self._store, sink, facts, self._plan_hash, book)
+            self._state = self._stored_state()
+            self._undecided = self._store.undecided_failure()
+            if self._outlet is not None:
+                self._outlet.check(self.last_step)
+            self._publish_pending()
+        except BaseException:
+            self._store.close()
+            raise
+
+    # Public facts
+
+    @property
+    def path(self) -> Path:
+        """The state directory."""
+        return self._store.path
+
+    @property
+    def last_step(self) -> int:
+        """Number of committed steps."""
+        return self._store.last_step
+
+    @property
+    def position(self) -> dict[str, int] | None:
+        """How far the source was read for the last step, as ``step`` was told. Private.
+
+        Errors:
+            StoreDamagedError: the last step was made without one.
+        """
+        return self._store.position()
+
+    @property
+    def begun(self) -> tuple[int, dict[str, int]] | None:
+        """The step that is reserved, and how far the source was read for it (``Source.resume``). Private."""
+        return self._store.reserved_position()
+
+    @property
+    def source_key(self) -> bytes:
+        """A secret key of this stream's own for fingerprints of source files."""
+        return self._store.derived_key(b"source files")
+
+    @property
+    def plan(self) -> StreamPlan:
+        """The calibrated mechanism."""
+        return self._plan
+
+    @property
+    def spent(self) -> Budget:
+        """What the releases so far cost one unit: an event is in one step (parallel composition), and a user's
+        events may all be in one, so this is the largest step's cost, the whole budget after the first step."""
+        amount = max((entry.spent for entry in self.ledger()), default=Fraction(0))
+        return type(self._plan.budget)(amount)
+
+    @property
+    def dropped_events(self) -> int:
+        """Events left out because their users had reached ``max_events``. Private: for the owner's eyes only."""
+        return self._store.dropped_events()
+
+    def ledger(self) -> tuple[LedgerEntry, ...]:
+        """What every step cost."""
+        return tuple(
+            LedgerEntry(step, definition, Fraction(spent), tuple(json.loads(parts)))
+            for step, definition, spent, parts in self._store.ledger()
+        )
+
+    def release(self, step: int | None = None) -> Release:
+        """A committed release; the last one by default.
+
+        Errors:
+            StepError: there is no such step, or it was withdrawn.
+        """
+        wanted = self.last_step if step is None else step
+        found = self._store.find(step=wanted)
+        if found is None:
+            raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
+        if found.publication in _TAKEN_BACK:
+            done = "rejected" if found.publication == "rejected" else "withdrawn"
+            raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")
+        return self._release(found)
+
+    def is_given(self, step: int) -> bool:
+        """Whether ``release`` gives this step: it is committed, and was not withdrawn or rejected."""
+        found = self._store.find(step=step)
+        return found is not None and found.publication not in _TAKEN_BACK
+
+    def held(self) -> list[int]:
+        """Committed steps that wait for approval, in order."""
+        return self._store.in_publication("held")
+
+    def publish_again(self) -> list[int]:
+        """Put back from the store what is missing of published releases; gives those steps. Costs no budget.
+
+        Only what is in the state *published*: never what was withdrawn, rejected, held, or dropped by the keep policy.
+        The bytes are those that were published. Nothing that is there is replaced.
+
+        Errors:
+            StoreDamagedError: a release was changed. StoreError: a file cannot be made again with the bytes that were
+            published, or the disk failed.
+        """
+        self._check_process()
+        outlet = self._require_outlet("publish again")
+        assert self._sink is not None
+        made = Again(self._store, self._sink, self._released, self._synthesis, self._carried.records)
+        return outlet.restore(made.file)
+
+    def decisions(self) -> list[Decision]:
+        """Who approved or withdrew which step, and when. Not public: it is in no release."""
+        return self._store.decisions()
+
+    def approve(self, step: int | Collection[int] | None = None, *, by: str = "the Python API") -> list[int]:
+        """Publish one or some held steps, or all; gives those that were held until now. Costs no budget.
+
+        Args:
+            by: who decided it; kept in the store, and published nowhere.
+
+        Errors:
+            StepError: a step that does not exist or cannot be approved; then none is. StoreError: the disk failed.
+        """
+        self._check_process()
+        return self._require_outlet("approve").approve([step] if isinstance(step, int) else step, by)
+
+    def withdraw(self, step: int, reason: str, *, by: str = "the Python API") -> bool:
+        """Take a released table back; its manifest stays, and readers are told ``reason``, which is public.
+
+        A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded.
+        Gives False where it was withdrawn already. Later steps that were published as changes
+        can be read again from the next full table on, which the next step is. ``by`` as in ``approve``.
+
+        Errors:
+            StepError: there is no such published step. ConfigError: a reason that cannot be used, or another
+            one than before. StoreError: the disk failed; the same call goes on.
+        """
+        self._check_process()
+        return self._require_outlet("withdraw").withdraw(step, reason, by)
+
+    # The step
+
+    def step(
+        self,
+        batch: Batch,
+        batch_id: str,
+        period: str | None = None,
+        *,
+        position: Mapping[str, int] | None = None,
+    ) -> Release:
+        """Spend once, advance by one batch, and publish.
+
+        Args:
+            batch: the private records that arrive and leave. An empty batch is a step like any other.
+            batch_id: the owner's name for it. The same id with the same records (in any order) gives the
+                stored release again: nothing is drawn and nothing is spent.
+            period: what the step stands for, such as ``"2026-W01"``; public, goes into the manifest.
+            position: how far the source was read (``FileSource.position``), kept with the step in its own
+                transaction, in the secret state. A repetition keeps the one that is there.
+
+        Errors:
+            ConfigError: a bad argument. DataError, SchemaError: the records do not fit. Nothing was spent.
+            StepError: the id was used for other records; or a step was reserved before a crash for another
+                batch, or failed after it had drawn noise (see ``discard_reservation``).
+            HorizonError: the plan pays for no further step.
+            StoreError: the disk failed. If the step was committed, it is published on the next call or open.
+
+        Cost: the plan's step, two commits, and the files' fsyncs.
+        """
+        self._check_process()
+        check_text(batch_id, "batch_id")
+        if period is not None:
+            check_text(period, "period")
+        place = None if position is None else position_text(position)
+        at = f"step {batch_id!r}"
+        encoded, content, owned = read_batch(batch, self._plan, self._schema, self._store, at)
+        self._publish_pending()
+        known = self._store.find(batch_id=batch_id)
+        if known is not None:
+            return self._repeated(known, content)
+        reservation, held = self._reserve(batch_id, content, place)
+        # The state is in the object only while it is the committed one: whatever stops the step, at whatever
+        # point, the next one reads the store again.
+        state, self._state = self._state, None
+        if state is None:
+            state = self._stored_state()
+        encoded, events = (encoded, None) if owned is None else owned.admit(encoded, self._store.user_events)
+        prepared = self._compute(reservation, held, state, encoded, period)
+        self._commit_and_publish(replace(prepared, position=place, users=events), state)
+        committed = self._store.find(step=reservation.step)
+        if committed is None:
+            raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
+        return self._release(committed)
+
+    def discard_reservation(self) -> None:
+        """Give up a step that was reserved but never committed, so that another batch can take its place.
+
+        Nothing of it left the process, so nothing was spent. It is not done silently: a batch that reads
+        differently after a crash is usually a source that is not stable, and that is the owner's to decide.
+
+        The same call allows another attempt at a step whose mechanism failed after it had drawn noise. Whoever
+        saw that has seen an output that no guarantee accounts for (docs/guide/durability.md).
+        """
+        self._check_process()
+        self._store.release_reservation()
+        self._undecided = None
+
+    def close(self) -> None:
+        """Give up the state directory. Leaves nothing half done."""
+        self._store.close()
+        self._state = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Inside
+
+    def _reserve(self, batch_id: str, content: bytes, place: str | None = None) -> tuple[Reservation, bool]:
+        """The intent, committed; and whether an earlier attempt had left it (which may have drawn noise)."""
+        step = self.last_step + 1
+        horizon = self._plan.horizon
+        if horizon is not None and step > horizon:
+            raise HorizonError(f"the plan pays for {horizon} steps and all are done", where=f"step {step}")
+        if self._membership is not None:
+            self._membership.allow_step(self._store.meta, step)
+        if self._undecided is not None:
+            raise undecided(step, self._undecided, batch_id)
+        wanted = Reservation(step, batch_id, content)
+        held = self._store.reservation()
+        if held is None:
+            self._store.reserve(wanted, place)
+            _log.info("step %d: reserved", step)
+        elif held != wanted:
+            raise other_batch(held, batch_id)
+        return wanted, held is not None
+
+    def _compute(
+        self, reservation: Reservation, held: bool, state: Any, encoded: EncodedBatch, period: str | None
+    ) -> Prepared:
+        """The whole result in memory; ``state`` is advanced."""
+        randomness = WatchedRandomness(self._randomness)
+        try:
+            synthesis = self._plan.step(state, encoded, randomness)
+            return self._prepare(reservation, state, synthesis, period, randomness)
+        except BaseException as error:
+            self._settle(reservation, held, randomness.used, error)
+            raise
+
+    def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
+        """What an attempt that stopped before its commit leaves behind; adds to ``error`` what it cannot."""
+        try:
+            if drawn and isinstance(error, Exception):
+                # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
+                # second one. An interrupt comes from outside, like a crash.
+                self._undecided = type(error).__name__
+                self._store.record_failure(reservation, self._undecided)
+            elif not drawn and not held:
+                # An intent of an earlier attempt, which may have drawn noise, binds the records still.
+                self._store.release_reservation()
+        except StoreError as second:
+            what = "failed attempt could not be recorded" if drawn else "reservation could not be withdrawn"
+            error.add_note(f"the {what} ({second}): see docs/guide/durability.md")
+
+    def _prepare(
+        self,
+        reservation: Reservation,
+        state: Any,
+        synthesis: Synthesis,
+        period: str | None,
+        randomness: Randomness,
+    ) -> Prepared:
+        seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
+        rows = table_rows(synthesis, self._policy, self._released)
+        made = make_files(
+            self._policy,
+            self._store,
+            self._sink,
+            self._released,
+            (self._carried, self._synthesis),
+            synthesis,
+            step=reservation.step,
+            rows=rows,
+            seed=seed,
+        )
+        self._coming, files = made.carried, made.files
+        seeded_base = self._base is not None and self._base.seeded
+        test_seed = not randomness.secure or self._store.used_test_seed or seeded_base
+        accuracy = accuracy_of(
+            synthesis,
+            self._schema.domain.names,
+            self._plan,
+            reservation.step,
+            with_base=self._base is not None,
+        )
+        facts = Facts(
+            reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts
+        )
+        return Prepared(
+            reservation=reservation,
+            definition=str(self._plan.budget.as_dict()["definition"]),
+            spent=str(spent_per_step(self._plan)),
+            parts=canonical_json(self._facts["parts"]),
+            state=container.dump(
+                join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
+            ),
+            synthesis=container.dump(synthesis.pack()),
+            manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
+            files=files,
+            test_seed=test_seed,
+            publication=self._policy.first_state(self._sink is not None),
+            keep=made.keep,
+        )
+
+    def _commit_and_publish(self, prepared: Prepared, state: Any) -> None:
+        """The order that the guarantee rests on: nothing leaves before it is durable."""
+        self._store.commit_step(prepared)
+        self._state, self._carried = state, self._coming
+        self._store.write_head(lasting=False)
+        _log.info("step %d: committed", prepared.reservation.step)
+        self._publish_pending()
+
+    def _publish_pending(self) -> None:
+        """Publish from committed rows; repeatable at every point."""
+        if self._outlet is not None:
+            self._outlet.publish()
+
+    def _require_outlet(self, verb: str) -> Outlet:
+        if self._outlet is None:
+            raise StepError("the stream was opened without a place for releases", where=verb)
+        return self._outlet
+
+    def _genesis(self) -> tuple[dict[str, bytes], bytes]:
+        stream_id = b"".join(word.to_bytes(8, "little") for word in self._randomness.words(2).tolist())
+        base = self._base
+        fresh = self._plan.start() if base is None else self._plan.start_from(base.table())
+        state = container.dump(self._plan.pack_state(fresh))
+        # Charged last: only the making of the store comes after it (and a start that stops there is taken up).
+        member = self._membership
+        return ({"stream_id": stream_id} if member is None else member.begin(stream_id)), state
+
+    def _stored_state(self) -> Any:
+        packed = container.load(self._store.state(), where=f"{self.path} (state)")
+        own, records, next_id = split_packed(packed)
+        self._carried = Carried(records, next_id)
+        return self._plan.unpack_state(own)
+
+    def _repeated(self, known: Step, content: bytes) -> Release:
+        if known.content != content:
+            raise other_records(known)
+        _log.info("step %d: repeated, the stored release is given", known.step)
+        return self._release(known)
+
+    def _release(self, found: Step) -> Release:
+        manifest = json.loads(found.manifest)
+        return Release(found.step, found.batch_id, manifest, self._synthesis(found.step), self._released)
+
+    def _synthesis(self, step: int) -> Synthesis | None:
+        packed = self._store.synthesis(step) if step else None
+        if packed is None:
+            return None
+        return self._plan.unpack_synthesis(container.load(packed, where=f"{self.path} (release {step})"))
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise StoreError(
+                "the stream was opened by the parent process", where=str(self.path), allowed="opening it here"
+            )

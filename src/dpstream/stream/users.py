@@ -1,0 +1,232 @@
+"""The events admitted of each user, in the store: exact, and a few bytes for each.
+
+The table holds keyed hashes of user ids, and a checksum tells whether a counter was changed or lost.
+All writing happens inside the step's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError
+from dpstream.core.privacy.unit import Individual, User
+from dpstream.core.tables import EncodedBatch, EncodedReports
+from dpstream.stream.contribution import ID_BYTES, Owners, admit, checksum, read_owners, separate
+from dpstream.stream.frames import Batch, Codes, canonical_bytes, encode_batch
+from dpstream.stream.store.store_database import Database
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import StreamPlan
+    from dpstream.core.schema import Schema
+    from dpstream.stream.store.store import Store
+
+__all__ = ["Owned", "UserEvents", "dropped", "read_batch", "read_events", "verify_events", "write_events"]
+
+#: Ids of one query; SQLite takes 32,766 parameters, PostgreSQL 65,535.
+_CHUNK = 10_000
+#: Rows that are in memory at a time, where all users are gone through.
+_PAGE = 50_000
+_SELECT = "SELECT id, events, sealed FROM users"
+_WORD = 2**64
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class UserEvents:
+    """What a step changes: events admitted before and after, for each user of its batch. Private."""
+
+    ids: list[bytes]
+    before: Counts
+    after: Counts
+    dropped: int
+
+
+@dataclass(frozen=True, repr=False)
+class Owned:
+    """A batch's records and whose they are, before it is decided which of them are admitted. Private."""
+
+    owners: Owners
+    inserts: Codes
+    deletes: Codes
+    max_events: int
+    key: bytes
+
+    def admit(
+        self, batch: EncodedBatch, events: Callable[[list[bytes]], Counts]
+    ) -> tuple[EncodedBatch, UserEvents]:
+        """The batch as the mechanism may see it, and what its step commits.
+
+        Args:
+            events: the committed counters (``Store.user_events``), so that a step that is computed afresh after a
+                crash admits the same records.
+        """
+        before = events(self.owners.ids)
+        found = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
+        changes = UserEvents(self.owners.ids, before, found.counts, found.dropped)
+        return found.bounded(batch, self.inserts, self.deletes), changes
+
+
+def read_batch(
+    batch: Batch, plan: StreamPlan, schema: Schema, store: Store, where: str
+) -> tuple[EncodedBatch, bytes, Owned | None]:
+    """A whole batch as codes, the keyed hash of its content, and whose records they are where the unit is a user.
+
+    Errors:
+        DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
+    """
+    unit = plan.unit
+    if isinstance(unit, Individual) and isinstance(batch, Batch):
+        return (*read_reports(batch, unit, schema, store, where), None)
+    if isinstance(unit, User) and isinstance(batch, Batch):
+        batch, columns = separate(batch, schema, where)
+        encoded, inserts, deletes = encode_batch(batch, schema, where=where)
+        key = store.derived_key(b"user ids")
+        owners = read_owners(columns, (len(inserts), len(deletes)), key=key, where=where)
+        owned = Owned(owners, inserts, deletes, unit.max_events, key)
+        return (
+            encoded,
+            store.fingerprint(canonical_bytes(schema.domain, inserts, deletes, owners.words())),
+            owned,
+        )
+    schema = plan.reading_schema(schema)
+    encoded, inserts, deletes = encode_batch(batch, schema, where=where)
+    if batch.users is not None:
+        raise DataError(
+            f"the batch says whose records they are, and the unit is {unit.name!r}, which does not use it",
+            where=where,
+            allowed="a plan with the unit user, or a batch without users",
+        )
+    return encoded, store.fingerprint(canonical_bytes(schema.domain, inserts, deletes)), None
+
+
+def read_reports(
+    batch: Batch, unit: Individual, schema: Schema, store: Store, where: str
+) -> tuple[EncodedReports, bytes]:
+    """One period of a panel: the reports with keyed marks of their people, and the keyed hash of all of it.
+
+    Errors:
+        DataError, SchemaError: reports or people that do not fit, two reports of one person, or records that leave.
+    """
+    if batch.deletes is not None:
+        raise DataError(
+            "the batch comes with deletes", where=where, allowed="reports of people, one a person"
+        )
+    batch, columns = separate(batch, schema, where, unit.name)
+    _, codes, none = encode_batch(batch, schema, where=where)
+    owners = read_owners(columns, (len(codes), 0), key=store.derived_key(b"user ids"), where=where)
+    if len(owners.ids) != len(codes):
+        raise DataError("somebody has two reports", where=where, allowed="one report a person and period")
+    ordered = np.empty_like(codes)
+    ordered[owners.inserts] = codes
+    marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
+    content = store.fingerprint(canonical_bytes(schema.domain, codes, none, owners.words()))
+    return EncodedReports(schema.domain, ordered, marks), content
+
+
+def read_events(db: Database, ids: list[bytes]) -> Counts:
+    """Events admitted so far of some users; 0 for those that never came. Any order; a sorted one is faster.
+
+    Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else
+    each id is looked up (twice that). Memory: what ``_CHUNK`` ids take, and 8 bytes for each id.
+    """
+    found, dense = np.zeros(len(ids), np.int64), True
+    for start in range(0, len(ids), _CHUNK):
+        part = ids[start : start + _CHUNK]
+        most = 4 * len(part)
+        rows: list[tuple[bytes, int, bytes | None]] = []
+        if dense:
+            span = (min(part), max(part), most)
+            rows = db.execute(f"{_SELECT} WHERE id BETWEEN ? AND ? LIMIT ?", span).fetchall()
+            dense = len(rows) < most
+        if not dense:
+            rows = db.execute(f"{_SELECT} WHERE id IN ({', '.join('?' * len(part))})", part).fetchall()
+        known = dict(_opened(db, rows))
+        found[start : start + len(part)] = [known.get(user, 0) for user in part]
+    return found
+
+
+def write_events(db: Database, step: int, changes: UserEvents, key: bytes) -> None:
+    """The new counters, and what all of them add up to, inside the caller's transaction."""
+    changed = np.flatnonzero(changes.before != changes.after)
+    old, new = changes.before[changed], changes.after[changed]
+    ids = [changes.ids[i] for i in changed.tolist()]
+    _put(db, ids, new.tolist())
+    total, left_out = _total(db)
+    total += checksum(ids, new, key)
+    known = np.flatnonzero(old)
+    total -= checksum([ids[i] for i in known.tolist()], old[known], key)
+    summed = db.sealing.seal((total % _WORD).to_bytes(8, "little"), "checksum", step)
+    row = (step, summed, *db.sealing.seal_count(left_out + changes.dropped, "dropped", step))
+    db.execute("DELETE FROM contribution")
+    db.execute("INSERT INTO contribution (id, step, checksum, dropped, sealed) VALUES (1, ?, ?, ?, ?)", row)
+
+
+def verify_events(db: Database, last_step: int, key: bytes) -> str | None:
+    """What is wrong with the counters; None if nothing is.
+
+    Cost: one pass, about a second for 10^6 users; memory for ``_PAGE`` of them.
+    """
+    row = db.execute("SELECT step, checksum FROM contribution").fetchone()
+    total = 0
+    for page in _pages(db):
+        if row is None:
+            return "counters of users are there without their sum"
+        ids, counts = [user for user, _ in page], np.array([events for _, events in page], dtype=np.int64)
+        if any(len(user) != ID_BYTES for user in ids) or (counts < 1).any():
+            return "a user's counter was changed"
+        total += checksum(ids, counts, key)
+    if row is None:
+        return None
+    stated = db.sealing.open(bytes(row[1]), "checksum", row[0])
+    if row[0] != last_step or stated != (total % _WORD).to_bytes(8, "little"):
+        return "a user's counter was changed or lost"
+    return None
+
+
+def dropped(db: Database) -> int:
+    """Events left out so far."""
+    return _total(db)[1]
+
+
+def _total(db: Database) -> tuple[int, int]:
+    row = db.execute("SELECT step, checksum, dropped, sealed FROM contribution").fetchone()
+    if row is None:
+        return 0, 0
+    step, total, left_out, sealed = row
+    opened = db.sealing.open(bytes(total), "checksum", step)
+    return int.from_bytes(opened, "little"), db.sealing.open_count(int(left_out), sealed, "dropped", step)
+
+
+def _put(db: Database, ids: list[bytes], counts: list[int]) -> None:
+    """Each user's counter, whether there was one or not."""
+    for start in range(0, len(ids), _PAGE):
+        users, events = ids[start : start + _PAGE], counts[start : start + _PAGE]
+        columns: dict[str, list[Any]] = {"id": users, "events": events}
+        if db.sealing.name is not None:
+            pairs = zip(users, events, strict=True)
+            sealed = [db.sealing.seal_count(count, "events", user) for user, count in pairs]
+            columns |= {"events": [count for count, _ in sealed], "sealed": [data for _, data in sealed]}
+        changed = ", ".join(f"{name} = excluded.{name}" for name in columns if name != "id")
+        db.insert("users", columns, f"ON CONFLICT (id) DO UPDATE SET {changed}")
+
+
+def _pages(db: Database) -> Iterator[list[tuple[bytes, int]]]:
+    """All counters, ``_PAGE`` at a time, in the order of the ids."""
+    after, last = ">=", b""
+    while rows := db.execute(f"{_SELECT} WHERE id {after} ? ORDER BY id LIMIT ?", (last, _PAGE)).fetchall():
+        yield _opened(db, rows)
+        after, last = ">", bytes(rows[-1][0])
+
+
+def _opened(db: Database, rows: list[tuple[bytes, int, bytes | None]]) -> list[tuple[bytes, int]]:
+    if db.sealing.name is None and all(sealed is None for _, _, sealed in rows):
+        return [(user, events) for user, events, _ in rows]
+    return [
+        (user, db.sealing.open_count(events, sealed, "events", bytes(user))) for user, events, sealed in rows
+    ]

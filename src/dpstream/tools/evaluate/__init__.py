@@ -1,0 +1,33 @@
+"""Evaluation against private truth: never releasable. See README.md in this folder."""
+
+from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
+from dpstream.tools.evaluate.evaluation_files import write_evaluation
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, total_variation, workload_errors
+from dpstream.tools.evaluate.prediction import Prediction, Score, predict
+from dpstream.tools.evaluate.private_folder import open_private_folder
+from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
+from dpstream.tools.evaluate.utility import Utility, association, cramers_v
+
+__all__ = [
+    "LABEL",
+    "METRICS",
+    "Evaluation",
+    "Prediction",
+    "Score",
+    "StepEvaluation",
+    "TrueStep",
+    "TrueTable",
+    "Utility",
+    "WorkloadErrors",
+    "association",
+    "churn",
+    "cramers_v",
+    "evaluate_run",
+    "open_private_folder",
+    "predict",
+    "total_variation",
+    "true_steps",
+    "workload_errors",
+    "write_evaluation",
+]

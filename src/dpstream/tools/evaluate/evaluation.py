@@ -1,0 +1,309 @@
+"""The errors of a whole run against the private truth, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, StepError
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
+from dpstream.tools.evaluate.prediction import check_target, predict
+from dpstream.tools.evaluate.synthetic_side import Published, Synthetic, open_releases
+from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
+from dpstream.tools.evaluate.utility import Utility, pairwise
+
+if TYPE_CHECKING:
+    from dpstream.core.schema.domain import Clique
+    from dpstream.core.tables import Workload
+    from dpstream.project import Config
+
+__all__ = ["Evaluation", "StepEvaluation", "choose_steps", "evaluate_run"]
+
+#: Told how many of the steps to be evaluated are done, and how many there are.
+Progress = Callable[[int, int], None]
+
+_LATE = {
+    "next-step": "Late records were released in a later step; the truth here has them in the step of their own time.",
+    "drop-and-count-nothing": "Late records were dropped by the run; the truth here has them.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StepEvaluation:
+    """One release against the truth of its step.
+
+    Attributes:
+        records: of the true table (private).
+        rows: of the released table.
+        errors: NaN where the true table is empty and there is nothing to divide by.
+        churn: mean total variation to the marginals of the release before; None at the first step, where that
+            release was not kept, or where one of the two is empty. Public: computed from releases alone.
+    """
+
+    step: int
+    period: str | None
+    records: int
+    rows: int
+    errors: WorkloadErrors
+    churn: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What ``evaluate_run`` found. Evaluation only, not releasable: ``label`` has to stand beside every number.
+
+    Attributes:
+        stream: name of the stream.
+        synthetic: ``tables`` or ``models``: what was compared with the truth.
+        guarantee: what the releases promise, in words, as the last one's manifest has it.
+        workload: name of the workload, or how many marginals it has.
+        cliques, columns: its marginals, by position and by column names; the order of all errors.
+        steps: the evaluated steps, in order.
+        released: number of the last released step.
+        utility: of the last evaluated step; None where its true or synthetic table is empty.
+        notes: what a reader has to know beside the numbers.
+    """
+
+    stream: str
+    synthetic: Synthetic
+    guarantee: str
+    workload: str
+    cliques: tuple[Clique, ...]
+    columns: tuple[tuple[str, ...], ...]
+    steps: tuple[StepEvaluation, ...]
+    released: int
+    utility: Utility | None
+    notes: tuple[str, ...] = ()
+    label: str = field(default=LABEL, init=False)
+
+    @property
+    def last(self) -> StepEvaluation:
+        """The last evaluated step."""
+        return self.steps[-1]
+
+    def among_last(self, last: int = 10) -> tuple[StepEvaluation, ...]:
+        """The evaluated steps among the last ``last`` released ones."""
+        return tuple(entry for entry in self.steps if entry.step > self.released - last)
+
+    def mean_words(self, last: int = 10) -> str:
+        """Which steps ``mean`` is over: fewer than ``last`` where others were asked for."""
+        steps = [str(entry.step) for entry in self.among_last(last)]
+        return f"mean of the last {last}" if len(steps) == last else f"mean of steps {', '.join(steps)}"
+
+    def mean(self, last: int = 10) -> dict[str, float]:
+        """Every metric's mean over the evaluated steps among the last ``last`` released ones.
+
+        Steps without a number are left out; NaN where none has one.
+        """
+        chosen = self.among_last(last)
+        table = np.array([list(entry.errors.as_dict().values()) for entry in chosen]).reshape(
+            -1, len(METRICS)
+        )
+        known = ~np.isnan(table)
+        means = [
+            float(column[ok].mean()) if ok.any() else float("nan")
+            for column, ok in zip(table.T, known.T, strict=True)
+        ]
+        return dict(zip(METRICS, means, strict=True))
+
+    def worst(self, many: int = 15) -> list[tuple[int, float]]:
+        """Positions of the workloads with the largest L1 errors at the last step, and these errors."""
+        errors = self.last.errors.l1
+        order = [int(i) for i in np.argsort(-errors, kind="stable") if not np.isnan(errors[i])]
+        return [(i, float(errors[i])) for i in order[:many]]
+
+
+def evaluate_run(
+    config: Config,
+    *,
+    state: str | Path | None = None,
+    out: str | Path | None = None,
+    workload: Workload | None = None,
+    steps: Sequence[int] | None = None,
+    every: int | None = None,
+    synthetic: Synthetic = "tables",
+    target: str | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Compare a run's releases with the private table that they stand for.
+
+    Guarantee: none. The result holds exact private numbers: it must not be published, and options that are
+    chosen by it are outside every guarantee.
+
+    Args:
+        config: the run's own configuration file; the truth is read from its source.
+        state, out: where the run left state and releases, if elsewhere than the file says.
+        workload: marginals to compare; by default those of the mechanism.
+        steps: which ones; by default every tenth and the last ten.
+        every: instead of ``steps``: every so many, and the last one.
+        synthetic: ``tables`` compares the published tables; ``models`` the models in the state, which has no
+            sampling error, and keeps the state locked meanwhile. Both leave the stream as it is.
+        target: a column for train on synthetic, test on real, at the last step.
+        progress: told after every evaluated step.
+
+    Errors:
+        ConfigError: no releases, those of another stream or plan, unknown steps, a workload over other
+            columns, missing optional packages.
+        SchemaError: an unknown target. DataError: a source that cannot be read, or a target with one class.
+        StepError: a source that ends before the releases do.
+        StoreError: damaged releases; a state that is locked or damaged.
+
+    Cost: one pass over the source; at each evaluated step two tables are read (the step's, and the one before
+    for churn) and the new true rows counted. Memory: see ``TrueTable``.
+    """
+    domain = config.schema().domain
+    recipe = config.table_recipe("evaluate")
+    chosen = recipe.workload if workload is None else workload
+    if chosen.domain != domain:
+        raise ConfigError(
+            "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
+        )
+    if target is not None:
+        check_target(config.schema(), target)
+    with open_releases(config, synthetic, state, out) as releases:
+        wanted = choose_steps(releases.steps, steps, every)
+        chosen_steps = frozenset(wanted)
+        run = _Run(releases, chosen)
+        true = None
+        for true in true_steps(config, until=wanted[-1]):
+            if true.step in chosen_steps:
+                run.compare(true)
+                if progress is not None:
+                    progress(len(run.found), len(wanted))
+        if true is None or true.step < wanted[-1]:
+            raise StepError(
+                f"the source ends at step {0 if true is None else true.step}, and step {wanted[-1]} is released",
+                where="source",
+                allowed="the data that the run read, or earlier steps",
+            )
+        utility = _utility(config, releases, true, target)
+        manifest = releases.take(wanted[-1]).manifest
+        left_out = releases.left_out
+    option = chosen.as_option()
+    return Evaluation(
+        stream=config.name,
+        synthetic=synthetic,
+        guarantee=str(manifest["guarantee"]["words"]),
+        workload=option if isinstance(option, str) else f"{len(chosen)} chosen marginals",
+        cliques=chosen.cliques,
+        columns=tuple(tuple(domain.names[i] for i in clique) for clique in chosen.cliques),
+        steps=tuple(run.found),
+        released=releases.steps[-1],
+        utility=utility,
+        notes=_notes(config, true.table, run.found, manifest, left_out),
+    )
+
+
+def choose_steps(
+    available: Sequence[int], asked: Sequence[int] | None, every: int | None = None
+) -> tuple[int, ...]:
+    """The steps to evaluate, in order: those asked for, or every tenth and the last ten.
+
+    Args:
+        available: steps with released data, in order; at least one.
+        asked: which ones. every: or every so many, and the last one.
+
+    Errors:
+        ConfigError: none, one without released data, or both arguments.
+
+    >>> choose_steps(range(1, 33), None)
+    (10, 20, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32)
+    >>> choose_steps(range(1, 33), None, every=13)
+    (13, 26, 32)
+    """
+    last = available[-1]
+    if every is not None and (asked is not None or every < 1):
+        what = "steps and every are both given" if every >= 1 else f"every {every} steps cannot be done"
+        raise ConfigError(what, where="steps", allowed="a list of steps, or every N-th from N = 1")
+    if every is not None:
+        return tuple(step for step in available if step % every == 0 or step == last)
+    if asked is None:
+        return tuple(step for step in available if step % 10 == 0 or step > last - 10)
+    missing = sorted(set(asked) - set(available))
+    if missing or not asked:
+        what = (
+            f"there is no released data of step {missing[0]}" if missing else "there is no step to evaluate"
+        )
+        first = available[0]
+        span = f"step {last}" if first == last else f"steps {first} to {last}"
+        full = len(available) == last - first + 1
+        raise ConfigError(what, where="steps", allowed=span if full else f"kept ones among {span}")
+    return tuple(sorted(set(asked)))
+
+
+class _Run:
+    """Compares steps one after the other; remembers the marginals of the last release that was read."""
+
+    def __init__(self, releases: Published, workload: Workload) -> None:
+        self.found: list[StepEvaluation] = []
+        self._releases = releases
+        self._cliques = workload.cliques
+        self._available = set(releases.steps)
+        self._before: tuple[int, Sequence[NDArray[Any]]] | None = None
+
+    def compare(self, true: TrueStep) -> None:
+        """One step."""
+        before = self._earlier(true.step - 1)
+        released = self._releases.take(true.step)
+        marginals = released.marginals(self._cliques)
+        truth = true.table.marginals(self._cliques)
+        errors = errors_or_blank(truth, list(marginals), true.table.records)
+        moved = None if before is None else churn(before, marginals)
+        known = None if moved is None or np.isnan(moved) else moved
+        self.found.append(
+            StepEvaluation(true.step, true.period, true.table.records, released.rows, errors, known)
+        )
+        self._before = (true.step, marginals)
+
+    def _earlier(self, step: int) -> Sequence[NDArray[Any]] | None:
+        if self._before is not None and self._before[0] == step:
+            return self._before[1]
+        return self._releases.take(step).marginals(self._cliques) if step in self._available else None
+
+
+def _utility(config: Config, releases: Published, true: TrueStep, target: str | None) -> Utility | None:
+    """Everything about the last step's tables as wholes."""
+    schema = config.schema()
+    released = releases.take(true.step)
+    prediction = None
+    if target is not None:
+        prediction = predict(true.table.rows(), releases.codes(true.step), schema, target)
+    if true.table.records < 1 or released.rows < 1:
+        return None
+    return pairwise(schema.domain, true.table.marginals, released.marginals, prediction)
+
+
+def _notes(
+    config: Config,
+    table: TrueTable,
+    found: Sequence[StepEvaluation],
+    manifest: dict[str, Any],
+    left_out: Sequence[int],
+) -> tuple[str, ...]:
+    notes = []
+    if manifest["made_with_test_seed"]:
+        notes.append("NO GUARANTEE: the releases were made with a test seed.")
+    if config.base_options is not None:
+        notes.append(
+            "The truth begins with the earlier stream's records, under the declared rule for its columns."
+        )
+    if config.source_options.late in _LATE:
+        notes.append(_LATE[config.source_options.late])
+    if left_out:
+        which = ", ".join(map(str, left_out))
+        notes.append(f"Left out, because the steps were taken back: {which}.")
+    empty = sum(entry.records < 1 for entry in found)
+    if empty:
+        notes.append(f"At {empty} evaluated steps the true table is empty: errors as shares of it are blank.")
+    if config.source_options.deletions and table.unmatched_deletes:
+        notes.append(
+            f"At the last step {table.unmatched_deletes} deletes have found no equal row: true counts may be "
+            "negative."
+        )
+    return tuple(notes)

@@ -1,0 +1,208 @@
+"""Errors of a synthetic table against the truth. Evaluation only: every number here touches private data.
+
+Notation of Kumar et al., 7.3: ``WE`` is the mean over a workload's cells of ``|q(f) - q(g)|``, divided by
+``|f|`` (the text's formula lacks the division, its tables need it).
+
+Streams with deletions: the true table is inserts minus deletes so far. A delete of a record that was never
+inserted makes a true count negative; it stays negative here, because that is what a mechanism is asked to
+follow. Relative errors divide by counts of at least 1 only, so negative cells are left out of ``rel_we`` and
+count with a divisor of 1 in ``rel_we_floor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import DataError
+
+__all__ = ["METRICS", "WorkloadErrors", "churn", "errors_or_blank", "total_variation", "workload_errors"]
+
+#: Keys of ``WorkloadErrors.as_dict``, in the order in which people read them.
+METRICS: Final = (
+    "AvgWE",
+    "MaxWE",
+    "AvgRelWE",
+    "MaxRelWE",
+    "AvgRelWEFloor",
+    "MaxRelWEFloor",
+    "AvgL1",
+    "MaxL1",
+)
+
+
+@dataclass(frozen=True)
+class WorkloadErrors:
+    """Errors per workload, one entry each, and their mean and maximum over workloads.
+
+    Attributes:
+        we: mean cell error over the table's size.
+        l1: summed cell error over the table's size.
+        rel_we: mean relative error over the cells that are not empty in truth; NaN where all are.
+        rel_we_floor: mean over all cells of the error divided by ``max(true count, 1)``.
+
+    Means and maxima leave out NaN and are NaN where every workload is.
+    """
+
+    we: NDArray[np.float64]
+    l1: NDArray[np.float64]
+    rel_we: NDArray[np.float64]
+    rel_we_floor: NDArray[np.float64]
+
+    @property
+    def avg_we(self) -> float:
+        """Mean of WE over workloads."""
+        return _mean(self.we)
+
+    @property
+    def max_we(self) -> float:
+        """Largest WE."""
+        return _max(self.we)
+
+    @property
+    def avg_rel_we(self) -> float:
+        """Mean of RelWE over the workloads that have one."""
+        return _mean(self.rel_we)
+
+    @property
+    def max_rel_we(self) -> float:
+        """Largest RelWE."""
+        return _max(self.rel_we)
+
+    @property
+    def avg_rel_we_floor(self) -> float:
+        """Mean of RelWE with the floor of 1."""
+        return _mean(self.rel_we_floor)
+
+    @property
+    def max_rel_we_floor(self) -> float:
+        """Largest RelWE with the floor of 1."""
+        return _max(self.rel_we_floor)
+
+    @property
+    def avg_l1(self) -> float:
+        """Mean of L1 over workloads."""
+        return _mean(self.l1)
+
+    @property
+    def max_l1(self) -> float:
+        """Largest L1."""
+        return _max(self.l1)
+
+    def as_dict(self) -> dict[str, float]:
+        """Means and maxima under the names of ``METRICS``."""
+        values = (
+            self.avg_we,
+            self.max_we,
+            self.avg_rel_we,
+            self.max_rel_we,
+            self.avg_rel_we_floor,
+            self.max_rel_we_floor,
+            self.avg_l1,
+            self.max_l1,
+        )
+        return dict(zip(METRICS, values, strict=True))
+
+
+def workload_errors(
+    truth: Sequence[NDArray[np.int64]], synthetic: Sequence[NDArray[np.float64]], records: int
+) -> WorkloadErrors:
+    """Compare marginals, workload by workload.
+
+    Args:
+        truth: counts of the true table, one array per workload; negative where more was deleted than inserted.
+        synthetic: the same of the synthetic table, in records.
+        records: size of the true table; at least 1.
+
+    Errors:
+        DataError: an empty true table (nothing can be divided by its size), no workload, or arrays that do
+            not fit each other.
+
+    Cost: one pass over all cells.
+
+    >>> errors = workload_errors([np.array([3, 1])], [np.array([2.0, 2.0])], 4)
+    >>> errors.avg_we, errors.avg_l1, errors.rel_we.round(3).tolist()
+    (0.25, 0.5, [0.667])
+    >>> workload_errors([np.array([4, 0])], [np.array([2.0, 2.0])], 4).rel_we_floor.tolist()
+    [1.25]
+    """
+    if records < 1:
+        raise DataError(
+            "the true table is empty, and errors are shares of its size",
+            where="workload_errors",
+            allowed="at least one record",
+        )
+    return _compare(truth, synthetic, float(records))
+
+
+def errors_or_blank(
+    truth: Sequence[NDArray[np.int64]], synthetic: Sequence[NDArray[np.float64]], records: int
+) -> WorkloadErrors:
+    """``workload_errors``, with NaN for everything that is a share of an empty true table.
+
+    ``rel_we_floor`` needs no size and stays a number.
+    """
+    return _compare(truth, synthetic, float(records) if records >= 1 else float("nan"))
+
+
+def total_variation(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """Half the L1 distance of two tables of counts, each divided by its sum: 0 (equal) to 1 (disjoint).
+
+    Negative counts cannot be shares and are taken as 0. NaN where a table has no positive count.
+
+    >>> total_variation(np.array([3, 1]), np.array([1, 1]))
+    0.25
+    """
+    first, second = np.maximum(a, 0), np.maximum(b, 0)
+    if not (first.sum() > 0 and second.sum() > 0):
+        return float("nan")
+    return float(0.5 * np.abs(first / first.sum() - second / second.sum()).sum())
+
+
+def churn(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> float:
+    """Mean total variation between two releases' marginals: how much a release differs from the one before.
+
+    Touches releases only, so it is public. NaN where a release is empty.
+
+    >>> churn([np.array([1, 1])], [np.array([2, 0])])
+    0.5
+    """
+    return _mean(np.array([total_variation(a, b) for a, b in zip(before, after, strict=True)]))
+
+
+def _compare(
+    truth: Sequence[NDArray[np.int64]], synthetic: Sequence[NDArray[np.float64]], records: float
+) -> WorkloadErrors:
+    cells = np.array([table.size for table in truth], dtype=np.int64)
+    if [table.size for table in synthetic] != cells.tolist() or not cells.size or not cells.all():
+        raise DataError(
+            "true and synthetic marginals do not fit each other",
+            where="workload_errors",
+            allowed="one pair of equally large arrays for each workload",
+        )
+    # All workloads side by side: a pair has few cells, and a thousand steps have a few hundred pairs each.
+    starts = np.concatenate([[0], np.cumsum(cells)[:-1]])
+    real = np.concatenate([np.ravel(table) for table in truth]).astype(np.float64)
+    difference = np.abs(real - np.concatenate([np.ravel(table) for table in synthetic]))
+    filled = real > 0
+    ratios = np.divide(difference, real, out=np.zeros_like(real), where=filled)
+    counted = np.add.reduceat(filled.astype(np.int64), starts)
+    relative = np.full(len(cells), np.nan)
+    np.divide(np.add.reduceat(ratios, starts), counted, out=relative, where=counted > 0)
+    summed = np.add.reduceat(difference, starts)
+    floored = np.add.reduceat(difference / np.maximum(real, 1.0), starts)
+    return WorkloadErrors(summed / cells / records, summed / records, relative, floored / cells)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def _max(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if known.size else float("nan")

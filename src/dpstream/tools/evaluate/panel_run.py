@@ -1,0 +1,216 @@
+"""A panel's releases against the private panel: the usual questions, period by period. For the owner's eyes only.
+
+The released side is the published table alone: synthetic people are never rewritten, so the last table has all periods.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.schema import Schema
+from dpstream.core.tables.report_tables import wide_name
+from dpstream.families.panel import (
+    AtLeast,
+    Consecutive,
+    CumulativeStreamPlan,
+    WindowRelease,
+    WindowStreamPlan,
+)
+from dpstream.families.panel.people import PeoplePlan
+from dpstream.families.panel.queries import digits
+from dpstream.families.panel.seats import seat
+from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.project.pending import named_step
+from dpstream.stream.contribution import ID_BYTES, read_owners
+from dpstream.stream.identity import plan_hash
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import write_private
+from dpstream.tools.evaluate.true_table import encoded_steps
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["FILES", "PanelError", "evaluate_panel", "write_panel_evaluation"]
+
+FILES: Final = ("answers.csv", "summary.json")
+#: Thresholds that are compared at most.
+_MOST = 12
+Symbols = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PanelError:
+    """One question at one period, in people; private.
+
+    Attributes:
+        released: from the published table, padding taken out.
+        true: of the private panel.
+        standard_error: as the release states it.
+    """
+
+    step: int
+    question: str
+    released: float
+    true: float
+    standard_error: float
+
+    @property
+    def error(self) -> float:
+        """How far the release is off."""
+        return self.released - self.true
+
+
+def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
+    """Every usual question at every released period. Reads the source and the releases, changes neither.
+
+    Errors:
+        ConfigError: no releases, or those of another plan. StepError: a source that ends before the releases do.
+        DataError: a source that cannot be read, or people who do not fit.
+
+    Guarantee: none; the result is private. Cost: one pass over the source; one byte a person and period.
+    """
+    plan = config.plan()
+    assert isinstance(plan, PeoplePlan)
+    last = max((int(entry["step"]) for entry in read_catalogue(releases)["steps"]), default=0)
+    if last == 0:
+        raise ConfigError("there are no releases", where=str(releases), allowed="a stream that was run")
+    if read_manifest(releases, last)["plan_hash"] != plan_hash(config.facts()):
+        raise ConfigError(
+            "the releases belong to another plan", where=str(releases), allowed="the configuration of the run"
+        )
+    synthetic = _synthetic(read(releases), plan, plan.released_schema(config.schema()))
+    true = _true(config, plan, synthetic.shape[1] or last)
+    if synthetic.shape[1] == 0:
+        return []
+    if isinstance(plan, CumulativeStreamPlan):
+        return list(_cumulative(plan, synthetic, np.isin(true, plan.counted).astype(np.int64)))
+    assert isinstance(plan, WindowStreamPlan)
+    return list(_window(plan, synthetic, true))
+
+
+def write_panel_evaluation(
+    found: list[PanelError], folder: Path, config: Config
+) -> tuple[tuple[Path, ...], dict[str, Any]]:
+    """Write ``FILES`` into a folder that ``open_private_folder`` gave; what they hold, and a summary of it."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["step", "question", "released", "true", "error", "standard_error", "label"])
+    for one in found:
+        numbers = [f"{x:.6g}" for x in (one.released, one.true, one.error, one.standard_error)]
+        rows.writerow([one.step, one.question, *numbers, LABEL])
+    facts = summarise(found, config.name)
+    data = (text.getvalue().encode(), (json.dumps(facts, indent=1) + "\n").encode())
+    written = tuple(write_private(folder / name, one) for name, one in zip(FILES, data, strict=True))
+    return written, facts
+
+
+def summarise(found: list[PanelError], stream: str) -> dict[str, Any]:
+    """For each question the root mean square error over the periods, beside the stated one."""
+    questions = dict.fromkeys(one.question for one in found)
+    lines = []
+    for words in questions:
+        own = [one for one in found if one.question == words]
+        lines.append(
+            {
+                "question": words,
+                "periods": len(own),
+                "error": math.sqrt(sum(one.error**2 for one in own) / len(own)),
+                "stated": math.sqrt(sum(one.standard_error**2 for one in own) / len(own)),
+                "largest_in_standard_errors": max(
+                    (abs(one.error) / one.standard_error for one in own if one.standard_error > 0),
+                    default=0.0,
+                ),
+            }
+        )
+    return {"label": LABEL, "format": 1, "stream": stream, "unit": "people", "questions": lines}
+
+
+def _window(plan: WindowStreamPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
+    core, recipe = plan.core, plan.core.recipe
+    powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
+    nobody = np.zeros(core.patterns, np.int64)
+    for period in range(recipe.window, synthetic.shape[1] + 1):
+        span = slice(period - recipe.window, period)
+        counts = [
+            np.bincount(table[:, span] @ powers, minlength=core.patterns) for table in (synthetic, true)
+        ]
+        errors = WindowRelease(core, period, np.zeros((0, 1), np.uint8), nobody, 0)
+        for words, weights in _questions(plan):
+            released = float(weights @ counts[0] - core.padding * weights.sum())
+            spread = math.sqrt(errors.error_variance(weights))
+            yield PanelError(period, words, released, float(weights @ counts[1]), spread)
+
+
+def _questions(plan: WindowStreamPlan) -> list[tuple[str, NDArray[np.float64]]]:
+    """Of yes and no: how often, and in a row; of more symbols: each of them in the newest period."""
+    recipe = plan.core.recipe
+    if recipe.symbols == 2:
+        width = recipe.window
+        asked = [AtLeast(times, width) for times in range(1, width + 1)]
+        rows = [Consecutive(times, width) for times in range(2, width)]
+        return [(query.describe(), query.weights(2)) for query in (*asked, *rows)]
+    newest = digits(recipe.window, recipe.symbols)[:, -1]
+    return [
+        (f"report {symbol} in the newest period", (newest == symbol).astype(np.float64))
+        for symbol in range(recipe.symbols)
+    ]
+
+
+def _cumulative(plan: CumulativeStreamPlan, synthetic: Symbols, true: Symbols) -> Iterator[PanelError]:
+    core = plan.core
+    for period in range(1, synthetic.shape[1] + 1):
+        for b in range(1, min(period, core.recipe.largest, _MOST) + 1):
+            released, truth = (float((t[:, :period].sum(axis=1) >= b).sum()) for t in (synthetic, true))
+            yield PanelError(
+                period, f"at least {b} so far", released, truth, math.sqrt(core.variance(b, period))
+            )
+
+
+def _synthetic(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
+    """The released people as symbols, shape (people, periods)."""
+    periods = (table.num_columns - 1) // len(schema)
+    columns = []
+    for period in range(1, periods + 1):
+        names = [wide_name(name, period) for name in schema.names]
+        codes = schema.encode(table.select(names).rename_columns(schema.names), where=f"period {period}")
+        columns.append(np.ravel_multi_index(tuple(codes.T), schema.domain.sizes))
+    return np.array(columns, np.int64).reshape(periods, -1).T
+
+
+def _true(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
+    """The private people as the stream was fed them, shape (people or places, periods)."""
+    absent = plan.absent or 0
+    marks, steps = None, 0
+    table = np.zeros((0, 0), np.int64)
+    for entry, _, codes, _ in encoded_steps(config, last):
+        assert entry.users is not None  # a panel's source has a user column
+        place = f"step {entry.batch_id!r}"
+        with named_step(entry.step, entry.batch_id):
+            # Ids are compared within this call only: a fixed key does.
+            owners = read_owners(entry.users, (len(codes), 0), key=bytes(32), where=place)
+            given = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
+            found = seat(marks, given, places=plan.places, absent=plan.absent is not None)
+        reports = np.full(len(found.marks), absent, np.int64)
+        reports[found.rows[owners.inserts]] = np.ravel_multi_index(tuple(codes.T), plan.domain.sizes)
+        known = np.where(found.before[:, None] >= 0, table[found.before], absent) if steps else table
+        table = np.column_stack([known.reshape(len(reports), steps), reports])
+        marks, steps = found.marks, steps + 1
+    if steps < last:
+        raise StepError(
+            f"the source ends at step {steps}, and the releases at step {last}",
+            where="source",
+            allowed="the data as they were",
+        )
+    empty = (plan.places or len(table)) - len(table)
+    return np.concatenate([table, np.full((empty, steps), absent, np.int64)])

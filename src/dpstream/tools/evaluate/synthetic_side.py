@@ -1,0 +1,264 @@
+"""The synthetic side of an evaluation: released tables, or the models behind them.
+
+Nothing here touches private records. ``ReleasedModels`` opens the secret state, as ``dpstream sample`` does, and
+takes only models out of it; it draws nothing, spends nothing and publishes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema import Schema
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import count_marginals
+from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.stream.identity import mechanism_remedy, plan_hash
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+    from dpstream.stream import Release
+    from dpstream.tools.evaluate.utility import Marginals
+
+__all__ = [
+    "Published",
+    "Released",
+    "ReleasedModels",
+    "ReleasedTables",
+    "Synthetic",
+    "open_releases",
+    "read_codes",
+]
+
+Synthetic = Literal["tables", "models"]
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """One step's synthetic data.
+
+    Attributes:
+        rows: of the released table.
+        marginals: counts of cliques, flat; floats where they come from a model.
+        manifest: what was published about the step.
+    """
+
+    rows: int
+    marginals: Marginals
+    manifest: dict[str, Any]
+
+
+class Published(Protocol):
+    """All released steps of a stream; a context manager."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps whose synthetic data are still there, in order."""
+        ...
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """Steps that were taken back, in order."""
+        ...
+
+    def take(self, step: int) -> Released:
+        """The synthetic data of a step."""
+        ...
+
+    def codes(self, step: int) -> Codes:
+        """The released table of a step as codes, shape (rows, columns)."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def open_releases(
+    config: Config, synthetic: Synthetic, state: str | Path | None, out: str | Path | None
+) -> Published:
+    """The releases that ``config`` made.
+
+    Errors:
+        ConfigError: no release, releases of another stream or plan, or no state.
+        StoreError: a state that is locked or damaged; released files that differ from their hashes.
+    """
+    if synthetic == "tables":
+        return ReleasedTables(config, out)
+    if synthetic == "models":
+        return ReleasedModels(config, state, out)
+    raise ConfigError(f"unknown source {synthetic!r}", where="synthetic", allowed="tables, models")
+
+
+class ReleasedTables:
+    """Published tables, read as anybody would read them, with checked hashes.
+
+    Errors:
+        ConfigError: no release; another stream's or another configuration's; no table that was kept.
+    """
+
+    def __init__(self, config: Config, out: str | Path | None = None) -> None:
+        self._directory = config.output.dir if out is None else Path(out)
+        self._schema = config.schema()
+        catalogue = read_catalogue(self._directory)
+        entries = [int(entry["step"]) for entry in catalogue["steps"]]
+        if entries:
+            self._require_same(config, catalogue, read_manifest(self._directory, entries[-1]))
+        self.steps = tuple(
+            sorted(int(e["step"]) for e in catalogue["steps"] if e["state"] == "full" and e["kept"])
+        )
+        self.left_out = tuple(sorted(int(e["step"]) for e in catalogue["steps"] if e["state"] == "withdrawn"))
+        if not self.steps:
+            raise ConfigError(
+                "there is no released table", where=str(self._directory), allowed="one step, or more"
+            )
+        self._held: tuple[int, Codes] | None = None
+
+    def take(self, step: int) -> Released:
+        """Read the table of a step.
+
+        Errors:
+            StoreDamagedError: files that differ from their hashes. ConfigError: see ``read_codes``.
+        """
+        codes = self.codes(step)
+        domain = self._schema.domain
+        return Released(
+            len(codes),
+            lambda cliques: count_marginals(codes, domain, cliques),
+            read_manifest(self._directory, step),
+        )
+
+    def codes(self, step: int) -> Codes:
+        """The released table of a step as codes."""
+        if self._held is None or self._held[0] != step:
+            where = f"{self._directory}, step {step}"
+            self._held = (step, read_codes(read(self._directory, step), self._schema, where))
+        return self._held[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held = None
+
+    def _require_same(self, config: Config, catalogue: dict[str, Any], manifest: dict[str, Any]) -> None:
+        facts = config.facts()
+        allowed = "the configuration file that the releases were made with"
+        if catalogue["stream"] != config.name:
+            what = f"these are releases of the stream {catalogue['stream']!r}, not of {config.name!r}"
+        elif catalogue["plan_hash"] == plan_hash(facts):
+            return
+        elif manifest["schema"] != facts["schema"]["fingerprint"]:
+            what = "these releases were made with another schema"
+        elif manifest["source"] != facts["source"]:
+            what = "these releases were made from records that were cut into steps in another way"
+        else:
+            what = "these releases were made under another plan (mechanism, options, budget or unit)"
+            allowed = mechanism_remedy(str(manifest["mechanism"]["name"]), str(facts["mechanism"])) or allowed
+        raise ConfigError(what, where=str(self._directory), allowed=allowed)
+
+
+class ReleasedModels:
+    """The models of the released steps, from the secret state: no sampling error. Steps that were withdrawn or
+    rejected are left out.
+
+    The state stays locked while this is open, as with ``dpstream sample``: a run has to wait.
+
+    Errors:
+        ConfigError: no state, or another plan's; no model that was kept.
+        StoreError: a state that is locked or damaged.
+    """
+
+    def __init__(
+        self, config: Config, state: str | Path | None = None, out: str | Path | None = None
+    ) -> None:
+        from dpstream.stream.store.place import has_store
+
+        folder = config.state_dir if state is None else Path(state)
+        if not has_store(folder, server=config.server):
+            # Opening would begin a new stream there.
+            raise ConfigError(
+                "there is no stream", where=str(folder), allowed="a state directory that a run made"
+            )
+        self._schema = config.schema()
+        self._stream = config.open_stream(state=state, out=out, publish=False)
+        try:
+            released = range(1, self._stream.last_step + 1)
+            self.left_out = tuple(step for step in released if not self._stream.is_given(step))
+            given = (step for step in released if step not in self.left_out)
+            self.steps = tuple(step for step in given if _has_model(self._stream.release(step)))
+            if not self.steps:
+                raise ConfigError(
+                    "there is no released model", where=str(folder), allowed="one step, or more"
+                )
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def take(self, step: int) -> Released:
+        """The model of a step.
+
+        Errors (of ``marginals``):
+            LimitError: a marginal with more cells than a model answers.
+        """
+        release, names = self._stream.release(step), self._schema.names
+
+        def marginals(cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
+            return [release.marginal([names[i] for i in clique]).values.ravel() for clique in cliques]
+
+        return Released(release.rows, marginals, release.manifest)
+
+    def codes(self, step: int) -> Codes:
+        """The released table of a step, drawn again from its model (the same rows)."""
+        release = self._stream.release(step)
+        return read_codes(release.sample(), self._schema, f"step {step}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+
+def read_codes(table: Any, schema: Schema, where: str) -> Codes:
+    """A released table as codes.
+
+    A released table shows ``other`` as null in columns of numbers, dates and booleans. Where such a column
+    declares no ``missing`` bin, null is read back as ``other``.
+
+    Errors:
+        ConfigError: a null that may be ``other`` or ``missing``. DataError: a table that does not fit.
+    """
+    import pyarrow as pa
+
+    columns = []
+    for column in schema.columns:
+        hidden = column.other is not None and not pa.types.is_string(column.arrow_type())
+        if hidden and column.missing is not None and table.column(column.name).null_count:
+            raise ConfigError(
+                f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null, and they "
+                "cannot be told apart",
+                where=where,
+                allowed="an evaluation of the models (--from models), without a target",
+            )
+        only_other = hidden and column.missing is None
+        # The bin keeps its code: it comes after the ordinary ones under either name.
+        columns.append(replace(column, other=None, missing=column.other) if only_other else column)
+    readable = replace(schema, columns=tuple(columns))
+    codes: Codes = readable.encode(table, where=where)
+    return codes
+
+
+def _has_model(release: Release) -> bool:
+    try:
+        _ = release.total
+    except ConfigError:  # dropped by the keep policy
+        return False
+    return True

@@ -1,0 +1,7 @@
+"""One self-contained page about a run. See ``write_report``."""
+
+from __future__ import annotations
+
+from dpstream.tools.report.table_page import write_report
+
+__all__ = ["write_report"]

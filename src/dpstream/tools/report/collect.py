@@ -1,0 +1,179 @@
+"""What a report is made of: the public folder of a run, and the configuration if it was named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import InputError, StoreDamagedError
+from dpstream.core.schema import Schema
+from dpstream.core.tables import Workload, count_marginals
+from dpstream.io.sinks import read, released_schema
+from dpstream.tools.evaluate.metrics import churn
+from dpstream.tools.report.run_folder import Accuracy, Folder, StepFacts, thin
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["Run", "collect", "released_alike", "released_codes"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything public that a page shows.
+
+    Attributes:
+        releases: the folder.
+        config: the configuration, if it was named.
+        schema: the columns; from the configuration, or rebuilt from the codebook.
+        manifest: of the last released step that was not withdrawn.
+        states: every step and its state: ``full``, ``dropped``, ``withdrawn`` or ``change``.
+        shown: facts of the steps that are drawn (thinned if there are many).
+        tables: steps whose tables were read.
+        counts: per column, rows by code in each of those tables; shape (tables, codes).
+        workload: the marginals that the mechanism was asked to keep.
+        churn: mean total variation of those marginals between each of the tables and the one read before it.
+        codes: records of the last full table; None if there is none.
+    """
+
+    releases: Path
+    config: Config | None
+    schema: Schema
+    manifest: dict[str, Any]
+    states: tuple[tuple[int, str], ...]
+    shown: tuple[StepFacts, ...]
+    tables: tuple[int, ...]
+    workload: Workload
+    counts: tuple[NDArray[np.int64], ...]
+    churn: tuple[float, ...]
+    codes: NDArray[np.int32] | None
+
+    @property
+    def last_table(self) -> int | None:
+        """The step of ``codes``."""
+        return self.tables[-1] if self.tables else None
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        """Of the last table; None where its manifest does not say."""
+        return next((facts.accuracy for facts in self.shown if facts.step == self.last_table), None)
+
+    @property
+    def test_seed(self) -> bool:
+        """Whether the noise can be predicted, so that there is no guarantee."""
+        return bool(self.manifest["made_with_test_seed"])
+
+    def rows(self) -> NDArray[np.int64]:
+        """Rows of each read table."""
+        total: NDArray[np.int64] = self.counts[0].sum(axis=1)
+        return total
+
+    def labels(self, column: int) -> tuple[str, ...]:
+        """Labels of a column's codes as the released table can tell them apart."""
+        kind = self.schema.columns[column]
+        labels = list(kind.labels())
+        if released_alike(kind):
+            labels[-2:] = [
+                f"{kind.other} (always empty: released as null)",
+                f"{kind.missing} or {kind.other}",
+            ]
+        return tuple(labels)
+
+
+def collect(folder: Folder) -> Run:
+    """Read the tables of a stream of tables. Reads nothing private.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
+    """
+    releases, config, last = folder.releases, folder.config, folder.manifest
+    schema = released_schema(releases, last) if config is None else config.schema()
+    workload = _workload(schema, last, releases)
+    tables = thin(folder.full, folder.most)
+    counts, changes, codes = _count(workload, schema, releases, tables)
+    return Run(
+        releases,
+        config,
+        schema,
+        last,
+        folder.states,
+        folder.facts(tables[-1:]),
+        tables,
+        workload,
+        counts,
+        changes,
+        codes,
+    )
+
+
+def released_codes(schema: Schema, releases: Path, step: int) -> NDArray[np.int32]:
+    """The records of a released table, as codes.
+
+    Outside text columns ``other`` is released as null. It is read back as ``other`` where nulls can mean nothing
+    else, and as ``missing`` where that is declared too.
+    """
+    frame = read(releases, step)
+    try:
+        return _reading_schema(schema).encode(frame, where=f"the table of step {step}")
+    except InputError as error:
+        raise StoreDamagedError(
+            f"the table of step {step} does not fit the codebook: {error.what}", where=str(releases)
+        ) from None
+
+
+def released_alike(column: Any) -> bool:
+    """Whether ``other`` and ``missing`` are the same null in released tables."""
+    return column.other is not None and column.missing is not None and not _is_text(column)
+
+
+def _is_text(column: Any) -> bool:
+    return str(column.arrow_type()) == "string"
+
+
+def _reading_schema(schema: Schema) -> Schema:
+    columns = [
+        # The null takes the code that ``other`` had: the last one, in a domain of the same size.
+        dataclasses.replace(column, other=None, missing=column.other)
+        if column.other is not None and column.missing is None and not _is_text(column)
+        else column
+        for column in schema.columns
+    ]
+    return Schema(tuple(columns), schema.ignore, schema.null_values)
+
+
+def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workload:
+    """The mechanism's, or all single columns for a mechanism that has none."""
+    try:
+        options = manifest["mechanism"]["options"]
+        # A scheduler or an improver asks its black box for marginals.
+        own = {"workload": "all-1-way", **options.get("black_box", {}), **options}
+        spec = own["workload"]
+        return Workload.parse(schema.domain, spec)
+    except (InputError, KeyError, TypeError, AttributeError):
+        raise StoreDamagedError(
+            "the manifest's workload does not fit the columns", where=str(releases)
+        ) from None
+
+
+def _count(
+    workload: Workload, schema: Schema, releases: Path, tables: Sequence[int]
+) -> tuple[tuple[NDArray[np.int64], ...], tuple[float, ...], NDArray[np.int32] | None]:
+    """Single columns of every table, how far each table is from the one before, and the last table."""
+    sizes = schema.domain.sizes
+    counts = tuple(np.zeros((len(tables), size), dtype=np.int64) for size in sizes)
+    codes, before, changes = None, None, []
+    for row, step in enumerate(tables):
+        codes = released_codes(schema, releases, step)
+        for column, size in enumerate(sizes):
+            counts[column][row] = np.bincount(codes[:, column], minlength=size)
+        after = count_marginals(codes, schema.domain, workload.cliques)
+        if before is not None:
+            changes.append(churn(before, after))
+        before = after
+    return counts, tuple(changes), codes

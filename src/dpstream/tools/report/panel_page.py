@@ -1,0 +1,243 @@
+"""The page of a panel: what its manifests answer, period by period, and how wrong that may be."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import StoreDamagedError
+from dpstream.tools.report import sections_promise
+from dpstream.tools.report.assembly import assemble, charts_of
+from dpstream.tools.report.charts import Charts, Line, Unit
+from dpstream.tools.report.markup import Html, element, integer, percent, significant, table
+from dpstream.tools.report.run_folder import Folder, StepFacts
+from dpstream.tools.report.sections_time import states
+
+__all__ = ["PanelRun", "collect_panel", "render_panel"]
+
+Floats = NDArray[np.float64]
+
+_SECTIONS = (
+    ("promise", "Protection"),
+    ("releases", "Releases"),
+    ("answers", "Answers"),
+    ("errors", "Error"),
+)
+#: Questions that get a chart; the others are in the table.
+_MOST_CHARTS = 12
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the releases answer to one question.
+
+    Attributes:
+        values, errors: at each shown step, NaN where it is not answered; as shares of all people or as their number.
+    """
+
+    question: str
+    share: bool
+    values: Floats
+    errors: Floats
+
+
+@dataclass(frozen=True)
+class PanelRun:
+    """Everything public that the page of a panel shows.
+
+    Attributes:
+        manifest, states, shown: as in ``collect.Run``.
+        people: estimated number, without padding, at each shown step; 0 before the first release.
+        answers: in the order of the manifests.
+    """
+
+    manifest: dict[str, Any]
+    states: tuple[tuple[int, str], ...]
+    shown: tuple[StepFacts, ...]
+    people: tuple[int, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def test_seed(self) -> bool:
+        """Whether the noise can be predicted, so that there is no guarantee."""
+        return bool(self.manifest["made_with_test_seed"])
+
+
+def collect_panel(folder: Folder) -> PanelRun:
+    """Read the manifests of a panel. Reads nothing private, and no table.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
+    """
+    manifests = [folder.manifest_of(step) for step in folder.steps]
+    try:
+        told = [
+            {_timeless(str(one["question"])): one for one in manifest["accuracy"]["panel"]["answers"]}
+            for manifest in manifests
+        ]
+        people = tuple(int(manifest["rows"]) for manifest in manifests)
+        questions = list(dict.fromkeys(question for one in told for question in one))
+        answers = tuple(_answer(question, [one.get(question) for one in told]) for question in questions)
+    except (KeyError, TypeError, ValueError):
+        raise StoreDamagedError("the manifests' answers cannot be read", where=str(folder.releases)) from None
+    return PanelRun(folder.manifest, folder.states, folder.facts(), people, answers)
+
+
+def _timeless(question: str) -> str:
+    """The same question at every period.
+
+    >>> _timeless("at least 2 of the first 7 periods")
+    'at least 2 so far'
+    """
+    return re.sub(r"of the first \d+ periods", "so far", question)
+
+
+def _answer(question: str, told: list[dict[str, Any] | None]) -> Answer:
+    share = any("share" in one for one in told if one is not None)
+    key = "share" if share else "count"
+
+    def values(name: str) -> Floats:
+        found = [None if one is None else one[name] for one in told]
+        return np.array([math.nan if value is None else float(value) for value in found])
+
+    return Answer(question, share, values(key), values(f"{key}_standard_error"))
+
+
+def render_panel(run: PanelRun) -> str:
+    """The page as text."""
+    charts = charts_of(run)
+    last = run.shown[-1]
+    periods = run.manifest.get("horizon")
+    tiles = [
+        sections_promise.tile(
+            "People",
+            integer(run.people[-1]),
+            f"{_number_words(run)}; {integer(last.rows)} synthetic ones"
+            + (" with padding" if _padded(run) else ""),
+        ),
+        sections_promise.tile(
+            "Periods", integer(last.step), "" if periods is None else f"of {integer(periods)} planned"
+        ),
+    ]
+    body = [
+        sections_promise.promise(run),
+        _releases(run, charts),
+        _answers(run, charts),
+        _errors(run),
+    ]
+    return assemble(run, body, tiles=tiles, links=_SECTIONS, charts=charts, tables=0, private=False)
+
+
+def _releases(run: PanelRun, charts: Charts) -> Html:
+    steps = [facts.step for facts in run.shown]
+    rows = np.array([facts.rows for facts in run.shown], np.float64)
+    people = np.array(run.people, np.float64)
+    known = rows > 0
+    lines = [
+        Line("synthetic people in the table", np.where(known, rows, np.nan)),
+        Line(f"people ({_number_words(run)})", np.where(known, people, np.nan), style=2),
+    ]
+    note = ""
+    if _padded(run):
+        note = "The table holds padding, which is invented people. Answers and estimates have it taken out."
+    if not known.all():
+        note = f"{note} Before the first full window there are no synthetic people.".lstrip()
+    figure = charts.lines("People", steps, lines, Unit("people"), note=note)
+    words = (
+        "Synthetic people persist: what was published of one of them is never changed, new periods are added."
+    )
+    return element(
+        "section",
+        element("h2", "The releases"),
+        states(run.states),
+        element("p", words),
+        figure,
+        id="releases",
+    )
+
+
+def _padded(run: PanelRun) -> bool:
+    """Whether the table holds padding."""
+    panel = run.manifest["accuracy"]["panel"]
+    return bool(panel.get("padding_of_a_pattern", panel.get("padding", 0)))
+
+
+def _number_words(run: PanelRun) -> str:
+    return "a public number" if run.manifest["accuracy"]["total_standard_error"] == 0 else "estimated"
+
+
+def _answers(run: PanelRun, charts: Charts) -> Html:
+    if not run.answers:
+        text = (
+            "The manifests answer no usual questions: there is no release yet, or a report is more than yes or no. "
+            "Any question can be asked of the released people."
+        )
+        return element("section", element("h2", "What the releases answer"), element("p", text), id="answers")
+    steps = [facts.step for facts in run.shown]
+    figures = [_figure(answer, steps, charts) for answer in run.answers[:_MOST_CHARTS]]
+    left = len(run.answers) - len(figures)
+    return element(
+        "section",
+        element("h2", "What the releases answer"),
+        element(
+            "p",
+            f"From the manifests{', without padding' if _padded(run) else ''}. Dotted: two standard errors to either "
+            "side, which follow from public noise scales. Axes do not begin at 0.",
+        ),
+        element("div", figures, class_="grid"),
+        element("p", f"{left} further questions are in the table only.", class_="note") if left else None,
+        element("h3", f"Answers of step {run.shown[-1].step}"),
+        _last_answers(run),
+        id="answers",
+    )
+
+
+def _figure(answer: Answer, steps: list[int], charts: Charts) -> Html:
+    unit = Unit("share of all people", share=True) if answer.share else Unit("people")
+    lines = [
+        Line("released", answer.values),
+        Line("two standard errors more", answer.values + 2 * answer.errors, style=3),
+        Line("two standard errors less", answer.values - 2 * answer.errors, style=3),
+    ]
+    return charts.lines(answer.question, steps, lines, unit, small=True, from_zero=False)
+
+
+def _last_answers(run: PanelRun) -> Html:
+    rows = []
+    for answer in run.answers:
+        value, error = float(answer.values[-1]), float(answer.errors[-1])
+        texts = (percent(value), percent(error)) if answer.share else (_whole(value), significant(error))
+        rows.append([answer.question, *texts])
+    caption = "Shares of all people, or people"
+    return table(["question", "answer", "standard error"], rows, caption=caption)
+
+
+def _whole(value: float) -> str:
+    """A whole number, or a dash for none."""
+    return integer(value) if math.isfinite(value) else "–"
+
+
+def _errors(run: PanelRun) -> Html:
+    accuracy = run.manifest["accuracy"]
+    panel = accuracy["panel"]
+    texts = [str(accuracy["words"])]
+    if run.answers:
+        texts.append(
+            f"That bound fails with a probability of at most {panel['failure']}, over all periods together. A standard "
+            "error is about one question at one period; of many, some are off by more than two."
+        )
+    texts.append(
+        "The released people are right about what the plan measured: a window of periods, or how often so far. What "
+        "goes beyond it can be asked of them too, and no public number tells how wrong that is."
+    )
+    return element(
+        "section",
+        element("h2", "How wrong it can be"),
+        [element("p", text) for text in texts],
+        id="errors",
+    )

@@ -1,0 +1,106 @@
+"""The private side of a report: what the releases are compared with. For evaluation only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.schema import Schema
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import count_marginals
+from dpstream.tools.evaluate.metrics import WorkloadErrors, errors_or_blank
+from dpstream.tools.evaluate.true_table import TrueStep, true_steps
+from dpstream.tools.report.collect import Run, released_alike, released_codes
+
+__all__ = ["Compared", "Truth", "collect_truth"]
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """One step: errors of the released table, the true number of records."""
+
+    step: int
+    records: int
+    errors: WorkloadErrors
+
+
+@dataclass(frozen=True, repr=False)
+class Truth:
+    """Private. ``columns`` and ``pairs`` are true counts at the last table's step.
+
+    ``workload`` holds the true and the released counts of the workload's marginals there.
+    """
+
+    steps: tuple[Compared, ...]
+    columns: tuple[NDArray[np.int64], ...]
+    pairs: dict[Clique, NDArray[np.int64]]
+    workload: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+
+    @property
+    def last(self) -> Compared:
+        """At the last table's step."""
+        return self.steps[-1]
+
+
+def collect_truth(run: Run, pairs: tuple[Clique, ...]) -> Truth:
+    """Count the private table at every step whose released table was read.
+
+    Guarantee: none; the result is private.
+
+    Cost: reads the data once and the released tables once more.
+
+    Errors:
+        ConfigError: a run that was named by its releases only, or one without any table.
+        StepError: data that end before the releases do. DataError, SchemaError: data that do not fit.
+    """
+    if run.config is None:
+        raise ConfigError(
+            "a folder of releases does not say where the private data are",
+            where="private data",
+            allowed="the run's configuration file",
+        )
+    if run.last_table is None:
+        raise ConfigError("no release has a full table to compare with", where=str(run.releases))
+    wanted, done = set(run.tables), []
+    domain, cliques = run.schema.domain, run.workload.cliques
+    for true in true_steps(run.config, run.last_table):
+        if true.step not in wanted:
+            continue
+        released = count_marginals(released_codes(run.schema, run.releases, true.step), domain, cliques)
+        counts = _marginals(true, run.schema, cliques)
+        errors = errors_or_blank(counts, [table.astype(np.float64) for table in released], true.table.records)
+        done.append(Compared(true.step, true.table.records, errors))
+        if true.step == run.last_table:
+            singles = tuple((i,) for i in range(len(domain)))
+            return Truth(
+                tuple(done),
+                tuple(_marginals(true, run.schema, singles)),
+                dict(zip(pairs, _marginals(true, run.schema, pairs), strict=True)) if pairs else {},
+                tuple(zip(counts, released, strict=True)),
+            )
+    raise StepError(
+        f"the private data end before step {run.last_table}, which is released",
+        where=str(run.config.path),
+        allowed="the data that the run was fed",
+    )
+
+
+def _marginals(true: TrueStep, schema: Schema, cliques: tuple[Clique, ...]) -> list[NDArray[np.int64]]:
+    """True counts, flat, with the same values told apart as in released tables."""
+    counts = true.table.marginals(cliques)
+    return [_as_released(table, clique, schema) for table, clique in zip(counts, cliques, strict=True)]
+
+
+def _as_released(counts: NDArray[np.int64], clique: Clique, schema: Schema) -> NDArray[np.int64]:
+    """``other`` and ``missing`` are one null in the released tables of some columns."""
+    shaped = counts.reshape(schema.domain.shape(clique))
+    for axis, column in enumerate(clique):
+        kind = schema.columns[column]
+        if released_alike(kind):
+            view = np.moveaxis(shaped, axis, 0)
+            view[-1] += view[-2]
+            view[-2] = 0
+    return shaped.ravel()

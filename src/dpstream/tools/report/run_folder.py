@@ -1,0 +1,284 @@
+"""The public folder of a run: which steps there are, and what their manifests say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["MOST_STEPS", "Accuracy", "Folder", "StepFacts", "open_folder", "releases_of", "thin"]
+
+#: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
+MOST_STEPS = 200
+
+_WHAT_IS_ALLOWED = "a configuration file (dpstream.toml), or the folder of releases that a run wrote"
+#: What the page reads from a manifest, whatever else is in it.
+_NEEDED = (
+    "stream",
+    "step",
+    "period",
+    "guarantee",
+    "unit",
+    "spent",
+    "mechanism",
+    "horizon",
+    "schema",
+    "program",
+    "rows_in_table",
+    "declared_public",
+    "made_with_test_seed",
+)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What a manifest says of the noise: standard deviations in records, None where none can be given.
+
+    Attributes:
+        total: of the noisy number of records.
+        cell: of one cell of each of ``marginals`` (sets of column names).
+        words: the manifest's own sentence.
+    """
+
+    total: float | None
+    cell: float | None
+    marginals: frozenset[frozenset[str]]
+    words: str
+
+    @classmethod
+    def of(cls, manifest: dict[str, Any]) -> Accuracy | None:
+        """From a manifest; None where it does not say (older versions)."""
+        entry = manifest.get("accuracy")
+        if entry is None:
+            return None
+        try:
+            always = entry["measured_every_step"]
+            cliques = frozenset(frozenset(map(str, names)) for names in always["marginals"])
+            cell = always["standard_error"]
+            total = entry["total_standard_error"]
+            return cls(
+                None if total is None else float(total),
+                None if cell is None or not cliques else float(cell),
+                cliques,
+                str(entry["words"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise StoreDamagedError(
+                "the manifest's accuracy cannot be read", where=f"step {manifest['step']}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """One release as its manifest tells it; ``rows`` counts the released table's rows."""
+
+    step: int
+    period: str | None
+    rows: int
+    accuracy: Accuracy | None
+
+    @property
+    def counted(self) -> str:
+        """What kind of number ``rows`` is."""
+        public = self.accuracy is not None and self.accuracy.total == 0
+        return "a public number" if public else "a noisy number"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A run's releases before any table is read.
+
+    Attributes:
+        config: the configuration, if it was named.
+        states: every step and its state: ``full``, ``dropped``, ``withdrawn`` or ``change``.
+        steps: those that are shown: not withdrawn, thinned if there are many.
+        full: all steps that have a full table.
+        most: steps, and tables, to show at most.
+    """
+
+    releases: Path
+    config: Config | None
+    states: tuple[tuple[int, str], ...]
+    steps: tuple[int, ...]
+    full: tuple[int, ...]
+    most: int
+    _manifests: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def readable(self) -> tuple[int, ...]:
+        """All steps whose table can be read, also where only changes of it were published."""
+        return readable_steps(self.releases)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Of the last shown step."""
+        return self.manifest_of(self.steps[-1])
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism, as in configuration files."""
+        try:
+            return str(self.manifest["mechanism"]["name"])
+        except (KeyError, TypeError):
+            raise StoreDamagedError("the manifest names no mechanism", where=str(self.releases)) from None
+
+    def manifest_of(self, step: int) -> dict[str, Any]:
+        """Read once, with its hash checked.
+
+        Errors:
+            StoreDamagedError: it lacks what every manifest has.
+        """
+        if step not in self._manifests:
+            self._manifests[step] = _manifest(self.releases, step)
+        return self._manifests[step]
+
+    def facts(self, more: Sequence[int] = ()) -> tuple[StepFacts, ...]:
+        """Of the shown steps, and of ``more`` among them; in order."""
+        return tuple(
+            StepFacts(step, _period(m), int(m["rows_in_table"]), Accuracy.of(m))
+            for step in sorted({*self.steps, *more})
+            for m in [self.manifest_of(step)]
+        )
+
+
+def open_folder(run: str | Path, *, most: int = MOST_STEPS) -> Folder:
+    """A run by its configuration file or its folder of releases. Reads nothing private.
+
+    Args:
+        most: steps to read at most; the first and the last are always among them.
+
+    Errors:
+        ConfigError: neither of the two, no release yet, or releases of another plan than the file's.
+        StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
+    """
+    path = Path(run)
+    if not path.exists():
+        raise ConfigError("there is nothing of that name", where=str(path), allowed=_WHAT_IS_ALLOWED)
+    if path.is_dir():
+        return _read(path, None, _catalogue(path), most)
+    from dpstream.project import Config
+
+    return releases_of(Config.load(path), most=most)
+
+
+def releases_of(config: Config, releases: Path | None = None, *, most: int = MOST_STEPS) -> Folder:
+    """What a configuration's run released; see ``open_folder``.
+
+    Args:
+        releases: another place than the configuration says.
+    """
+    place = config.output.dir if releases is None else releases
+    catalogue = _catalogue(place, config)
+    _require_same_plan(config, catalogue, place)
+    return _read(place, config, catalogue, most)
+
+
+def thin(steps: Sequence[int], most: int) -> tuple[int, ...]:
+    """At most ``most`` of the steps, evenly spaced, with the first and the last.
+
+    >>> thin(range(1, 11), 4), thin([5], 4)
+    ((1, 4, 7, 10), (5,))
+    """
+    if len(steps) <= most:
+        return tuple(steps)
+    places = np.unique(np.linspace(0, len(steps) - 1, max(2, most)).round().astype(int))
+    return tuple(steps[int(i)] for i in places)
+
+
+def _catalogue(releases: Path, config: Config | None = None) -> dict[str, Any]:
+    """The catalogue with at least one step.
+
+    Errors:
+        ConfigError: says what is there instead.
+    """
+    there = (releases / "catalogue.json").is_file()
+    if there:
+        catalogue = read_catalogue(releases)
+        if _entries(catalogue, releases):
+            return catalogue
+    if config is not None:
+        raise ConfigError(_not_yet(config), where=str(releases), allowed=f"dpstream run {config.path}")
+    if there:
+        raise ConfigError("no step is released yet", where=str(releases), allowed="one release or more")
+    raise ConfigError(
+        "there are no releases (no catalogue.json)", where=str(releases), allowed=_WHAT_IS_ALLOWED
+    )
+
+
+def _entries(catalogue: dict[str, Any], releases: Path) -> list[dict[str, Any]]:
+    try:
+        entries = [
+            {"step": int(e["step"]), "state": str(e["state"]), "kept": bool(e["kept"])}
+            for e in catalogue["steps"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise StoreDamagedError("the catalogue cannot be read", where=str(releases)) from None
+    return sorted(entries, key=lambda entry: entry["step"])
+
+
+def _not_yet(config: Config) -> str:
+    from dpstream.stream import read_status
+    from dpstream.stream.store.place import has_store
+
+    if not has_store(config.state_dir, server=config.server):
+        return "there are no releases: the run has not started"
+    status = read_status(config.state_dir, server=config.server)
+    if status.last_step:
+        return f"{status.last_step} steps are committed, and none is in this folder"
+    if status.reserved is not None:
+        return f"there are no releases yet: step {status.reserved} was begun and is not finished"
+    return "there are no releases yet: the run has started and no step is finished"
+
+
+def _require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) -> None:
+    from dpstream.stream.identity import mechanism_remedy, plan_hash
+
+    facts = config.facts()
+    if catalogue.get("plan_hash") == plan_hash(facts):
+        return
+    mechanism = read_manifest(place, int(catalogue["steps"][-1]["step"]))["mechanism"]["name"]
+    file = mechanism_remedy(str(mechanism), str(facts["mechanism"])) or "the file as it was for the run"
+    raise ConfigError(
+        "the releases were made under another plan than this file's",
+        where=str(config.path),
+        allowed=f"{file}, or the folder {str(config.output.dir)!r} itself",
+    )
+
+
+def _read(releases: Path, config: Config | None, catalogue: dict[str, Any], most: int) -> Folder:
+    if isinstance(most, bool) or most < 2:
+        raise ConfigError(f"most = {most}", where="report", allowed="2 or more steps")
+    states = tuple((entry["step"], _state(entry)) for entry in _entries(catalogue, releases))
+    told = [step for step, state in states if state != "withdrawn"]
+    if not told:
+        raise ConfigError("all releases are withdrawn", where=str(releases), allowed="one release or more")
+    full = tuple(step for step, state in states if state == "full")
+    return Folder(releases, config, states, thin(told, most), full, most)
+
+
+def _state(entry: dict[str, Any]) -> str:
+    state = str(entry["state"])
+    return "dropped" if state == "full" and not entry["kept"] else state
+
+
+def _period(manifest: dict[str, Any]) -> str | None:
+    return None if manifest["period"] is None else str(manifest["period"])
+
+
+def _manifest(releases: Path, step: int) -> dict[str, Any]:
+    manifest = read_manifest(releases, step)
+    lacking = [key for key in _NEEDED if key not in manifest]
+    if lacking:
+        raise StoreDamagedError(
+            f"the manifest of step {step} lacks {', '.join(lacking)}", where=str(releases), allowed="format 1"
+        )
+    return manifest

@@ -1,0 +1,381 @@
+"""How wrong the releases can be over time, and where they are weakest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import PredictedError
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import count_marginals
+from dpstream.project.growing_keys import GROWING
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.report.charts import Charts, Line, Unit
+from dpstream.tools.report.collect import Run
+from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
+from dpstream.tools.report.private_side import Truth
+from dpstream.tools.report.run_folder import StepFacts
+
+__all__ = ["errors", "weak"]
+
+_WORST = 12
+#: Mean distance from 0 of a normal variable of standard deviation 1.
+_MEAN_DISTANCE = math.sqrt(2.0 / math.pi)
+_TOTAL, _IN_TURN = "the number of records", "a count measured in turn (predicted)"
+
+
+def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
+    """Section 5."""
+    return element(
+        "section",
+        element("h2", "How wrong it can be"),
+        _against_truth(run, truth, charts) if truth is not None else None,
+        _noise(run, charts),
+        id="errors",
+    )
+
+
+def _in_epochs(run: Run) -> bool:
+    """Whether steps are measured together."""
+    return str(run.manifest["mechanism"]["name"]) == "pooled"
+
+
+def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
+    return None if run.config is None else run.config.plan().predicted_errors(steps)
+
+
+def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
+    steps = [compared.step for compared in truth.steps]
+    lines = [
+        Line(
+            "mean over marginals (AvgWE)",
+            _known([compared.errors.avg_we for compared in truth.steps]),
+            style=1,
+        ),
+        Line("worst marginal (MaxWE)", _known([compared.errors.max_we for compared in truth.steps]), style=2),
+    ]
+    note = (
+        "WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
+        f"{integer(len(run.workload))} marginals ({LABEL})."
+    )
+    predicted = _predicted(run, steps)
+    shares = _known([]) if predicted is None else _noise_shares(predicted, truth)
+    if predicted is not None and np.isfinite(shares).any():
+        lines.append(Line("noise alone, as the plan predicts it", shares, style=3))
+        note += (
+            " Predicted: the mean size of the measurements' noise in a cell where all marginals take turns. Above it "
+            "lies what the model guesses and what drawing rows adds; below it, what the model smooths away."
+        )
+    late = {
+        "next-step": " Late records were released in a later step; the truth has them in their own.",
+        "drop-and-count-nothing": " Late records were dropped by the run; the truth has them.",
+    }
+    assert run.config is not None
+    note += late.get(str(run.config.source_options.late), "")
+    last = truth.last
+    words = element(
+        "p",
+        f"At step {last.step} a cell of a marginal is wrong by {_share(last.errors.avg_we)} of the table on average, "
+        f"and by {_share(last.errors.max_we)} in the worst marginal. Taken together, the cells of a marginal are "
+        f"wrong by {_share(last.errors.avg_l1)} of the table ({LABEL}).",
+    )
+    figure = charts.lines(
+        "Error against the truth",
+        steps,
+        lines,
+        Unit("mean error of a cell, share of the table", share=True),
+        note=note,
+    )
+    return join([words, figure])
+
+
+def _noise_shares(predicted: Sequence[PredictedError], truth: Truth) -> NDArray[np.float64]:
+    shares = []
+    for one, compared in zip(predicted, truth.steps, strict=True):
+        known = one.even_share is not None and compared.records > 0
+        shares.append(_MEAN_DISTANCE * float(one.even_share or 0) / compared.records if known else math.nan)
+    return _known(shares)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2g} %" if math.isfinite(value) else "an unknown share"
+
+
+def _noise(run: Run, charts: Charts) -> Html:
+    """Standard errors over steps: what the plan predicts, and what the manifests say."""
+    shown = run.shown
+    if _in_epochs(run):
+        # Single steps without neighbours would be no lines: those that end an epoch are joined.
+        shown = tuple(f for f in shown if f.accuracy is not None and f.accuracy.total is not None)
+    steps = [facts.step for facts in shown]
+    predicted = _predicted(run, steps) if steps else None
+    lines = []
+    if predicted is not None:
+        lines += [
+            Line(
+                "a count measured at every step (predicted)",
+                _known([p.every_step for p in predicted]),
+                style=1,
+            ),
+        ]
+        if any(p.measurements < p.step for p in predicted):
+            lines.append(Line(_IN_TURN, _known([p.even_share for p in predicted]), style=2))
+    told = [facts.accuracy for facts in shown]
+    if predicted is None:
+        lines.append(
+            Line(
+                "a count measured at every step",
+                _known([None if a is None else a.cell for a in told]),
+                style=1,
+            )
+        )
+    totals = _known([None if a is None else a.total for a in told])
+    # A public number has no noise to be drawn.
+    if totals.any():
+        lines.append(Line(_TOTAL, totals, style=3))
+    lines = [line for line in lines if np.isfinite(line.values).any()]
+    words = run.accuracy.words if run.accuracy is not None else None
+    if not lines:
+        unknown = "Neither the manifests nor a configuration say how large the noise is, so no standard error can be "
+        unknown += "given."
+        return element("p", words or unknown)
+    if len(steps) == 1:
+        known = "; ".join(f"{line.label}: {significant(float(line.values[0]))} records" for line in lines)
+        return join(
+            [element("p", f"Standard errors of the noise: {known}."), element("p", words) if words else None]
+        )
+    note, title = "Standard deviation of the noise, from public scales alone.", "Noise of a count"
+    if any(line.label == _IN_TURN for line in lines):
+        note += (
+            " In turn: all marginals are measured equally often. What the model guesses about steps at which a "
+            "marginal was not measured is not in it, and no public number tells how wrong that is."
+        )
+    elif [line.label for line in lines] == [_TOTAL]:
+        title = "Noise of the number of records"
+    if _in_epochs(run):
+        title = "Noise of the number of records"
+        note = (
+            "Standard deviation of the noise, from public scales alone, in the releases that end an epoch. In between "
+            "the number of records is expected, not measured, and has no standard error."
+        )
+    figure = charts.lines(title, steps, lines, Unit("standard error, records"), note=note)
+    both = element("div", figure, _relative(shown, lines, charts), class_="grid wide")
+    return join([element("p", words) if words else None, both])
+
+
+def _relative(shown: Sequence[StepFacts], lines: Sequence[Line], charts: Charts) -> Html:
+    """The same as a share of the table, which is what a reader of shares sees."""
+    rows = np.array([facts.rows for facts in shown], dtype=np.float64)
+    whole = np.where(rows > 0, rows, np.nan)
+    shares = [Line(line.label, line.values / whole, style=line.style) for line in lines]
+    # The first tables are tiny; their noise would flatten everything after it.
+    shares = [
+        Line(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares
+    ]
+    return charts.lines(
+        "The same noise as a share of the table",
+        [facts.step for facts in shown],
+        shares,
+        Unit("standard error, share of released rows", share=True),
+        note="Above 100 % nothing is drawn: there the noise is larger than the table.",
+    )
+
+
+def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def weak(run: Run, truth: Truth | None) -> Html:
+    """Section 6."""
+    if run.codes is None:
+        body = element("p", "No release has a full table to look at.")
+    else:
+        body = _public_weakness(run) if truth is None else _true_weakness(run, truth)
+    return element("section", element("h2", "Where it is weak"), body, id="weak")
+
+
+def _true_weakness(run: Run, truth: Truth) -> Html:
+    last = truth.last.errors
+    if not np.isfinite(last.we).any():
+        return element(
+            "p", f"The true table is empty at step {truth.last.step}: there is no error to give ({LABEL})."
+        )
+    order = [int(i) for i in np.argsort(-last.l1, kind="stable")[:_WORST]]
+    rows = []
+    for i in order:
+        true, made = truth.workload[i]
+        cell = int(np.argmax(np.abs(true - made)))
+        rows.append(
+            [
+                _marginal_name(run, run.workload.cliques[i]),
+                _cell_name(run, run.workload.cliques[i], cell),
+                percent(float(last.l1[i])),
+                f"{100 * last.we[i]:.3f} %",
+                integer(float(true[cell])),
+                integer(float(made[cell])),
+            ]
+        )
+    headings = ["marginal", "its worst cell", "L1", "WE", "true count", "released count"]
+    return join(
+        [
+            element(
+                "p",
+                f"The marginals that the table of step {truth.last.step} gets most wrong. L1: sum of its cells' "
+                "errors; WE: their mean; both as shares of the true table.",
+            ),
+            table(headings, rows, caption=f"Worst marginals ({LABEL})", numeric=2),
+        ]
+    )
+
+
+def _public_weakness(run: Run) -> Html:
+    error, source = _cell_error(run)
+    texts = [_measured_words(run)]
+    if error is not None:
+        least = math.ceil(2 * error)
+        texts.insert(
+            0,
+            f"A count under about {integer(least)} is mostly noise: that is two standard errors of {source} "
+            f"({significant(error)} records). What the model guesses comes on top, so that larger counts can be wrong "
+            "too. Sums over several cells are safer than single ones.",
+        )
+        made = _thin_marginals(run, least)
+    else:
+        least_words = (
+            "How large a count must be to be more than noise cannot be told from what is public here."
+        )
+        if _in_epochs(run):
+            least_words += (
+                " Records of invented people of the same shape can be put through the same configuration "
+                "(dpstream simulate, dpstream compare), and tell it."
+            )
+        texts.insert(0, least_words)
+        made = _thin_marginals(run, None)
+    texts.append(
+        "The model keeps the marginals that it was asked for. How columns outside of one such marginal go together "
+        "is a guess: combinations of more columns than a marginal has are not measured at all."
+    )
+    return join([[element("p", text) for text in texts], made])
+
+
+def _cell_error(run: Run) -> tuple[float | None, str]:
+    accuracy = run.accuracy
+    if accuracy is not None and accuracy.cell is not None:
+        return accuracy.cell, "a count that was measured at every step"
+    assert run.last_table is not None
+    predicted = _predicted(run, [run.last_table])
+    if predicted is not None and predicted[0].even_share is not None:
+        one = predicted[0]
+        how = "in turn" if one.measurements < one.step else "at every step"
+        return one.even_share, f"a count measured {how}, as the plan predicts them"
+    return None, ""
+
+
+def _measured_words(run: Run) -> str:
+    many, accuracy = len(run.workload), run.accuracy
+    always = 0 if accuracy is None else len(accuracy.marginals)
+    rounds = run.manifest["mechanism"]["options"].get("k")
+    per_step = (
+        f" {rounds} of the {integer(many)} marginals are measured at each step, the ones that seem to need it most."
+        if isinstance(rounds, int) and rounds < many
+        else ""
+    )
+    if _in_epochs(run):
+        return (
+            "Steps are measured together, in epochs of a public length: what was chosen to be measured of an epoch is "
+            "measured once for all of its records. Which marginals that were is not published; what was not measured "
+            "is what the model expects. A change within the newest, open epoch is not seen before it ends."
+        )
+    if (mechanism := run.manifest["mechanism"])["name"] in GROWING:
+        return _runs_words(mechanism["options"].get("black_box", {}), many)
+    if mechanism["name"] == "baseline":
+        which = "marginals that it selects"
+        if isinstance(rounds, int):
+            which = f"{'all' if rounds >= many else rounds} of the {integer(many)} marginals"
+        return (
+            f"Every step has a run of its own, which measures {which}. A table is drawn from models fitted to these "
+            "measurements, and no public number tells how wrong a model is."
+        )
+    if accuracy is None:
+        return f"The manifest does not say which marginals were measured.{per_step}"
+    if always == many:
+        return "All marginals asked for were measured at every step."
+    if always == 0 and isinstance(rounds, int) and rounds >= many:
+        return (
+            "All marginals asked for are measured at every step, of what came since the stream began. No public number "
+            "tells how wrong the table is that it began with."
+        )
+    if always == 0:
+        return (
+            f"No marginal is known to have been measured at every step.{per_step} How often each one was is not "
+            "published; what was not measured is what the model expects."
+        )
+    return (
+        f"{integer(always)} of the {integer(many)} marginals were measured at every step.{per_step} How often each of "
+        "the others was is not published; what was not measured is what the model expects."
+    )
+
+
+def _runs_words(box: dict[str, Any], many: int) -> str:
+    """What a black box that runs again and again measures."""
+    name, rounds = box.get("name"), box.get("k")
+    what = "What a run measures is the black box's own."
+    if name == "smalldb":
+        what = "A run measures nothing: it chooses one of all small databases at random, the better the likelier."
+    elif name == "mwem":
+        what = f"A run measures {box.get('rounds')} cells of marginals, which it selects."
+    elif isinstance(rounds, int):
+        which = f"all {integer(many)}" if rounds >= many else f"{rounds} of the {integer(many)}"
+        what = f"A run measures {which} marginals."
+    return (
+        f"Nothing is measured at every step: the black box runs on all records so far, at planned sizes of the table, "
+        f"and its last table is repeated in between. {what} No public number tells how wrong a count is."
+    )
+
+
+def _thin_marginals(run: Run, least: int | None) -> Html:
+    """The marginals whose rows are spread over the smallest counts."""
+    assert run.codes is not None
+    domain = run.schema.domain
+    rows = max(1, len(run.codes))
+    always = frozenset[frozenset[str]]() if run.accuracy is None else run.accuracy.marginals
+    found = []
+    for clique, counts in zip(
+        run.workload.cliques, count_marginals(run.codes, domain, run.workload.cliques), strict=True
+    ):
+        small = counts < (least or 0)
+        found.append((float(counts[small].sum()) / rows, domain.cells(clique), clique))
+    found.sort(key=lambda entry: (-entry[0], -entry[1]))
+    lines = []
+    for share, cells, clique in found[:_WORST]:
+        names = frozenset(domain.names[i] for i in clique)
+        row = [_marginal_name(run, clique), integer(cells), significant(rows / cells)]
+        if least is not None:
+            row.append(percent(share))
+        if always:
+            row.append("every step" if names in always else "not at every step")
+        lines.append(row)
+    headings = ["marginal", "cells", "rows per cell"]
+    headings += [] if least is None else [f"rows in cells under {integer(least)}"]
+    headings += ["measured"] if always else []
+    return table(
+        headings,
+        lines,
+        caption=f"The thinnest of {integer(len(run.workload))} marginals at step {run.last_table}",
+    )
+
+
+def _marginal_name(run: Run, clique: Clique) -> str:
+    return " × ".join(run.schema.names[i] for i in clique)
+
+
+def _cell_name(run: Run, clique: Clique, cell: int) -> str:
+    codes = np.unravel_index(cell, run.schema.domain.shape(clique))
+    return ", ".join(
+        f"{run.schema.names[column]} = {run.labels(column)[int(code)]}"
+        for column, code in zip(clique, codes, strict=True)
+    )

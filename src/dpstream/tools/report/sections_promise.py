@@ -1,0 +1,260 @@
+"""The head of a page, what is protected, and what it cost: words that can be read aloud."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Protocol
+
+from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
+from dpstream.project.growing_keys import GROWING
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.report.markup import Html, element, integer, join, table
+from dpstream.tools.report.run_folder import StepFacts
+
+__all__ = ["Promised", "banner", "header", "promise", "tile"]
+
+#: Beyond this epsilon the bound has more than 13 digits, and says nothing.
+_HARDLY_A_BOUND = 30
+
+
+class Promised(Protocol):
+    """What the head of a page needs to know of a run, whatever it releases; see ``collect.Run``."""
+
+    @property
+    def manifest(self) -> dict[str, Any]: ...
+
+    @property
+    def states(self) -> tuple[tuple[int, str], ...]: ...
+
+    @property
+    def shown(self) -> tuple[StepFacts, ...]: ...
+
+    @property
+    def test_seed(self) -> bool: ...
+
+
+def banner(run: Promised, private: bool) -> Html:
+    """What nobody may overlook: private truth on the page, or noise that can be predicted."""
+    warnings = []
+    if private:
+        text = " Computed from the private table, without noise. Do not publish this page or send it on."
+        warnings.append(element("div", element("strong", LABEL), text, class_="warning private"))
+    if run.test_seed:
+        warnings.append(
+            element(
+                "div",
+                element("strong", "No guarantee."),
+                " This stream was made with a test seed: whoever knows it can take the noise away.",
+                class_="warning",
+            )
+        )
+    return element("div", warnings, role="alert") if warnings else Html("")
+
+
+def header(run: Promised, private: bool, tiles: Sequence[Html]) -> Html:
+    """Title and the few numbers to remember; ``tiles``: those about what is released."""
+    manifest = run.manifest
+    name = "Evaluation" if private else "Privacy and quality report"
+    return element(
+        "header",
+        element("p", name, class_="kicker"),
+        element("h1", element("bdi", str(manifest["stream"]))),
+        element("p", _when(run), class_="lead"),
+        element(
+            "dl",
+            tile("Releases", integer(len(run.states)), f"step {run.states[0][0]} to {run.states[-1][0]}"),
+            tile("Loss of privacy", _short(manifest["guarantee"]), _cap(manifest)),
+            tiles,
+            class_="tiles",
+        ),
+    )
+
+
+def promise(run: Promised) -> Html:
+    """Section 1."""
+    manifest = run.manifest
+    plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
+    return element(
+        "section",
+        element("h2", "What is protected, and what it cost"),
+        plain,
+        element("h3", "What is not covered"),
+        element("ul", [element("li", text) for text in _limits(run)], class_="prose"),
+        _declared(run),
+        element("h3", "Where the budget goes"),
+        _parts(manifest),
+        element(
+            "details",
+            element("summary", "The exact words of the manifest"),
+            element("p", str(manifest["guarantee"]["words"])),
+            element("p", f"Accounting: {manifest['spent']['composition']}."),
+            element("p", f"Plan {manifest['plan_hash']}" if "plan_hash" in manifest else None, class_="hash"),
+        ),
+        id="promise",
+    )
+
+
+def _when(run: Promised) -> str:
+    first, last = run.shown[0], run.shown[-1]
+    if first.period is None or last.period is None:
+        return f"State of the stream after step {last.step}."
+    begin, end = first.period.split("/")[0], last.period.split("/")[-1]
+    return f"Records from {begin} to {end}; state of the stream after step {last.step}."
+
+
+def tile(name: str, value: str, more: str) -> Html:
+    """One number with its name."""
+    return element(
+        "div", element("dt", name), element("dd", value, class_="big"), element("dd", more, class_="more")
+    )
+
+
+def _short(guarantee: dict[str, Any]) -> str:
+    """
+    >>> _short({"definition": "pure", "epsilon": "1/2"}), _short({"definition": "zCDP", "rho": "1/8"})
+    ('ε = 0.5', 'ρ = 0.125')
+    """
+    if guarantee["definition"] == "pure":
+        return f"ε = {decimal_text(Fraction(guarantee['epsilon'])).split(' (')[0]}"
+    return f"ρ = {decimal_text(Fraction(guarantee['rho'])).split(' (')[0]}"
+
+
+def _cap(manifest: dict[str, Any]) -> str:
+    spent, planned = Fraction(manifest["spent"]["total"]), Fraction(manifest["spent"]["planned"])
+    if spent == planned:
+        return "for all releases together, as planned"
+    return f"of {decimal_text(planned)} planned, for all releases together"
+
+
+def _plainly(run: Promised) -> list[str]:
+    manifest = run.manifest
+    last = run.shown[-1].step
+    words = [f"Protected is {manifest['unit']['words']}."]
+    words += _bound(manifest["guarantee"], last, str(manifest.get("relation", "add-remove")))
+    if run.test_seed:
+        return [
+            "There is no guarantee: this stream was made with a test seed. Otherwise it would read:",
+            *words,
+        ]
+    words.append(
+        "This holds against somebody who knows every other record, has any amount of computing power, and "
+        "watches every release."
+    )
+    spent = decimal_text(Fraction(manifest["spent"]["total"]))
+    planned = decimal_text(Fraction(manifest["spent"]["planned"]))
+    name = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
+    words.append(f"Spent so far: {name} {spent} of {planned} that the plan allows. {_more_steps(manifest)}")
+    return words
+
+
+def _more_steps(manifest: dict[str, Any]) -> str:
+    """Why a further step costs those who are in earlier ones nothing."""
+    if str(manifest["spent"]["composition"]).startswith("parallel"):
+        horizon = manifest["horizon"]
+        end = "" if horizon is None else f" The plan ends after {integer(horizon)} steps."
+        return f"A further step protects its own records with the same amount and takes nothing from earlier ones.{end}"
+    return "The amount is for the whole stream: further steps are paid for already."
+
+
+def _bound(guarantee: dict[str, Any], last: int, relation: str = "add-remove") -> list[str]:
+    """The promise as a factor.
+
+    >>> _bound({"definition": "pure", "epsilon": "1"}, 3)[0][:97]
+    'Whether it is there or not, any outcome of all releases up to step 3 together is at most 2.72 tim'
+    """
+    whatever = "Whatever it holds" if relation == "replace" else "Whether it is there or not"
+    opening = f"{whatever}, any outcome of all releases up to step {last} together"
+    if guarantee["definition"] == "pure":
+        epsilon = Fraction(guarantee["epsilon"])
+        return [
+            f"{opening} is {_times(epsilon)} in one case than in the other (epsilon = {decimal_text(epsilon)})."
+        ]
+    rho = Fraction(guarantee["rho"])
+    implied = Fraction(zcdp_to_epsilon(ZCDP.of(rho), "1e-9"))
+    bound = Fraction(math.ceil(implied * 10**4), 10**4)
+    return [
+        f"{opening} looks almost the same: the releases satisfy zero-concentrated differential privacy with "
+        f"rho = {decimal_text(rho)}.",
+        f"It implies that any outcome is {_times(bound)} in one case than in the other, plus a chance of one in "
+        f"10^9 (epsilon = {decimal_text(bound)}, delta = 1e-9).",
+    ]
+
+
+def _times(epsilon: Fraction) -> str:
+    """Rounded up, so that the sentence stays true.
+
+    >>> _times(Fraction(1)), _times(Fraction(100))
+    ('at most 2.72 times likelier', 'bounded by a factor so large that it protects hardly anything')
+    """
+    if epsilon > _HARDLY_A_BOUND:
+        return "bounded by a factor so large that it protects hardly anything"
+    factor = math.exp(float(PureDP(epsilon).amount))
+    digits = max(0, 2 - math.floor(math.log10(factor)))
+    return f"at most {math.ceil(factor * 10**digits) / 10**digits:,.{min(digits, 2)}f} times likelier"
+
+
+def _limits(run: Promised) -> list[str]:
+    unit = run.manifest["unit"]["name"]
+    limits = []
+    if unit == "event-replace":
+        limits += [
+            "How many records there are is public. Protected is what any one of them holds.",
+            "A person with several records loses the sum over them: ten records, ten times the amount.",
+        ]
+    elif unit.startswith("event"):
+        limits += [
+            "A record that is added and later withdrawn or corrected is two such events, and loses twice as much.",
+            "A person with several records loses the sum over them: ten records, ten times the amount.",
+        ]
+    limits += [
+        "The names of columns, their values and bins, and this stream's settings are public and not protected.",
+        "What is true of people in general can be learned, with or without any one record in the table. That is "
+        "what the releases are for.",
+        "The running time, the memory of the program and the folder with its secret state are outside the promise.",
+    ]
+    return limits
+
+
+def _declared(run: Promised) -> Html | None:
+    facts = run.manifest["declared_public"]
+    if not facts:
+        return None
+    return join(
+        [
+            element("h3", "What this stream's owner declared public, and what a halt shows"),
+            element("ul", [element("li", _sentence(str(text))) for text in facts], class_="prose fine"),
+        ]
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _parts(manifest: dict[str, Any]) -> Html:
+    amount = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
+    parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
+    rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]
+    rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
+    # A person is in every step, a user in several, and an early record of a growing database in every run: they pay
+    # once for all.
+    unit, mechanism = str(manifest["unit"]["name"]), manifest["mechanism"]["name"]
+    once = unit.startswith(("individual", "user")) or mechanism in GROWING
+    per, what = ("in all", "What all steps take together") if once else ("a step", "What one step takes")
+    if mechanism == "pooled" and not once:
+        per, what = "an epoch", "What one epoch takes (steps that are measured together)"
+    made = table(
+        ["part", "times" if once else f"times {per}", f"{amount} each", f"{amount} {per}"],
+        rows,
+        caption=f"{what}, by part of the mechanism ({manifest['mechanism']['name']})",
+    )
+    details = [
+        element("li", element("b", f"{p['name']}: "), str(p["detail"])) for p in parts if p.get("detail")
+    ]
+    return join([made, element("ul", details, class_="prose note") if details else None])
+
+
+def _amount(text: str) -> str:
+    return decimal_text(Fraction(str(text)))

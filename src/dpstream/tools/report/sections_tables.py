@@ -1,0 +1,330 @@
+"""What the last release says: every column as bars, pairs of columns as heat maps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.schema.domain import Clique
+from dpstream.core.tables import count_marginals
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.metrics import total_variation
+from dpstream.tools.report.collect import Run
+from dpstream.tools.report.folding import Group, fold, groups_of
+from dpstream.tools.report.markup import Html, element, integer, percent, significant
+from dpstream.tools.report.private_side import Truth
+
+__all__ = ["chosen_pairs", "columns", "heat_json", "pairs"]
+
+_BARS = 12
+_SQUARE = 10
+#: Cells of all heat maps of a page together; the most associated pairs come first.
+MOST_HEAT_CELLS = 20_000
+
+
+def columns(run: Run, truth: Truth | None) -> Html:
+    """Section 3, first half: one-way marginals."""
+    if run.codes is None:
+        return element(
+            "section",
+            element("h2", "What the last release says"),
+            element("p", "No release has a full table: there is nothing to count."),
+            id="columns",
+        )
+    cards = [_card(run, column, truth) for column in range(len(run.schema))]
+    return element(
+        "section",
+        element("h2", "What the last release says"),
+        element("p", *_introduction(run, truth)),
+        _legend(run, truth),
+        element("div", cards, class_="columns"),
+        id="columns",
+    )
+
+
+def _introduction(run: Run, truth: Truth | None) -> list[str]:
+    rows = integer(float(run.rows()[-1]))
+    text = f"Each column of the table of step {run.last_table}, as shares of its {rows} rows. "
+    if truth is not None:
+        return [text, f"The true shares stand beside them: {LABEL}."]
+    return [text, _error_words(run)]
+
+
+def _error_words(run: Run) -> str:
+    accuracy = run.accuracy
+    if accuracy is None:
+        return "The manifest does not say how large the noise is, so no chart has error bars."
+    if accuracy.cell is None:
+        return "No standard error can be given for any column: the charts have no error bars."
+    return (
+        "Where a column was measured at every step, a bracket marks two standard errors to either side: of the "
+        "noise, and of drawing the rows. What the model adds is not in it. For the other columns no error can be "
+        "given, and their charts say so."
+    )
+
+
+def _legend(run: Run, truth: Truth | None) -> Html:
+    keys = [element("li", element("i", class_="bar synthetic"), "synthetic")]
+    if truth is not None:
+        keys.append(element("li", element("i", class_="bar true"), "true (hatched)"))
+    elif run.accuracy is not None and run.accuracy.cell is not None:
+        keys.append(element("li", element("i", class_="bracket"), "± 2 standard errors"))
+    return element("ul", keys, class_="legend", aria_hidden="true")
+
+
+def column_error(run: Run, column: int) -> float | None:
+    """Standard error, in rows, of the noise in one value of a column; None where it cannot be given.
+
+    The smallest over the marginals that hold the column and were measured at every step: its values are sums of
+    their cells, whose noise is independent.
+    """
+    accuracy = run.accuracy
+    if accuracy is None or accuracy.cell is None:
+        return None
+    name, domain = run.schema.names[column], run.schema.domain
+    cells = [
+        domain.cells(domain.clique(names)) // domain.sizes[column]
+        for names in accuracy.marginals
+        if name in names
+    ]
+    return accuracy.cell * math.sqrt(min(cells)) if cells else None
+
+
+def _card(run: Run, column: int, truth: Truth | None) -> Html:
+    name = run.schema.names[column]
+    counts = run.counts[column][-1]
+    groups = groups_of(run.schema.columns[column], run.labels(column), counts, _BARS)
+    made = fold(counts.astype(np.float64), groups)
+    rows = max(1.0, float(counts.sum()))
+    noise = None if truth is not None else column_error(run, column)
+    errors = None
+    if noise is not None:
+        sizes = np.array([len(group.codes) for group in groups])
+        errors = 2.0 * np.sqrt(noise**2 * sizes + made * (1.0 - made / rows)) / rows
+    real = None
+    footer = "No error can be given." if truth is None and noise is None else None
+    if truth is not None:
+        true = truth.columns[column]
+        real = fold(true.astype(np.float64), groups) / max(1.0, float(true.sum()))
+        footer = f"Total variation distance {percent(total_variation(true, counts))}"
+    return _bars(name, groups, made / rows, errors, real, footer)
+
+
+def _bars(
+    name: str,
+    groups: Sequence[Group],
+    shares: NDArray[np.float64],
+    errors: NDArray[np.float64] | None,
+    real: NDArray[np.float64] | None,
+    footer: str | None,
+) -> Html:
+    """A table whose cells are bars: it reads as numbers where it is not seen."""
+    reach = float(np.nanmax([shares + (0.0 if errors is None else errors), shares if real is None else real]))
+    top, ticks = _scale(reach)
+    rows = []
+    for i, group in enumerate(groups):
+        bars = [element("i", class_="bar synthetic", style=_width(shares[i], top))]
+        numbers: list[Html | str] = [percent(float(shares[i]))]
+        if errors is not None:
+            low, high = max(0.0, shares[i] - errors[i]), min(1.0, shares[i] + errors[i])
+            bars.append(
+                element("i", class_="bracket", style=f"left:{_at(low, top)};right:{_at(top - high, top)}")
+            )
+            numbers.append(element("small", f"± {percent(float(errors[i]))}"))
+        if real is not None:
+            bars.append(element("i", class_="bar true", style=_width(real[i], top)))
+            numbers.append(
+                element("small", element("span", "true ", class_="hidden"), percent(float(real[i])))
+            )
+        rows.append(
+            element(
+                "tr",
+                element("th", element("bdi", group.label), scope="row", title=group.label),
+                element("td", bars, class_="track", aria_hidden="true"),
+                element("td", numbers, class_="n"),
+            )
+        )
+    marks = [element("span", f"{100 * tick:g}", style=f"left:{_at(tick, top)}") for tick in ticks]
+    axis = element(
+        "tr", element("td"), element("td", marks, class_="ticks"), element("td", "% of rows", class_="n")
+    )
+    made = element(
+        "table",
+        element("caption", element("bdi", name)),
+        element("tbody", rows),
+        element("tfoot", axis, aria_hidden="true"),
+        class_="bars two" if real is not None else "bars",
+    )
+    return element("figure", made, element("p", footer, class_="note") if footer else None, class_="card")
+
+
+def _scale(reach: float) -> tuple[float, list[float]]:
+    """Right end of an axis from 0, and its marks.
+
+    >>> _scale(0.32)
+    (0.4, [0.0, 0.2, 0.4])
+    """
+    for top in (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0):
+        if reach <= top:
+            break
+    return top, [0.0, top / 2, top]
+
+
+def _at(value: float, top: float) -> str:
+    return f"{100 * max(0.0, value) / top:.1f}%"
+
+
+def _width(share: float, top: float) -> str:
+    return f"width:{_at(min(share, top), top)}"
+
+
+def chosen_pairs(run: Run, asked: Sequence[tuple[str, str]]) -> tuple[Clique, ...]:
+    """Pairs that get a heat map: those asked for, then the most associated ones in the last release while they
+    fit (public: computed from the released table).
+
+    Errors:
+        SchemaError: an unknown column.
+    """
+    domain = run.schema.domain
+    first = [domain.clique(pair) for pair in asked]
+    if run.codes is None or len(domain) < 2:
+        return ()
+    every = list(itertools.combinations(range(len(domain)), 2))
+    if len(every) > 5_000:  # a first choice by what was asked of the mechanism
+        every = [clique for clique in run.workload.cliques if len(clique) == 2][:5_000]
+    every = [pair for pair in every if domain.cells(pair) <= 10**6]
+    strength = {pair: _association(run, pair) for pair in every}
+    order = [*first, *sorted(every, key=lambda pair: -strength[pair])]
+    taken: dict[Clique, None] = {}
+    cells = 0
+    for pair in order:
+        size = min(_SQUARE, domain.sizes[pair[0]]) * min(_SQUARE, domain.sizes[pair[1]])
+        if len(pair) == 2 and pair not in taken and (pair in first or cells + size <= MOST_HEAT_CELLS):
+            taken[pair] = None
+            cells += size
+    return tuple(taken)
+
+
+def _association(run: Run, pair: Clique) -> float:
+    """Cramér's V of two columns of the last release; 0 where one of them is constant."""
+    assert run.codes is not None
+    (flat,) = count_marginals(run.codes, run.schema.domain, [pair])
+    counts = flat.reshape(run.schema.domain.shape(pair)).astype(np.float64)
+    rows, columns = counts.sum(axis=1), counts.sum(axis=0)
+    total = counts.sum()
+    kinds = min((rows > 0).sum(), (columns > 0).sum()) - 1
+    if kinds < 1:
+        return 0.0
+    expected = np.outer(rows, columns) / total
+    filled = expected > 0
+    square = ((counts - expected)[filled] ** 2 / expected[filled]).sum()
+    return float(math.sqrt(square / total / kinds))
+
+
+def heat_json(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> dict[str, Any]:
+    """Folded pairs as shares in units of 0.01 %, for the page's script."""
+    if run.codes is None:
+        return {}
+    used = sorted({column for pair in chosen for column in pair})
+    groups = {
+        column: groups_of(run.schema.columns[column], run.labels(column), run.counts[column][-1], _SQUARE)
+        for column in used
+    }
+    made = count_marginals(run.codes, run.schema.domain, list(chosen)) if chosen else []
+    pairs = []
+    for pair, counts in zip(chosen, made, strict=True):
+        entry: dict[str, Any] = {
+            "c": list(pair),
+            "v": _folded(counts, pair, run, groups),
+            "e": _pair_error(run, pair) if truth is None else None,
+        }
+        if truth is not None:
+            entry["t"] = _folded(truth.pairs[pair], pair, run, groups)
+            entry["d"] = round(1e4 * _finite(total_variation(truth.pairs[pair], counts)))
+        pairs.append(entry)
+    return {
+        "columns": {
+            str(c): {"name": run.schema.names[c], "groups": [g.label for g in groups[c]]} for c in used
+        },
+        "pairs": pairs,
+    }
+
+
+def _folded(
+    counts: NDArray[np.int64], pair: Clique, run: Run, groups: dict[int, tuple[Group, ...]]
+) -> list[list[int]]:
+    shaped = counts.reshape(run.schema.domain.shape(pair)).astype(np.float64)
+    folded = fold(shaped, groups[pair[0]], groups[pair[1]])
+    whole = max(1.0, float(counts.sum()))
+    shares: list[list[int]] = np.round(1e4 * folded / whole).astype(int).tolist()
+    return shares
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else 0.0
+
+
+def _pair_error(run: Run, pair: Clique) -> str:
+    accuracy = run.accuracy
+    names = frozenset(run.schema.names[column] for column in pair)
+    if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:
+        return "No standard error can be given for this pair."
+    rows = max(1, len(run.codes) if run.codes is not None else 1)
+    return (
+        f"Standard error of the noise in one cell: {significant(accuracy.cell)} records "
+        f"({percent(accuracy.cell / rows)} of the rows); what the model adds is not in it."
+    )
+
+
+def pairs(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> Html:
+    """Section 3, second half: the frame of the heat maps."""
+    total = math.comb(len(run.schema), 2)
+    if not chosen:
+        return element("section", id="pairs", hidden=True)
+    left = (
+        f"{integer(len(chosen))} of {integer(total)} pairs are on this page, the most associated ones in the release."
+        if len(chosen) < total
+        else None
+    )
+    options = [
+        element("option", " × ".join(run.schema.names[column] for column in pair), value=i)
+        for i, pair in enumerate(chosen)
+    ]
+    modes = (
+        [("v", "synthetic")] if truth is None else [("v", "synthetic"), ("t", "true"), ("d", "difference")]
+    )
+    buttons = [
+        element(
+            "label",
+            element("input", type="radio", name="heat", value=value, checked=value == "v"),
+            element("span", name),
+        )
+        for value, name in modes
+    ]
+    return element(
+        "section",
+        element("h2", "Pairs of columns"),
+        element(
+            "p",
+            "Share of all rows in each combination of two columns' values, in percent; the darker, the more. "
+            "The list begins with the pairs that are associated most.",
+        ),
+        element("p", f"True shares and differences: {LABEL}.", class_="note") if truth is not None else None,
+        element(
+            "div",
+            element("label", "Pair ", element("select", options, id="heat-pair"), class_="choose"),
+            element("div", buttons, class_="modes", role="group", aria_label="What to show")
+            if truth is not None
+            else None,
+            class_="controls",
+        ),
+        element("div", class_="scroll", id="heat", tabindex=0, role="region", aria_label="The chosen pair"),
+        element("p", class_="note", id="heat-note", aria_live="polite"),
+        element("p", left, class_="note") if left else None,
+        id="pairs",
+    )

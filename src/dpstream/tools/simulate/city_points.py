@@ -1,0 +1,139 @@
+"""An invented stream of points: where rides in a city end, and when; places move, grow, close and open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.tools.simulate.example import Example, Frame, choose
+
+__all__ = ["OPENS_AT", "POINTS"]
+
+#: A Monday: the first day of the first week.
+_START = np.datetime64("2001-01-01")
+#: Week, counted from 0, in which a new quarter opens.
+OPENS_AT = 16
+_WEEKS = 1200
+
+#: Bounds of the city in degrees; some devices report places beyond.
+_LOW, _HIGH = np.array([46.90, 7.30]), np.array([47.00, 7.50])
+#: Places as parts of the city: market (moves), station, university, harbour (grows), new quarter.
+_PLACES = np.array([[0.30, 0.25], [0.55, 0.50], [0.70, 0.62], [0.20, 0.80], [0.85, 0.20]])
+_SPREAD = np.array([0.020, 0.012, 0.030, 0.045, 0.025])
+#: Hours of the day of most rides to each place, and how sharp they are.
+_HOUR = np.array([11.0, 8.0, 9.5, 23.0, 18.0])
+_SHARP = np.array([2.0, 1.2, 1.0, 2.5, 2.0])
+#: Share of rides that end anywhere, and of devices that are off.
+_ANYWHERE, _OFF = 0.12, 0.003
+
+_SOURCE = f"""\
+time_column = "day"
+every = "week"
+start = "{_START}"
+late = "error"
+"""
+
+_SCHEMA = """\
+[schema.columns.vehicle]
+type = "categorical"
+values = ["bike", "scooter"]
+
+[schema.columns.latitude]   # bins are for questions; points use the bounds only
+type = "real"
+edges = [46.9, 46.925, 46.95, 46.975, 47.0]
+outside = "clip"            # a device that is off: the nearest border
+
+[schema.columns.longitude]
+type = "real"
+edges = [7.3, 7.35, 7.4, 7.45, 7.5]
+outside = "clip"
+
+[schema.columns.hour]
+type = "real"
+edges = [0, 6, 9, 16, 19, 24]
+"""
+
+_MECHANISM = """\
+[mechanism]
+name = "points"
+periodic = ["hour"]         # hour 24 is hour 0
+"""
+
+_NOTES = f"""\
+One row a ride, one step a week. Columns: `day` (time), `vehicle`, `latitude` and `longitude` of where the ride ended,
+`hour` of the day (0 to 24).
+
+- **Moving places.** The market moves through the city, a few hundred metres a week. The harbour grows and is busy
+  around midnight, so its hours lie on both sides of 0.
+- **Seasons.** Fewer rides in winter; the university is empty for ten weeks of the year.
+- **A new quarter** opens in step {OPENS_AT + 1}.
+- **Odd values.** Some devices are off and report places beyond the bounds. The configuration takes these to the
+  nearest border (`outside = "clip"`).
+"""
+
+
+def _last_day(steps: int) -> str:
+    """The Sunday of the last week, as a TOML value."""
+    return f'"{_START + np.timedelta64(7 * steps - 1, "D")}"'
+
+
+def _weights(week: int) -> NDArray[np.float64]:
+    """How much each place is visited."""
+    term = 0.1 if week % 52 in range(26, 36) else 1.0
+    opened = 1.0 - np.exp(-max(0, week - OPENS_AT) / 8)
+    return np.array([1.0, 1.3, 0.8 * term, 0.5 + min(week, 150) / 100, 1.5 * opened])
+
+
+def _rides(rows: int, week: int, generator: np.random.Generator) -> Frame:
+    """One week's rides in the order of their days."""
+    season = 1.0 - 0.3 * np.cos(2 * np.pi * week / 52)
+    count = int(generator.poisson(rows * season))
+    place = choose(generator, _weights(week), count)
+    centres = _PLACES.copy()
+    # The market: a slow circle around the middle of the city.
+    angle = 2 * np.pi * week / 80
+    centres[0] = 0.5 + 0.3 * np.array([np.sin(angle), np.cos(angle)])
+    at = centres[place] + generator.normal(size=(count, 2)) * _SPREAD[place][:, None]
+    anywhere = generator.random(count) < _ANYWHERE
+    at[anywhere] = generator.random((int(anywhere.sum()), 2))
+    hour = (_HOUR[place] + generator.normal(size=count) * _SHARP[place]) % 24.0
+    off = generator.random(count) < _OFF
+    at = np.where(off[:, None], at + 3.0, np.clip(at, 0.0, 1.0))
+    where = np.round(_LOW + at * (_HIGH - _LOW), 6)
+    days = np.sort(generator.integers(0, 7, size=count)).astype("timedelta64[D]")
+    scooter = generator.random(count) < np.where(hour > 20, 0.6, 0.25)
+    return {
+        "day": _START + np.timedelta64(7 * week, "D") + days,
+        "vehicle": np.where(scooter, "scooter", "bike"),
+        "latitude": where[:, 0],
+        "longitude": where[:, 1],
+        "hour": np.round(hour, 3),
+    }
+
+
+def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
+    """Weeks without end."""
+    week = 0
+    while True:
+        yield _rides(rows, week, generator)
+        week += 1
+
+
+POINTS = Example(
+    name="points",
+    title="Invented rides of an invented city: where and when they end, week by week.",
+    notes=_NOTES,
+    rows_per_step=2000,
+    steps_per_file=13,
+    source=_SOURCE,
+    end=_last_day,
+    most_steps=_WEEKS,
+    schema=_SCHEMA,
+    nullable={},
+    steps=_steps,
+    stream='total = "public"            # the number of rides of a week; points need it (the unit is event-replace)\n',
+    mechanism=_MECHANISM,
+    output='records = "persistent"      # points stay while their cells have room for them\npublish = "both"\n',
+)
