@@ -25,7 +25,7 @@ PROJECT = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md", "CONTRI
 #: How the page of all help texts begins; a copy that is committed (and tested) takes its place.
 COMMANDS_TITLE = "# Command line\n"
 #: Modules of the top level that users meet.
-MODULES = ("errors", "mechanism")
+MODULES = ("core.errors", "core.contracts")
 _KEYS = re.compile(r"<!-- keys: ([a-z ]+) -->")
 _RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
@@ -62,8 +62,8 @@ def keys_table(section: str) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Address and Markdown of every generated page."""
-    for package in sorted(SOURCE.glob("*/__init__.py")):
-        yield f"reference/api/{package.parent.name}.md", part_page(package.parent)
+    for readme in sorted([*SOURCE.glob("*/README.md"), *SOURCE.glob("*/*/README.md")]):
+        yield f"reference/api/{dotted(readme.parent)}.md", part_page(readme.parent)
     for module in MODULES:
         yield f"reference/api/{module}.md", f"# dpstream.{module}\n\n::: dpstream.{module}\n"
     for name, target in PROJECT.items():
@@ -78,7 +78,13 @@ def part_page(folder: Path) -> str:
     readme = folder / "README.md"
     body = readme.read_text(encoding="utf-8").partition("\n")[2].strip() if readme.exists() else ""
     text = without_relative_links(body)
-    return f"# dpstream.{folder.name}\n\n{text}\n\n## Public names\n\n::: dpstream.{folder.name}\n"
+    name = f"dpstream.{dotted(folder)}"
+    return f"# {name}\n\n{text}\n\n## Public names\n\n::: {name}\n"
+
+
+def dotted(folder: Path) -> str:
+    """``core.privacy`` for its folder."""
+    return ".".join(folder.relative_to(SOURCE).parts)
 
 
 def without_relative_links(text: str) -> str:

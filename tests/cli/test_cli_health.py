@@ -118,7 +118,7 @@ def test_records_that_are_not_listed_are_not_copied(capsys: pytest.CaptureFixtur
 def test_every_log_line_of_the_streams_is_listed() -> None:
     """A new line in ``dpstream.stream`` needs an entry (or a reason why none)."""
     said = set()
-    for path in (Path(package.__file__).parent / "streams").glob("*.py"):
+    for path in (Path(package.__file__).parent / "stream").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log."):
                 assert isinstance(node.args[0], ast.Constant)

@@ -14,7 +14,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "dpstream"
-PACKAGES = ["dpstream"] + [f"dpstream.{path.parent.name}" for path in sorted(SOURCE.glob("*/__init__.py"))]
+#: Folders with a page of their own: those below the package, and those below a folder that only holds others.
+PACKAGES = ["dpstream"] + [
+    "dpstream." + ".".join(path.parent.relative_to(SOURCE).parts)
+    for path in sorted([*SOURCE.glob("*/__init__.py"), *SOURCE.glob("*/*/README.md")])
+]
 LOCKS = ["requirements/dev.txt", "requirements/run.txt"]
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
 #: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
@@ -55,7 +59,7 @@ def test_public_names_are_importable_and_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", PACKAGES[1:])
 def test_every_subpackage_says_what_it_promises(name: str) -> None:
-    readme = SOURCE / name.partition(".")[2] / "README.md"
+    readme = SOURCE.joinpath(*name.split(".")[1:]) / "README.md"
     assert readme.is_file(), f"{name} has no README.md"
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("# ")
@@ -83,7 +87,7 @@ def test_no_dangerous_shortcuts() -> None:
                 found.append(
                     f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {text or 'bare except'}"
                 )
-    for part in ("privacy", "counters", "tables"):
+    for part in ("core/privacy", "core/counters", "core/tables"):
         found += [
             f"{path.relative_to(ROOT)}: general-purpose randomness"
             for path in (SOURCE / part).rglob("*.py")
@@ -208,7 +212,7 @@ def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     pages = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
     assert {
         "index.html",
-        "reference/api/privacy.html",
+        "reference/api/core.privacy.html",
         "project/security.html",
     } <= pages
     reference = [(tmp_path / "site" / page).read_text() for page in pages if page.startswith("reference/")]

@@ -227,8 +227,8 @@ class Release:
     def answer(self, question: Any) -> Answer:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
 
-        Of a panel: for how many people something holds over periods, as an object of ``dpstream.families.panel`` (``AtLeast``,
-        ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"`` (``panel/questions.py``).
+        Of a panel: for how many people something holds over periods, as an object of ``dpstream.families.panel``
+        (``AtLeast``, ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"`` (``panel/questions.py``).
 
         Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
         marginals with these columns were measured at every step, the one with the fewest cells to add up (a public
