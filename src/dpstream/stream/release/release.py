@@ -228,7 +228,7 @@ class Release:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
 
         Of a panel: for how many people something holds over periods, as an object of ``dpstream.families.panel``
-        (``AtLeast``, ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"`` (``panel/questions.py``).
+        (``AtLeast``, ``Consecutive``, ``Pattern``) or in words such as ``"at least 2 of the last 3"``.
 
         Evaluated exactly on the model's marginal of the columns involved (see ``predicate`` for the grammar). Where
         marginals with these columns were measured at every step, the one with the fewest cells to add up (a public
