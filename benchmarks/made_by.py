@@ -20,11 +20,13 @@ ROOT = HERE.parent
 _LINE = re.compile(
     r"^Made by `(?P<command>[^`]+)` at commit (?P<commit>[0-9a-f]{7,40})(?: with changes)?, \d{4}-\d\d-\d\d\.$"
 )
+#: Folders of the program that hold other parts.
+_HALLS = ("core", "families", "io", "tools", "lab")
 #: What the verbs of the program measure, where no script does.
 _VERBS = {
-    "dpstream reproduce kumar": ("tabular", "graphical", "counters", "evaluate/experiments"),
-    "dpstream reproduce bun": ("panel", "counters", "evaluate/panels"),
-    "dpstream compare": ("tabular", "graphical", "counters", "evaluate/experiments"),
+    "dpstream reproduce kumar": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),
+    "dpstream reproduce bun": ("families/panel", "core/counters", "lab/panels"),
+    "dpstream compare": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),
 }
 
 
@@ -65,7 +67,7 @@ def measured(command: str) -> set[str]:
     """The files and folders that a command measures, from the top of the repository.
 
     >>> sorted(measured("python benchmarks/counter_peers.py"))
-    ['benchmarks/counter_peers.py', 'benchmarks/peers.py', 'src/dpstream/counters', 'src/dpstream/privacy']
+    ['benchmarks/counter_peers.py', 'benchmarks/peers.py', 'src/dpstream/core/counters', 'src/dpstream/core/privacy']
     """
     for verb, parts in _VERBS.items():
         if verb in command:
@@ -84,7 +86,8 @@ def measured(command: str) -> set[str]:
             if (HERE / f"{first}.py").is_file() and first != Path(__file__).stem:
                 waiting.append(first)
             elif first == "dpstream" and rest:
-                part = f"src/dpstream/{rest.split('.')[0]}"
+                names = rest.split(".")
+                part = f"src/dpstream/{'/'.join(names[: 2 if names[0] in _HALLS else 1])}"
                 found.add(part if (ROOT / part).is_dir() else f"{part}.py")
     return found
 
