@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
+from dpstream.families.tabular import AIM, MWEMPGM
 from dpstream.project import Config
 
 MINIMAL = """\
@@ -34,6 +37,19 @@ DEFAULTS = {
     "rest": "",
 }
 
+
+def recipe_defaults(kind: type[Any]) -> dict[str, Any]:
+    """Field name -> default of a recipe."""
+    fields = dataclasses.fields(kind)
+    return {item.name: item.default for item in fields if item.default is not dataclasses.MISSING}
+
+
+_NAMES = {
+    name: {item.name for item in dataclasses.fields(kind)}
+    for name, kind in (("mwem-pgm", MWEMPGM), ("aim", AIM))
+}
+#: Options that only one of the offline mechanisms has.
+OF_OFFLINE = {"mwem-pgm": _NAMES["mwem-pgm"] - _NAMES["aim"], "aim": _NAMES["aim"] - _NAMES["mwem-pgm"]}
 
 #: What a panel needs beside its name.
 PANEL = {

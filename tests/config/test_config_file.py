@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_files import DEFAULTS, PUBLIC, ROWS, load, write
+from config_files import DEFAULTS, OF_OFFLINE, PUBLIC, ROWS, load, recipe_defaults, write
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
@@ -28,8 +28,7 @@ from dpstream.families.tabular import (
 from dpstream.families.tabular.workload_cells import SCORES
 from dpstream.io.sources import SourceOptions
 from dpstream.project import KEYS, SECTIONS, Config, describe
-from dpstream.project.keys import DEFAULT_MECHANISM, keys_of, recipe_defaults
-from dpstream.project.offline_keys import OF_OFFLINE
+from dpstream.project.keys import DEFAULT_MECHANISM, keys_of
 
 
 def test_defaults_and_their_reasons(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 from config_files import DEFAULTS, GROWING, PANELS, POINTS, PUBLIC, ROWS, load, write
 
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
-from dpstream.project import KEYS, Config
-from dpstream.project.keys import FAMILIES_TO_COME, MECHANISMS
+from dpstream.project import KEYS, MECHANISMS, Config
 
 # (parts, exception, what the message has to hold beside the file)
 WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = {
@@ -129,14 +128,6 @@ WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = 
         ConfigError,
         ("[mechanism] name", "did you mean 'dpstabs'?", "baseline"),
     ),
-    **{
-        f"family {name}": (
-            {"mechanism": f'name = "{name}"'},
-            ConfigError,
-            ("[mechanism] name", "not built yet", "dpstabs, baseline"),
-        )
-        for name in FAMILIES_TO_COME
-    },
     "points with private sizes": (
         {"mechanism": 'name = "points"'},
         ConfigError,

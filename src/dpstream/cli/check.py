@@ -104,10 +104,11 @@ def find_problems(
         filled: gets the names of the columns that hold something in some record.
     """
     from dpstream.core.schema.cells import holds_something
-    from dpstream.project.panel_people import PeopleCheck
+    from dpstream.stream.contribution import id_bytes
 
-    schema, steps = config.plan().reading_schema(config.schema()), 0
-    people = PeopleCheck.of(config)
+    plan, column, steps = config.plan(), str(config.source_options.user_column), 0
+    schema = plan.reading_schema(config.schema())
+    checks = None if config.family.checks is None else config.family.checks(plan, column)
     findings: dict[tuple[str, str], Finding] = {}
     for entry in (source or config.source(reveal=reveal)).steps():
         if until is not None and entry.step > until:
@@ -122,11 +123,11 @@ def find_problems(
                 for problem in schema.problems(table, where=place, reveal=reveal):
                     _add(findings, problem, place)
         if entry.users is not None:
-            unusable = _unusable_ids(str(config.source_options.user_column), entry.users, place)
+            unusable = _unusable_ids(column, entry.users, place)
             if unusable is not None:
                 _add(findings, unusable, place)
-            elif people is not None:
-                for problem in people.problems(entry.users[0], place):
+            elif checks is not None:
+                for problem in checks.problems(id_bytes(entry.users[0], place)):
                     _add(findings, problem, place)
     return steps, [finding.sentence() for finding in findings.values()]
 

@@ -83,7 +83,7 @@ def _runs(config: Config, until: int) -> list[dict[str, Any]]:
         ConfigError: another mechanism.
     """
     from dpstream.core.errors import ConfigError
-    from dpstream.project.growing_options import coming_runs
+    from dpstream.project.description import coming_runs
 
     plan = config.plan()
     runs = coming_runs(plan, until)

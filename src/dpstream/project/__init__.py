@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dpstream.core.contracts import Key
+from dpstream.project import keys
 from dpstream.project.config import Config
 from dpstream.project.description import describe, guarantee
 from dpstream.project.due_steps import Watch
-from dpstream.project.keys import KEYS, MECHANISMS, SECTIONS, Key
+from dpstream.project.keys import SECTIONS
 from dpstream.project.pending import Pending, expected_steps, pending_steps
 from dpstream.project.reader import Used
 from dpstream.project.sections import BudgetOptions, OutputOptions
@@ -26,3 +30,10 @@ __all__ = [
     "guarantee",
     "pending_steps",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``KEYS`` and ``MECHANISMS`` are made when they are asked for: only then are all families loaded."""
+    if name in ("KEYS", "MECHANISMS"):
+        return getattr(keys, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

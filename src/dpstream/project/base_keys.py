@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dpstream.project.output_keys import Key
+from dpstream.core.contracts import Key
+from dpstream.core.contracts.options import COUNT, TEXT, TEXTS
 
 __all__ = ["BASE_KEYS"]
 
@@ -19,6 +20,7 @@ BASE_KEYS: tuple[Key, ...] = (
         None,
         "",
         "The earlier stream: its public folder. It is read when the stream is started, and not needed afterwards.",
+        fragment=TEXT,
     ),
     Key(
         "base",
@@ -27,6 +29,7 @@ BASE_KEYS: tuple[Key, ...] = (
         "its last one",
         "what came in a later step would be lost",
         "Which release the stream begins with. Steps after it have to be withdrawn ones.",
+        fragment=COUNT,
     ),
     Key(
         "base",
@@ -35,6 +38,7 @@ BASE_KEYS: tuple[Key, ...] = (
         "none",
         _NOTHING,
         "Columns that had another name.",
+        fragment={"type": "object", "additionalProperties": TEXT},
     ),
     Key(
         "base",
@@ -45,6 +49,7 @@ BASE_KEYS: tuple[Key, ...] = (
         _NOTHING,
         "`[base.map.COLUMN]`: what becomes of the old values (or bins) that are not called alike: renamed, merged, "
         "or split.",
+        fragment={"type": "object"},
     ),
     Key(
         "base",
@@ -53,6 +58,7 @@ BASE_KEYS: tuple[Key, ...] = (
         "none",
         _NOTHING,
         "What the old records get in a new column.",
+        fragment={"type": "object"},
     ),
     Key(
         "base",
@@ -61,6 +67,7 @@ BASE_KEYS: tuple[Key, ...] = (
         "none",
         "a column does not vanish by mistake",
         "Its columns that this stream does not have any more.",
+        fragment=TEXTS,
     ),
     Key(
         "base",
@@ -70,5 +77,6 @@ BASE_KEYS: tuple[Key, ...] = (
         "only an evaluation against the private truth needs it",
         "Tells `dpstream evaluate` where the private records of the earlier period are. When the stream is started, it "
         "is refused while steps of the earlier one wait to be published.",
+        fragment=TEXT,
     ),
 )

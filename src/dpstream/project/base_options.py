@@ -8,8 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from dpstream.core.contracts import shown
 from dpstream.core.errors import ConfigError
-from dpstream.project.reader import Section, exact_number, shown
+from dpstream.project.reader import Section, exact_number
 
 __all__ = ["BaseOptions", "Shares", "read_base"]
 

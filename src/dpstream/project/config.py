@@ -8,43 +8,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import StreamPlan
+from dpstream.core.contracts import Family, Given, StreamPlan, StreamRecipe, located, shown
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, PureDP, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml, read_schema
-from dpstream.families.growing.pmwg import PMWG
-from dpstream.families.points import PointsStream
 from dpstream.io.sources.options import SourceOptions
-from dpstream.project.asking_options import check_asking_unit, is_asking, read_asking
 from dpstream.project.base_options import BaseOptions, read_base
-from dpstream.project.classifier_options import ClassifierRecipe
-from dpstream.project.growing_options import GrowingRecipe, check_growing_unit, is_growing, read_growing
 from dpstream.project.keys import SECTIONS, keys_of
-from dpstream.project.panel_options import (
-    PanelRecipe,
-    check_panel_output,
-    check_panel_source,
-    is_panel,
-    read_panel,
-    read_person_unit,
-)
-from dpstream.project.points_options import check_points_unit, is_points, read_points
-from dpstream.project.reader import Section, Used, shown
+from dpstream.project.mechanism import named_family, read_recipe
+from dpstream.project.reader import Section, Used
 from dpstream.project.sections import (
     BudgetOptions,
     OutputOptions,
-    located,
+    check_source,
     read_budget,
     read_output,
     read_source,
     read_state,
     read_unit,
-    refuse_deletions,
 )
 from dpstream.project.server_url import read_server
 from dpstream.project.state_key import KeyPlace, read_key_place
-from dpstream.project.table_options import Recipe, read_recipe
 from dpstream.stream import PostgresServer, StateKey
 
 if TYPE_CHECKING:
@@ -78,12 +64,13 @@ class Config:
     name: str
     unit: Unit
     source_options: SourceOptions
-    recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe | ClassifierRecipe
+    recipe: StreamRecipe
     budget: BudgetOptions
     output: OutputOptions
     state_dir: Path
     used: tuple[Used, ...]
     _schema: Schema = field(repr=False)
+    family: Family = field(repr=False)
     server: PostgresServer | None = None
     key_place: KeyPlace | None = None
     #: What the stream begins with, if it is no empty table.
@@ -108,51 +95,31 @@ class Config:
         if len(name) > 200 or not name.isprintable():
             raise stream.wrong("name", f"{shown(name)} cannot be used")
         source, mechanism = section("source"), section("mechanism")
-        panel, points, asking = is_panel(mechanism), is_points(mechanism), is_asking(mechanism)
-        growing = is_growing(mechanism)
-        unit = read_person_unit(stream) if panel else read_unit(stream)
-        if points:
-            check_points_unit(stream, unit)
-        if growing:
-            check_growing_unit(stream, unit)
-        if asking:
-            check_asking_unit(stream, unit)
+        family = named_family(mechanism)
+        unit = read_unit(stream, family.limits)
         options = read_source(source, unit)
         schema = read_schema(document, base, where=str(file)) if "schema" in document else _no_schema(file)
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
-        recipe: Recipe | PanelRecipe | PointsStream | PMWG | GrowingRecipe | ClassifierRecipe
-        if panel:
-            check_panel_source(source, options)
-            recipe = read_panel(mechanism, schema)
-        elif points:
-            refuse_deletions(source, options, "points do not leave")
-            recipe = read_points(mechanism, schema)
-        elif asking:
-            refuse_deletions(source, options, "a growing database only grows")
-            recipe = read_asking(mechanism, schema.domain)
-        elif growing:
-            refuse_deletions(source, options, "a growing database only grows")
-            recipe = read_growing(mechanism, schema, budget)
-        else:
-            recipe = read_recipe(mechanism, schema.domain, deletions=options.deletions)
-        output = read_output(outputs, base, panel=panel)
-        if panel:
-            check_panel_output(outputs, output)
+        check_source(source, options, family.limits)
+        recipe = read_recipe(mechanism, Given(schema.domain, schema, options.deletions, budget.stated))
+        limits = family.limits_of(recipe)
+        output = read_output(outputs, base, limits)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
-        if output.publishing.records == "persistent":
+        records = output.publishing.records
+        if records == "persistent":
             with located(outputs.place("records")):
                 output.publishing.check_columns(schema.names)
-            if isinstance(recipe, ClassifierRecipe):
-                raise outputs.wrong("records", "a classifier has no records that could persist", "fresh")
+        if records in limits.no_records:
+            others = ", ".join(kind for kind in limits.records if kind not in limits.no_records)
+            raise outputs.wrong("records", limits.no_records[records], others)
         server = read_server(states, name)
         key = read_key_place(states, base, state, output.dir)
         bases = section("base")
-        if (panel or points or asking or growing) and "base" in document:
-            what = "a panel" if panel else "a stream of points" if points else "a growing database"
+        if "base" in document and not limits.base:
             raise ConfigError(
-                f"{what} cannot begin with another stream's table",
+                f"{family.noun} cannot begin with another stream's table",
                 where=bases.place(),
                 allowed="a file without [base]",
             )
@@ -162,7 +129,20 @@ class Config:
         sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
         config = cls(
-            file, name, unit, options, recipe, budget, output, state, used, schema, server, key, begins
+            file,
+            name,
+            unit,
+            options,
+            recipe,
+            budget,
+            output,
+            state,
+            used,
+            schema,
+            family,
+            server,
+            key,
+            begins,
         )
         _check_account(config, budgets)
         config.plan()
@@ -195,25 +175,20 @@ class Config:
                 )
             return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
 
-    def table_recipe(self, verb: str) -> Recipe | GrowingRecipe:
-        """The recipe of a stream of tables.
+    def table_recipe(self, verb: str) -> Any:
+        """The recipe of a stream of tables; it has a ``workload``.
 
         Errors:
-            ConfigError: the stream is a panel, points, asked or of classifiers, which ``verb`` does not know.
+            ConfigError: releases of the stream are no tables of records, and ``verb`` is for such.
         """
-        if isinstance(self.recipe, PanelRecipe):
-            raise ConfigError(
-                f"the stream is a panel of people, and {verb} is for streams of tables",
-                where=str(self.path),
-                allowed='[mechanism] name = "pooled", "dpstabs" or "baseline"; a panel\'s manifests tell its errors',
-            )
-        if isinstance(self.recipe, PointsStream | PMWG | ClassifierRecipe):
-            kind = "one of points" if isinstance(self.recipe, PointsStream) else "one that is asked"
-            kind = "one of classifiers" if isinstance(self.recipe, ClassifierRecipe) else kind
+        refused = self.family.limits_of(self.recipe).no_tables
+        if refused is not None:
+            kind, instead = refused
+            *others, last = [f'"{name}"' for name in family_of(DEFAULT_MECHANISM).mechanisms]
             raise ConfigError(
                 f"the stream is {kind}, and {verb} is for streams of tables",
                 where=str(self.path),
-                allowed='[mechanism] name = "pooled", "dpstabs" or "baseline"',
+                allowed=f"[mechanism] name = {', '.join(others)} or {last}{instead}",
             )
         return self.recipe
 

@@ -10,22 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import PredictedError, StreamPlan
 from dpstream.core.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
+from dpstream.families.growing.description import coming_runs, describe_asking, describe_growing
+from dpstream.families.panel.description import describe_panel, deviation
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.points import PointsStreamPlan
+from dpstream.families.points.description import describe_points
 from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
+from dpstream.families.tabular.description import describe_pooled
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
-from dpstream.project.asking_options import describe_asking
-from dpstream.project.growing_options import describe_growing
-from dpstream.project.panel_description import describe_panel, deviation
-from dpstream.project.points_options import describe_points
-from dpstream.project.pooled_description import describe_pooled
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
 if TYPE_CHECKING:
     from dpstream.project.config import Config
 
-__all__ = ["compare_budgets", "describe", "guarantee", "measurement_deviation", "predicted_errors"]
+__all__ = [
+    "coming_runs",
+    "compare_budgets",
+    "describe",
+    "guarantee",
+    "measurement_deviation",
+    "predicted_errors",
+]
 
 _TICKS = (1, 10, 100)
 #: Steps whose errors are predicted where the plan has no horizon.

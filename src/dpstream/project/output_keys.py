@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dpstream.core.contracts import Key
+from dpstream.core.contracts.options import COUNT, TEXT, words
 from dpstream.stream.release.publishing import FULL_EVERY
 
-__all__ = ["OUTPUT_KEYS", "Key"]
-
-
-@dataclass(frozen=True)
-class Key:
-    """One key: what it accepts, what stands in for it, and why.
-
-    ``default`` is None where the key has to be written, and a text for people otherwise. ``mechanisms``
-    names those that have the option (``[mechanism]`` only).
-    """
-
-    section: str
-    name: str
-    allowed: str
-    default: str | None
-    reason: str
-    meaning: str
-    mechanisms: tuple[str, ...] = ()
-
+__all__ = ["OUTPUT_KEYS"]
 
 OUTPUT_KEYS: tuple[Key, ...] = (
     Key(
@@ -34,6 +16,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "releases",
         "beside the configuration file",
         "Where releases are published.",
+        fragment=TEXT,
     ),
     Key(
         "output",
@@ -42,6 +25,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "parquet",
         "it keeps the columns' types",
         "Format of the released tables.",
+        fragment=words("parquet", "csv"),
     ),
     Key(
         "output",
@@ -50,6 +34,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "all",
         "a release that readers use should not vanish",
         "How many full tables are kept; manifests are always kept.",
+        fragment={"anyOf": [words("all"), COUNT]},
     ),
     Key(
         "output",
@@ -60,6 +45,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
         "(`persistent`): records then have a `record_id` and stay until the model has no place for them. The people of "
         "a panel are always `persistent`.",
+        fragment=words("fresh", "persistent"),
     ),
     Key(
         "output",
@@ -68,6 +54,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "full",
         "a table can be read by itself",
         "What is published of a step: its table, the changes against the step before, or both.",
+        fragment=words("full", "changes", "both"),
     ),
     Key(
         "output",
@@ -76,6 +63,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         str(FULL_EVERY),
         "a reader then puts at most ten files together",
         'With `publish = "changes"`: a full table at the first step, and again after at most this many steps.',
+        fragment=COUNT,
     ),
     Key(
         "output",
@@ -85,6 +73,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "a step is published as soon as it is committed",
         "`true`: committed steps are held until `dpstream approve` publishes them. Looking at a table before "
         "approving it is free; deciding by looking at private data is not covered by the guarantee.",
+        fragment={"type": "boolean"},
     ),
     Key(
         "output",
@@ -95,6 +84,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "Where tables go besides the folder, which always has them: the newest one as a table of a DuckDB file or "
         "of a PostgreSQL database, or every one as NDJSON on standard output. All but standard output is read back "
         "before a step counts as published.",
+        fragment=words("folder", "duckdb", "postgresql", "stdout"),
     ),
     Key(
         "output",
@@ -103,6 +93,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "not set; releases.duckdb for duckdb",
         "needed with sink = postgresql; passwords belong into PGPASSWORD or ~/.pgpass",
         'The database of `sink = "duckdb"` or `"postgresql"`.',
+        fragment=TEXT,
     ),
     Key(
         "output",
@@ -111,6 +102,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "synthetic",
         "it says what it is",
         "Name of the table in that database; `<table>_steps` beside it says which step it holds.",
+        fragment=TEXT,
     ),
     Key(
         "state",
@@ -119,6 +111,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "state",
         "beside the configuration file, never among the releases: it holds private counts",
         "Where the secret state is kept (mode 0700). `--state` of a command takes its place.",
+        fragment=TEXT,
     ),
     Key(
         "state",
@@ -129,6 +122,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "A PostgreSQL database that keeps the store, in a schema of the stream's own; the state folder then "
         "holds the witness against a database that is rolled back. What the URL leaves open comes from "
         "PGHOST, PGPASSWORD, PGPASSFILE, PGSERVICE and so on.",
+        fragment=TEXT,
     ),
     Key(
         "state",
@@ -137,6 +131,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "not set",
         "a URL that holds a password does not belong into a public file",
         "The environment variable that holds the URL of the database.",
+        fragment=TEXT,
     ),
     Key(
         "state",
@@ -146,6 +141,7 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "the state is protected by its file modes; a key that lies beside it would add nothing",
         "Encrypts what is private in the store with the key in this file (mode 0600). A store that is there already "
         "is encrypted by `dpstream store rekey --to`. Whoever loses the key has lost the stream.",
+        fragment=TEXT,
     ),
     Key(
         "state",
@@ -154,5 +150,6 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "not set",
         "a key does not belong into a public file",
         "The environment variable that holds the key, instead of `key_file`.",
+        fragment=TEXT,
     ),
 )

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpstream.core import files
+from dpstream.core.contracts import Key, shown
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
-from dpstream.project.keys import SECTIONS, keys_of
+from dpstream.project.keys import SECTIONS, rows_of
 
 __all__ = ["Section", "Used", "did_you_mean", "exact_number", "shown"]
 
@@ -39,14 +40,6 @@ class Used:
         return f"{name} = {self.value}{why}"
 
 
-def shown(value: Any) -> str:
-    """A value of the file for a message, cut where it is long."""
-    if isinstance(value, Mapping):
-        return "a table"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """The nearest name, as the end of a sentence.
 
@@ -67,10 +60,11 @@ class Section:
     used: list[Used] = field(default_factory=list)
     #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
     variant: str = ""
+    _rows: dict[str, Key] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        known = keys_of(self.name) if self.name else {**keys_of(""), **dict.fromkeys(SECTIONS)}
-        known.pop("", None)
+        self._rows = rows_of(self.name, self.table)
+        known = set(self._rows) if self.name else {*self._rows, *SECTIONS} - {""}
         for key in self.table:
             if key not in known:
                 value = self.table[key]
@@ -87,7 +81,7 @@ class Section:
 
     def wrong(self, key: str, what: str, allowed: str | None = None) -> ConfigError:
         """The error for one key's value; what is allowed stands in the table of keys."""
-        return ConfigError(what, where=self.place(key), allowed=allowed or keys_of(self.name)[key].allowed)
+        return ConfigError(what, where=self.place(key), allowed=allowed or self._rows[key].allowed)
 
     def has(self, key: str) -> bool:
         """Whether the file says it."""
@@ -103,7 +97,7 @@ class Section:
         self.used.append(Used(self.name, key, value, why))
 
     def _reason(self, key: str) -> str:
-        reason = keys_of(self.name)[key].reason
+        reason = self._rows[key].reason
         parts = re.fullmatch(r"(.*) \(([\w, ]+): (.*)\)", reason)
         if parts is None:
             return reason
@@ -144,6 +138,25 @@ class Section:
             raise self.wrong(key, f"{shown(value)} is not a choice{hint}", ", ".join(names))
         self.note(key, value, default=key not in self.table)
         return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.table.get(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, f"{shown(value)} is not a choice")
+        self.note(key, str(value).lower(), default=key not in self.table)
+        return value
+
+    def columns(self, key: str, absent: str = "none") -> tuple[str, ...] | None:
+        """A list of columns; None where the file has none, which is noted as ``absent``."""
+        if not self.has(key):
+            self.note(key, absent, default=True)
+            return None
+        given = self.table[key]
+        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+            raise self.wrong(key, f"{shown(given)} is no list of columns")
+        self.note(key, ", ".join(given), default=False)
+        return tuple(given)
 
     def count(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
         """A whole number, or ``default``."""
@@ -200,7 +213,7 @@ class Section:
         try:
             result = read(value)
         except DpstreamError as error:
-            allowed = error.allowed or keys_of(self.name)[key].allowed
+            allowed = error.allowed or self._rows[key].allowed
             raise type(error)(error.what, where=self.place(key), allowed=allowed) from None
         self.note(key, str(value), default=False)
         return result

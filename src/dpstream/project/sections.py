@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from dpstream.core.errors import ConfigError, DpstreamError, UnitError
+from dpstream.core.contracts import Limits, located, shown
+from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
@@ -24,9 +24,9 @@ from dpstream.core.privacy import (
     exact_amount,
     parse_unit,
 )
-from dpstream.io.sources.options import SourceOptions
-from dpstream.project.keys import DEFAULT_MECHANISM, FAMILIES_TO_COME, MECHANISMS, keys_of
-from dpstream.project.reader import Section, Used, shown
+from dpstream.io.sources.options import Late, SourceOptions
+from dpstream.project.keys import keys_of
+from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 
@@ -34,16 +34,12 @@ __all__ = [
     "BudgetOptions",
     "OutputOptions",
     "SinkKind",
-    "located",
-    "mechanism_name",
-    "names_one_of",
-    "other_choice",
+    "check_source",
     "read_budget",
     "read_output",
     "read_source",
     "read_state",
     "read_unit",
-    "refuse_deletions",
 ]
 
 #: Where tables go besides the folder.
@@ -79,31 +75,42 @@ class OutputOptions:
     table: str = "synthetic"
 
 
-@contextmanager
-def located(place: str) -> Iterator[None]:
-    """Name file and section in errors of the parts below, which do not know of files."""
-    try:
-        yield
-    except DpstreamError as error:
-        inner = (error.where or "").removeprefix("workload, ")
-        if error.where is not None and error.where.startswith(place.split(" [")[0]):
-            raise
-        # The parts name their own table; the place names it already.
-        inner = "" if inner.strip("[]") in ("mechanism", "budget", "workload", "source", "output") else inner
-        where = f"{place} {inner}".rstrip()
-        raise type(error)(error.what, where=where, allowed=error.allowed) from None
-
-
-def read_unit(section: Section) -> EventUnit:
+def read_unit(section: Section, limits: Limits) -> Unit:
     """``[stream] unit`` and ``total``, which say the relation together.
 
     Errors:
-        UnitError: a unit that a tabular stream cannot protect.
+        UnitError: a unit that the mechanism's family cannot protect.
         ConfigError: an unknown unit, or a unit and a total that contradict each other.
     """
     word = section.raw("unit") if section.has("unit") else None
+    if limits.bounded and section.has("max_events"):
+        raise section.wrong("max_events", limits.bounded, "leave it out")
     if word is not None and not isinstance(word, str):
-        raise section.wrong("unit", f"{shown(word)} is not a unit")
+        raise section.wrong(
+            "unit", f"{shown(word)} is not a unit", ", ".join(limits.units) if limits.people else None
+        )
+    unit = _people(section, word, limits) if limits.people else _events(section, word)
+    if isinstance(unit, User):
+        if section.choice("total", ("private", "public"), "private") == "public":
+            raise section.wrong(
+                "total",
+                "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
+                "total = 'private', or unit = 'event'",
+            )
+        section.note("unit", unit.name, default=False)
+    else:
+        unit = _related(section, unit, limits, default=word is None)
+    if unit.name not in limits.units:
+        raise section.wrong(
+            "unit" if section.has("unit") else "total",
+            limits.other_units.format(unit=unit.name),
+            'total = "public" (the unit becomes event-replace)',
+        )
+    return unit
+
+
+def _events(section: Section, word: str | None) -> EventUnit:
+    """A unit of a stream that does not follow people."""
     if section.has("max_events") and word != "user":
         raise section.wrong("max_events", "a bound on events per user is set without the unit user")
     bound = section.count("max_events")
@@ -115,28 +122,42 @@ def read_unit(section: Section) -> EventUnit:
             where=section.place("unit"),
             allowed="event, event-replace, user; or a panel, which follows people, under [mechanism]",
         )
-    if isinstance(unit, User):
-        if section.choice("total", ("private", "public"), "private") == "public":
-            raise section.wrong(
-                "total",
-                "'public' contradicts unit = 'user': with a user's records the sizes of steps change",
-                "total = 'private', or unit = 'event'",
-            )
-        section.note("unit", unit.name, default=False)
-        return unit
-    default = "public" if unit.relation == "replace" else "private"
-    total = section.choice("total", ("private", "public"), default)
+    return unit
+
+
+def _people(section: Section, word: str | None, limits: Limits) -> Individual:
+    """A unit of a stream that follows people."""
+    with located(section.place("unit")):
+        unit = None if word == "user" else parse_unit(limits.units[0] if word is None else word)
+    if not isinstance(unit, Individual):
+        raise UnitError(
+            limits.other_units.format(unit=word),
+            where=section.place("unit"),
+            allowed=", ".join(limits.units),
+        )
+    return unit
+
+
+def _related(
+    section: Section, unit: Event | Individual, limits: Limits, *, default: bool
+) -> Event | Individual:
+    """The unit with the relation that ``total`` says; noted."""
+    kind, what = (
+        ("individual", "the number of people") if limits.people else ("event", "the sizes of all steps")
+    )
+    said = "public" if unit.relation == "replace" else "private"
+    total = section.choice("total", ("private", "public"), said)
     if unit.relation == "replace" and total == "private":
         raise section.wrong(
             "total",
-            "'private' contradicts unit = 'event-replace', which makes the sizes of all steps public",
-            "total = 'public', or unit = 'event'",
+            f"'private' contradicts unit = '{kind}-replace', which makes {what} public",
+            f"total = 'public', or unit = '{kind}'",
         )
     if unit.relation == "add-remove" and total == "public":
         reason = 'total = "public" switches the relation to replace'
-        section.note("unit", "event-replace", default=True, reason=reason)
-        return Event("replace")
-    section.note("unit", unit.name, default=word is None)
+        section.note("unit", f"{kind}-replace", default=True, reason=reason)
+        return dataclasses.replace(unit, relation="replace")
+    section.note("unit", unit.name, default=default, reason=limits.unit_reason or None)
     return unit
 
 
@@ -176,63 +197,20 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
     return options
 
 
-def names_one_of(section: Section, names: Collection[str]) -> bool:
-    """Whether ``[mechanism]`` names one of these.
+def check_source(section: Section, options: SourceOptions, limits: Limits) -> None:
+    """Whether the mechanism's family can follow such a source.
 
     Errors:
-        ConfigError: it names no mechanism (said first: what another family needs would mislead).
+        ConfigError: names the key, why not, and what is allowed.
     """
-    word = section.raw("name")
-    if section.has("name") and word not in MECHANISMS:
-        mechanism_name(section)
-    return word in names
-
-
-def refuse_deletions(section: Section, options: SourceOptions, why: str) -> None:
-    """For what only grows.
-
-    Errors:
-        ConfigError: a source that declares deletes.
-    """
-    if options.deletions:
+    if options.rows is not None and limits.rows is not None:
+        raise section.wrong("rows", *limits.rows)
+    if options.deletions and limits.deletes:
         key = "kind" if options.kind == "postgres-changes" else "op_column"
-        raise section.wrong(key, why, "a source without deletes")
-
-
-def other_choice(section: Section, word: str, own: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
-    """A key of the file that only another choice than ``word`` has, and that choice; ``own``: keys by choice."""
-    found = ((key, other) for other, keys in own.items() if other != word for key in keys if section.has(key))
-    return next(found, None)
-
-
-def mechanism_name(section: Section) -> str:
-    """``[mechanism] name``; families that are planned say so."""
-    word = section.raw("name")
-    if word in FAMILIES_TO_COME:
-        raise section.wrong("name", f"the mechanism {word!r} is not built yet", ", ".join(MECHANISMS))
-    name = section.choice("name", MECHANISMS, DEFAULT_MECHANISM)
-    section.variant = name
-    own = [key for key, row in keys_of("mechanism").items() if not row.mechanisms or name in row.mechanisms]
-    for key in section.table:
-        if key not in own:
-            raise _foreign(section, key, name, own)
-    return name
-
-
-def _foreign(section: Section, key: str, name: str, own: Sequence[str]) -> ConfigError:
-    """An option of another mechanism. Where the file names none, it may have been written for an earlier default."""
-    if section.has("name"):
-        return section.wrong(key, f"the mechanism {name!r} has no option {key!r}", ", ".join(own))
-    having = keys_of("mechanism")[key].mechanisms
-    if "dpstabs" in having:
-        remedy = 'name = "dpstabs", which was the default before'
-    else:
-        remedy = " or ".join(f'name = "{other}"' for other in having)
-    return section.wrong(
-        key,
-        f"no mechanism is named, so it is the default, {name!r}, which has no option {key!r}",
-        f"{remedy}; or, of {name!r}, {', '.join(own)}",
-    )
+        raise section.wrong(key, limits.deletes, "a source without deletes")
+    if options.late in limits.late:
+        others = ", ".join(rule for rule in get_args(Late) if rule not in limits.late)
+        raise section.wrong("late", limits.late[options.late], others)
 
 
 def read_budget(section: Section) -> BudgetOptions:
@@ -281,21 +259,22 @@ def round_down(budget: ZCDP) -> ZCDP:
     return ZCDP(Fraction(int(budget.rho * scale)) / scale)
 
 
-def read_output(section: Section, base: Path, *, panel: bool = False) -> OutputOptions:
-    """``[output]``; the synthetic people of a panel always persist."""
+def read_output(section: Section, base: Path, limits: Limits) -> OutputOptions:
+    """``[output]``, with the kinds of records that the recipe can have."""
     folder = section.file_path("dir", base, "folder", "releases")
     form = section.choice("format", ("parquet", "csv"), "parquet")
     keep = section.count_or_word("keep", "all")
-    publishing = _read_publishing(section, panel)
+    publishing = _read_publishing(section, limits.records)
     sink = cast(SinkKind, section.choice("sink", get_args(SinkKind), "folder"))
     database, table = _read_database(section, sink, base)
+    if limits.no_changes and sink in ("duckdb", "postgresql") and publishing.publish == "changes":
+        raise section.wrong("publish", f"sink = {sink!r} {limits.no_changes}", 'publish = "full" or "both"')
     return OutputOptions(
         folder, "csv" if form == "csv" else "parquet", keep, publishing, sink, database, table
     )
 
 
-def _read_publishing(section: Section, panel: bool) -> Publishing:
-    kinds = ("persistent",) if panel else get_args(RecordKind)
+def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
     records = cast(RecordKind, section.choice("records", kinds, kinds[0]))
     publish = cast(TableKind, section.choice("publish", get_args(TableKind), "full"))
     if publish != "changes" and section.has("full_every"):
@@ -303,10 +282,7 @@ def _read_publishing(section: Section, panel: bool) -> Publishing:
     full_every = FULL_EVERY
     if publish == "changes":
         full_every = section.count("full_every", FULL_EVERY) or FULL_EVERY
-    approve = section.raw("approve") if section.has("approve") else False
-    if not isinstance(approve, bool):
-        raise section.wrong("approve", f"{shown(approve)} is not a choice")
-    section.note("approve", str(approve).lower(), default=not section.has("approve"))
+    approve = section.flag("approve", False)
     with located(section.place()):
         return Publishing(records=records, publish=publish, full_every=full_every, approve=approve)
 

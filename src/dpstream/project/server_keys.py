@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dpstream.project.output_keys import Key
+from dpstream.core.contracts import Key
+from dpstream.core.contracts.options import TEXT
 
 __all__ = ["SERVER_KEYS"]
 
@@ -18,6 +19,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         "not set",
         _BOTH,
         "The server with the private table. A password is in PGPASSWORD, a password file or a service file.",
+        fragment=TEXT,
     ),
     Key(
         "source",
@@ -26,6 +28,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         "not set",
         _BOTH,
         "The variable that holds the URL; there it may hold a password.",
+        fragment=TEXT,
     ),
     Key(
         "source",
@@ -34,6 +37,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         "not set",
         _BOTH,
         "The table, or (kind = postgres) a view.",
+        fragment=TEXT,
     ),
     Key(
         "source",
@@ -43,6 +47,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         _TABLE,
         "How long a reading waits for transactions that were open when it began. After that the run stops, and "
         "nothing was spent.",
+        fragment=TEXT,
     ),
     Key(
         "source",
@@ -52,6 +57,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         _TABLE,
         "The number of the transaction that added a row. Without it the server's own number is used, which "
         'changes when a row or the table is rewritten; so `late = "next-step"` needs the column.',
+        fragment=TEXT,
     ),
     Key(
         "source",
@@ -60,6 +66,7 @@ SERVER_KEYS: tuple[Key, ...] = (
         "not set",
         _CHANGES,
         "Keeps the changes until they are in durable steps. Nobody else may use it.",
+        fragment=TEXT,
     ),
     Key(
         "source",
@@ -68,5 +75,6 @@ SERVER_KEYS: tuple[Key, ...] = (
         "not set",
         _CHANGES,
         "Says what the server sends: inserts, updates, deletes and truncations of the table.",
+        fragment=TEXT,
     ),
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import Nested, Packed, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -19,6 +19,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.tabular import MWEMPGM
+from dpstream.families.tabular.options import WORKLOAD
 
 __all__ = ["MWEMPGMBox"]
 
@@ -40,8 +41,8 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     Reference: Liu, Vietri, Wu (2021); McKenna et al. (2019).
     """
 
-    workload: Workload
-    recipe: MWEMPGM = field(default_factory=MWEMPGM)
+    workload: Workload = option(of=WORKLOAD)
+    recipe: MWEMPGM = option(MWEMPGM(), part=Nested(MWEMPGM, without=("prior_weight",)))
     name = "mwem-pgm"
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import Given, Packed, SectionReader, option
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import noise_for
@@ -18,12 +19,21 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database
 from dpstream.families.growing.distributions import WeightsTable, unpack_table
+from dpstream.families.growing.options import ROUNDS
+from dpstream.families.tabular.options import WORKLOAD
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
 
 __all__ = ["MWEM", "check_universe"]
 
 _ROUNDS = 10
+
+
+def _rounds(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
+    value = section.count("rounds")
+    if value is None:
+        section.note("rounds", str(min(_ROUNDS, found["workload"].cells)), default=True)
+    return value
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,8 @@ class MWEM(BlackBox[WeightsTable]):
     Reference: Hardt, Ligett, McSherry (2012).
     """
 
-    workload: Workload
-    rounds: int | None = None
+    workload: Workload = option(of=WORKLOAD)
+    rounds: int | None = option(None, ROUNDS, read=_rounds)
     passes: int = 10
     name = "mwem"
 

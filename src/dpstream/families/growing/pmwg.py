@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
+from dpstream.core.contracts import option
 from dpstream.core.errors import BudgetError, ConfigError, UnitError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event, Unit
 from dpstream.core.schema.domain import Domain
+from dpstream.families.growing import asking_options
 from dpstream.families.growing.numeric_sparse import GRID
 from dpstream.families.growing.pmwg_noise import (
     PowerNoise,
@@ -60,14 +62,14 @@ class PMWG:
     """
 
     domain: Domain
-    alpha: Amount
-    start: int
-    exponent: Amount = "1/2"
-    noise: NoiseVariant = "largest"
-    hard_questions: int | None = None
-    coefficient: Amount | None = None
-    learning: Learning = "text"
-    arrivals: Arrivals = "uniform"
+    alpha: Amount = option(of=asking_options.ALPHA)
+    start: int = option(of=asking_options.START)
+    exponent: Amount = option("1/2", asking_options.EXPONENT)
+    noise: NoiseVariant = option("largest", asking_options.NOISE)
+    hard_questions: int | None = option(None, asking_options.HARD_QUESTIONS)
+    coefficient: Amount | None = option(None, asking_options.COEFFICIENT)
+    learning: Learning = option("text", asking_options.LEARNING)
+    arrivals: Arrivals = option("uniform", asking_options.ARRIVALS)
     kappa: float = 1.0
     beta: float = 0.001
 

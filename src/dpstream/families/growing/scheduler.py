@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, get_args
 
+from dpstream.core.contracts import Nested, option
 from dpstream.core.errors import BudgetError, ConfigError, UnitError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.convert import approximate_to_zcdp
 from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.tables import Workload
+from dpstream.families.growing import options
 from dpstream.families.growing.blackbox import BlackBox, PowerLaw
+from dpstream.families.growing.boxes import MWEMPGMBox
 from dpstream.families.growing.erm import ERM
+from dpstream.families.growing.erm_options import ErmOptions, read_erm
 from dpstream.families.growing.erm_stream import ClassifierPlan
 from dpstream.families.growing.growing_plan import GrowingPlan
+from dpstream.families.growing.mwem import MWEM
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
     Accounting,
@@ -25,9 +31,19 @@ from dpstream.families.growing.run_schedule import (
     Stated,
 )
 from dpstream.families.growing.shares import root_down
+from dpstream.families.growing.smalldb import SmallDB
 from dpstream.families.tabular.plans import check_horizon, read_budget
 
-__all__ = ["BBImprover", "BBScheduler", "promised_gamma"]
+__all__ = ["BLACK_BOXES", "BBImprover", "BBScheduler", "promised_gamma"]
+
+_NO_WORKLOAD = ("black_box = 'erm' preserves no marginals", "another black_box")
+#: What can be run again, by the names in files; the first is the default.
+BLACK_BOXES = {
+    "mwem-pgm": Nested(MWEMPGMBox),
+    "mwem": Nested(MWEM),
+    "smalldb": Nested(SmallDB),
+    "erm": Nested(ErmOptions, read_erm, refuses={"workload": _NO_WORKLOAD}),
+}
 
 #: Runs would follow each other so closely that their exact times have thousands of digits.
 _LEAST_GAMMA = Fraction(1, 1000)
@@ -48,11 +64,17 @@ class _Rerun(ABC):
         stated: (epsilon, delta) for ``accounting = "paper"``; ``calibrate(epsilon=..., delta=...)`` states them too.
     """
 
-    box: BlackBox[Any]
-    n: int
-    beta: Amount = "1/20"
-    accounting: Accounting = "exact"
+    box: BlackBox[Any] = option(of=options.BLACK_BOX, one_of=BLACK_BOXES)
+    n: int = option(of=options.FIRST_RUN)
+    beta: Amount = option("1/20", options.BETA)
+    accounting: Accounting = option("exact", options.ACCOUNTING)
     stated: tuple[Amount, Amount] | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """The marginals that the black box preserves; AttributeError where it has none."""
+        workload: Workload = self.box.workload  # type: ignore[attr-defined]
+        return workload
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not 1 <= self.n <= MAX_RECORDS:
@@ -166,7 +188,7 @@ class BBScheduler(_Rerun):
     docs/theory/growing.md.
     """
 
-    gamma: Amount | None = None
+    gamma: Amount | None = option(None, options.GAMMA)
 
     @property
     def _name(self) -> str:
@@ -212,7 +234,7 @@ class BBImprover(_Rerun):
     Reference: Cummings et al. (2018), Algorithm 2 and Theorem 13. Corrections in docs/theory/growing.md.
     """
 
-    c: Amount = "1/10"
+    c: Amount = option("1/10", options.C)
 
     @property
     def _name(self) -> str:

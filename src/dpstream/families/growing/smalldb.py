@@ -12,13 +12,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import Packed, option
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database, PowerLaw
 from dpstream.families.growing.distributions import RowsTable, unpack_table
+from dpstream.families.growing.options import SIZE
+from dpstream.families.tabular.options import WORKLOAD
 from dpstream.families.tabular.selector import Selector
 
 __all__ = ["MAX_CANDIDATES", "SmallDB"]
@@ -52,8 +54,8 @@ class SmallDB(BlackBox[RowsTable]):
     Reference: Blum, Ligett, Roth (2008); (p, g) = (1/3, (64 log N log k)^(1/3)) as in Cummings et al., Section 3.1.
     """
 
-    workload: Workload
-    size: int | None = None
+    workload: Workload = option(of=WORKLOAD)
+    size: int | None = option(None, SIZE)
     name = "smalldb"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part
+from dpstream.core.contracts import Packed, Part, option
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount
@@ -29,6 +29,7 @@ from dpstream.families.panel.cumulative import (
     CumulativeState,
     Split,
 )
+from dpstream.families.panel.options import COUNTED, COUNTER, FAILURE, PEOPLE, SPLIT, THRESHOLDS, WINDOW
 from dpstream.families.panel.people import (
     PeoplePlan,
     PeopleState,
@@ -56,9 +57,9 @@ class WindowStream:
     """
 
     schema: Schema
-    window: int
-    failure: Amount = "0.05"
-    people: int | None = None
+    window: int = option(of=WINDOW)
+    failure: Amount = option("0.05", FAILURE)
+    people: int | None = option(None, PEOPLE)
 
     def calibrate(
         self,
@@ -198,12 +199,12 @@ class CumulativeStream:
     """
 
     schema: Schema
-    counted: tuple[str, ...] | None = None
-    thresholds: int | None = None
-    counter: str = "best"
-    split: Split = "error"
-    failure: Amount = "0.05"
-    people: int | None = None
+    counted: tuple[str, ...] | None = option(None, COUNTED)
+    thresholds: int | None = option(None, THRESHOLDS)
+    counter: str = option("best", COUNTER)
+    split: Split = option("error", SPLIT)
+    failure: Amount = option("0.05", FAILURE)
+    people: int | None = option(None, PEOPLE)
 
     def calibrate(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -43,10 +43,30 @@ class PointsStream:
     """
 
     schema: Schema
-    variant: Variant = "default"
-    max_depth: int = 20
-    log: tuple[str, ...] = ()
-    periodic: tuple[str, ...] = ()
+    variant: Variant = option(
+        "default",
+        reason="calibrated budgets and thresholds, the same guarantee, smaller errors",
+        meaning="The online synthesizer as it is here, or as published (`paper`).",
+    )
+    max_depth: int = option(
+        20,
+        allowed="1 to 24",
+        reason="about a million cells: finer ones would come after some ten million points at epsilon 1",
+        meaning="No cells of points are deeper: 2^max_depth cells are the most that memory must hold.",
+    )
+    log: tuple[str, ...] = option(
+        (),
+        allowed='a list of columns such as ["price"]',
+        reason="halves of an interval are as wide as each other",
+        meaning="Coordinates that are cut on a logarithmic scale: halves have equal ratios. Bounds above 0.",
+    )
+    periodic: tuple[str, ...] = option(
+        (),
+        allowed='a list of columns such as ["hour"]',
+        reason="a coordinate has two ends",
+        meaning="Coordinates on a circle: a real column's upper bound is its lower one again (hour 24 is hour 0). "
+        "Whole numbers, say 0 to 23, stay what they are.",
+    )
 
     def __post_init__(self) -> None:
         whole(self.max_depth, "max_depth", 1, MAX_DEPTH)

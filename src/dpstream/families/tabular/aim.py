@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Part, PrivateBatch
+from dpstream.core.contracts import Part, PrivateBatch, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells, tree_cells_each
 from dpstream.core.privacy.budget import Budget, PureDP
@@ -20,6 +20,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
+from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
@@ -64,14 +65,14 @@ class AIM(OfflineMechanism):
     Synthetic Data" (2022), with the differences that docs/theory/aim.md lists.
     """
 
-    rounds: int | None = None
-    columns_share: Fraction = Fraction(3, 20)
-    measure_share: Fraction | None = None
-    unions: bool = True
-    iterations: int = 10
-    final_iterations: int = 100
-    max_cells: int = 50_000
-    prior_weight: float = 0.1
+    rounds: int | None = option(None, options.AIM_ROUNDS)
+    columns_share: Fraction = option(Fraction(3, 20), options.COLUMNS_SHARE)
+    measure_share: Fraction | None = option(None, options.AIM_SHARE)
+    unions: bool = option(True, options.UNIONS)
+    iterations: int = option(10, options.ITERATIONS)
+    final_iterations: int = option(100, options.FINAL_ITERATIONS)
+    max_cells: int = option(50_000, options.MAX_CELLS)
+    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:
         if self.rounds is not None and not 1 <= self.rounds <= _MOST_ROUNDS:

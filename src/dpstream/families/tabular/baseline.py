@@ -10,7 +10,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
+from dpstream.core.contracts import (
+    Nested,
+    Packed,
+    Part,
+    PredictedError,
+    PrivateBatch,
+    StartTable,
+    StreamPlan,
+    option,
+)
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
@@ -18,7 +27,9 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import check_steps
+from dpstream.families.tabular.aim import AIM
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
@@ -32,6 +43,8 @@ from dpstream.families.tabular.start_table import check_domain
 from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
+#: Offline mechanisms by their names in files; the first is the default.
+OFFLINE = {"mwem-pgm": Nested(MWEMPGM), "aim": Nested(AIM)}
 BatchPart = Literal["inserts", "deletes"]
 
 #: Rows drawn (or taken away) at one step at most; the rest is owed. Only absurd noise gets here.
@@ -39,7 +52,7 @@ _MOST_ROWS = 1_000_000
 #: The same for rows taken away, each of which is compared with the whole table.
 _MOST_DELETES = 20_000
 
-__all__ = ["Baseline", "BaselinePlan", "BaselineState"]
+__all__ = ["OFFLINE", "Baseline", "BaselinePlan", "BaselineState"]
 
 
 @dataclass(frozen=True)
@@ -64,10 +77,10 @@ class Baseline:
     Reference: Kumar, Strohmer, Vershynin, Algorithm 2, with PGM in place of multiplicative weights.
     """
 
-    workload: Workload
-    offline: OfflineMechanism | None = None
+    workload: Workload = option(of=options.WORKLOAD)
+    offline: OfflineMechanism | None = option(None, options.OFFLINE, one_of=OFFLINE)
     deletions: bool = False
-    prior: Prior = "previous"
+    prior: Prior = option("previous", options.PRIOR)
 
     def __post_init__(self) -> None:
         if self.prior not in get_args(Prior):

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan
+from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan, option
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
@@ -21,6 +21,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.families.tabular.choice import BEST, counter_for
 from dpstream.families.tabular.limits import check_each, within
@@ -80,17 +81,17 @@ class DPStabs:
     State: the counters and a few vectors over all cells; independent of the number of steps.
     """
 
-    workload: Workload
-    k: int | None = None
-    counter: Counter | str = BEST
-    score: ScoreName = "sum-cells"
-    aggregate: Aggregate = "last"
-    past: Past = "predicted"
-    prior_weight: float = 0.1
+    workload: Workload = option(of=options.WORKLOAD)
+    k: int | None = option(None, options.K)
+    counter: Counter | str = option(BEST, options.COUNTER)
+    score: ScoreName = option("sum-cells", options.SCORE)
+    aggregate: Aggregate = option("last", options.AGGREGATE)
+    past: Past = option("predicted", options.PAST)
+    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
     deletions: bool = False
-    select_share: Fraction = Fraction(1, 4)
-    iterations: int = 20
-    max_cells: int = 5_000
+    select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
+    iterations: int = option(20, options.ITERATIONS)
+    max_cells: int = option(5_000, options.MAX_CELLS)
 
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)

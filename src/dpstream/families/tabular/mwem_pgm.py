@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpstream.core.contracts import Part, PrivateBatch
+from dpstream.core.contracts import Part, PrivateBatch, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit
 from dpstream.core.privacy.budget import Budget
@@ -18,6 +18,7 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
+from dpstream.families.tabular import options
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import check_fit, check_share
 from dpstream.families.tabular.selector import Selector
@@ -100,12 +101,12 @@ class MWEMPGM(OfflineMechanism):
     Reference: Liu, Vietri, Wu (2021); McKenna et al. (2019); Kumar et al., Algorithm 1.
     """
 
-    k: int | None = None
-    measure_share: Fraction = Fraction(1, 2)
-    score: ScoreName = "sum-cells"
-    iterations: int = 50
-    max_cells: int = 10_000
-    prior_weight: float = 0.1
+    k: int | None = option(None, options.K)
+    measure_share: Fraction = option(Fraction(1, 2), options.MEASURE_SHARE)
+    score: ScoreName = option("sum-cells", options.SCORE)
+    iterations: int = option(50, options.ITERATIONS)
+    max_cells: int = option(10_000, options.MAX_CELLS)
+    prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:
         if self.k is not None and self.k < 1:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StartTable, StreamPlan
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StartTable, StreamPlan, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Amount, Budget
@@ -19,6 +19,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.families.tabular import options
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
     check_fit,
@@ -62,12 +63,12 @@ class Pooled:
     State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
     """
 
-    workload: Workload
-    staleness: Fraction = Fraction(1, 10)
-    select_share: Fraction = Fraction(1, 10)
+    workload: Workload = option(of=options.WORKLOAD)
+    staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
+    select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
-    iterations: int = 50
-    max_cells: int = 10_000
+    iterations: int = option(50, options.ITERATIONS)
+    max_cells: int = option(10_000, options.MAX_CELLS)
 
     def __post_init__(self) -> None:
         staleness = check_share(self.staleness, "staleness")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpstream.core.contracts import shown
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.schema.toml import load_toml
 from dpstream.lab.experiments.grid import Watch, run_grid
@@ -21,7 +22,7 @@ from dpstream.lab.experiments.replayed_streams import KUMAR_STREAMS, ConfigSourc
 from dpstream.lab.experiments.runs import EVERY, LAST, Task
 from dpstream.lab.experiments.settings import settings_table
 from dpstream.project import Config
-from dpstream.project.reader import did_you_mean, shown
+from dpstream.project.reader import did_you_mean
 from dpstream.tools.evaluate.label import LABEL
 
 __all__ = ["Comparison"]

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpstream.core.contracts import StreamPlan
+from dpstream.core.contracts import Given, StreamPlan, located
 from dpstream.lab.experiments.replayed_streams import Replay
+from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section
-from dpstream.project.sections import located
-from dpstream.project.table_options import read_recipe
 
 __all__ = ["KUMAR_METHODS", "OWN_METHODS", "Method", "Titled"]
 
@@ -51,7 +50,9 @@ class Method:
         # With located: the parts below do not know of files.
         with located(f"{self.file} [{title}]"):
             section = Titled(self.file, "mechanism", table, title=title)
-            recipe = read_recipe(section, stream.domain, deletions=stream.deletions)
+            if named_family(section).limits.no_tables is not None:
+                raise section.wrong("name", "methods are compared for streams of tables")
+            recipe = read_recipe(section, Given(stream.domain, deletions=stream.deletions))
             return recipe.calibrate(epsilon=epsilon, unit=stream.unit, horizon=len(stream))
 
 

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import Given, located
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, OfflinePlan
+from dpstream.families.tabular.baseline import OFFLINE
 from dpstream.lab.experiments.methods import Titled
-from dpstream.project.offline_keys import OFFLINE
-from dpstream.project.sections import located
-from dpstream.project.table_options import read_recipe
+from dpstream.project.mechanism import read_recipe
 from dpstream.tools.evaluate.true_table import TrueTable
 
 __all__ = ["Offline", "Peer"]
@@ -35,6 +35,8 @@ __all__ = ["Offline", "Peer"]
 #: the number of the repetition (a seed, if it wants one) and the entry's other options. It returns one flat
 #: array (C order) of counts, in records, for every clique.
 Peer = Callable[..., Sequence[NDArray[np.float64]]]
+
+_DEFAULT = next(iter(OFFLINE))
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Offline:
 
     @property
     def _name(self) -> str:
-        return str(self.options.get("name", OFFLINE[0]))
+        return str(self.options.get("name", _DEFAULT))
 
     @property
     def is_peer(self) -> bool:
@@ -120,10 +122,10 @@ class Offline:
         options = {key: value for key, value in self.options.items() if key != "name"}
         with located(self.place):
             table = {"name": "baseline", "offline": self._name, "workload": workload.as_option(), **options}
-            if self._name == OFFLINE[0]:
+            if self._name == _DEFAULT:
                 table.setdefault("k", min(len(domain), len(workload)))
             section = Titled(self.file, "mechanism", table, title=f"offline.{self.label}")
-            recipe = read_recipe(section, domain, deletions=False)
+            recipe = read_recipe(section, Given(domain))
             assert isinstance(recipe, Baseline)
             assert recipe.offline is not None  # read from a file, it is always named
             return recipe.offline.calibrate(workload, PureDP.of(epsilon), unit)

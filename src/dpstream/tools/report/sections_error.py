@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
-from dpstream.project.growing_keys import GROWING
+from dpstream.families.growing.family import GROWING
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.report.charts import Charts, Line, Unit
 from dpstream.tools.report.collect import Run
@@ -290,7 +290,7 @@ def _measured_words(run: Run) -> str:
             "measured once for all of its records. Which marginals that were is not published; what was not measured "
             "is what the model expects. A change within the newest, open epoch is not seen before it ends."
         )
-    if (mechanism := run.manifest["mechanism"])["name"] in GROWING:
+    if (mechanism := run.manifest["mechanism"])["name"] in GROWING.mechanisms:
         return _runs_words(mechanism["options"].get("black_box", {}), many)
     if mechanism["name"] == "baseline":
         which = "marginals that it selects"

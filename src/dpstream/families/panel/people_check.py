@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from dpstream.core.contracts import StreamPlan
 from dpstream.core.schema import Problem
 from dpstream.families.panel.people import PeoplePlan
-from dpstream.stream.contribution import id_bytes
-
-if TYPE_CHECKING:
-    from dpstream.project.config import Config
 
 __all__ = ["PeopleCheck"]
 
@@ -31,22 +28,19 @@ class PeopleCheck:
     _known: Any = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, config: Config) -> Self | None:
-        """For a panel; None for other streams."""
-        plan = config.plan()
-        if not isinstance(plan, PeoplePlan):
-            return None
-        return cls(str(config.source_options.user_column), plan.absent is None, plan.places)
+    def of(cls, plan: StreamPlan, column: str) -> Self:
+        """For the plan of a panel and the column of the ids."""
+        assert isinstance(plan, PeoplePlan)
+        return cls(column, plan.absent is None, plan.places)
 
-    def problems(self, ids: Any, place: str) -> list[Problem]:
+    def problems(self, ids: Any) -> list[Problem]:
         """What would stop the stream at this period; the sentences name nobody and no number."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        given = id_bytes(ids, place)
-        here = pc.unique(given)
+        here = pc.unique(ids)
         found = []
-        if len(here) != len(given):
+        if len(here) != len(ids):
             found.append(self._problem("twice", "has somebody with two reports", "one report a person"))
         if self._known is None:
             self._known = here

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Amount, Budget
 from dpstream.core.privacy.law import Law, check_confidence
 from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
@@ -46,6 +46,7 @@ __all__ = [
     "SaysAccuracy",
     "StartTable",
     "StreamPlan",
+    "StreamRecipe",
     "Synthesis",
 ]
 
@@ -321,6 +322,26 @@ class StartTable(Protocol):
 
     def records(self) -> NDArray[np.int32]:
         """About ``total`` records as codes, shape (rows, columns); the same at every call."""
+        ...
+
+
+class StreamRecipe(Protocol):
+    """The options of a mechanism, without data and without a budget."""
+
+    def calibrate(
+        self,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+    ) -> StreamPlan:
+        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``.
+
+        Errors:
+            BudgetError, UnitError, HorizonError: a guarantee that cannot be given. ConfigError, LimitError: options
+            that cannot be used.
+        """
         ...
 
 

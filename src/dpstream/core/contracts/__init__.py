@@ -1,0 +1,67 @@
+"""What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
+
+``plan``: the contract between mechanisms and the streams that run them. ``options``: recipes whose fields say what a
+configuration file may hold. ``families``: what a family says about itself. ``registry``: which families there are.
+"""
+
+from dpstream.core.contracts.families import Checks, Family, Limits
+from dpstream.core.contracts.options import (
+    Given,
+    Key,
+    Nested,
+    Option,
+    SectionReader,
+    build,
+    located,
+    option,
+    read_fields,
+    shown,
+)
+from dpstream.core.contracts.plan import (
+    CellEstimate,
+    ClassifierRelease,
+    Measured,
+    Packed,
+    Part,
+    PeopleEstimate,
+    PeopleSynthesis,
+    PlacedSynthesis,
+    PredictedError,
+    PrivateBatch,
+    SaysAccuracy,
+    StartTable,
+    StreamPlan,
+    StreamRecipe,
+    Synthesis,
+)
+
+__all__ = [
+    "CellEstimate",
+    "Checks",
+    "ClassifierRelease",
+    "Family",
+    "Given",
+    "Key",
+    "Limits",
+    "Measured",
+    "Nested",
+    "Option",
+    "Packed",
+    "Part",
+    "PeopleEstimate",
+    "PeopleSynthesis",
+    "PlacedSynthesis",
+    "PredictedError",
+    "PrivateBatch",
+    "SaysAccuracy",
+    "SectionReader",
+    "StartTable",
+    "StreamPlan",
+    "StreamRecipe",
+    "Synthesis",
+    "build",
+    "located",
+    "option",
+    "read_fields",
+    "shown",
+]

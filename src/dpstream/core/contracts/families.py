@@ -1,0 +1,111 @@
+"""What a family says about itself, so that the configuration, the commands and the pages need not know which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dpstream.core.contracts.options import Given, Key, SectionReader, build, keys_of_recipes
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts.plan import StreamPlan, StreamRecipe
+    from dpstream.core.schema import Problem
+
+__all__ = ["Checks", "Family", "Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a stream of a family can be. A text is a sentence that says why not; an empty one: nothing is refused.
+
+    Attributes:
+        units: names of the units that it can protect; the first one is the default. With ``individual`` among them it
+            follows people, and then it protects nothing less.
+        other_units: why no other one; ``{unit}`` is the one that the file asks for.
+        unit_reason: why the default unit is what it is; empty: as the table of keys says.
+        bounded: why a person's events cannot be bounded (``max_events``).
+        deletes: why the source may not delete.
+        rows: why steps may not be cut by numbers of rows, and what cuts them instead.
+        late: rules for late records that it cannot follow, each with the reason.
+        base: whether it may begin with another stream's table.
+        records: kinds of released records, the first one is the default.
+        no_records: kinds of records that this recipe cannot have, each with the reason.
+        no_changes: why a database cannot be given changes only.
+        no_tables: what the stream is, where its releases are no tables of records; and where its errors are told.
+    """
+
+    units: tuple[str, ...] = ("event", "event-replace", "user")
+    other_units: str = ""
+    unit_reason: str = ""
+    bounded: str = ""
+    deletes: str = ""
+    rows: tuple[str, str] | None = None
+    late: Mapping[str, str] = field(default_factory=dict)
+    base: bool = False
+    records: tuple[str, ...] = ("fresh", "persistent")
+    no_records: Mapping[str, str] = field(default_factory=dict)
+    no_changes: str = ""
+    no_tables: tuple[str, str] | None = None
+
+    @property
+    def people(self) -> bool:
+        """Whether it follows people."""
+        return any(unit.startswith("individual") for unit in self.units)
+
+
+class Checks(Protocol):
+    """Looks at the steps of a source one after the other, before a run; may hold private ids."""
+
+    def problems(self, ids: Any) -> list[Problem]:
+        """What would stop the stream at this step; the sentences name nobody and no number.
+
+        Args:
+            ids: whose the rows are, as a pyarrow array of bytes.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Family:
+    """Mechanisms that have their contract in common.
+
+    Attributes:
+        name: in words of its own, for developers.
+        noun: what a stream of it is, for sentences: "a panel".
+        recipes: the recipe of each mechanism, by its name in files; its fields say which options there are.
+        limits: which units, sources, bases and outputs it can take.
+        narrow: the limits of one recipe, where its options make them narrower.
+        checks: what ``dpstream check`` has to look at beside the columns, for a plan and the column of the ids.
+    """
+
+    name: str
+    noun: str
+    recipes: Mapping[str, type[Any]]
+    limits: Limits = field(default_factory=Limits)
+    narrow: Callable[[Any], Limits] | None = None
+    checks: Callable[[StreamPlan, str], Checks] | None = None
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Their names in files."""
+        return tuple(self.recipes)
+
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """The rows of its options in the table of keys."""
+        return keys_of_recipes("mechanism", self.recipes)
+
+    def limits_of(self, recipe: StreamRecipe) -> Limits:
+        """What a stream of this recipe can be."""
+        return self.limits if self.narrow is None else self.narrow(recipe)
+
+    def read(self, mechanism: str, section: SectionReader, given: Given) -> StreamRecipe:
+        """The recipe that ``[mechanism]`` describes.
+
+        Errors:
+            ConfigError, LimitError: an option that is unusable.
+        """
+        recipe: StreamRecipe = build(section, self.recipes[mechanism], given)
+        return recipe

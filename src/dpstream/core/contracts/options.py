@@ -1,0 +1,440 @@
+"""Recipes whose fields say what a configuration file may hold: reader, key table and JSON Schema come from them.
+
+A field of a recipe is declared with ``option(...)``: what is allowed, what it means, why its default is what it is. The
+type of the field says what it may hold; an option that needs more brings its own reader. A field whose value is another
+recipe (the black box of a scheduler, say) names the recipes that it may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, replace
+from fractions import Fraction
+from itertools import count
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
+
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.schema.domain import Domain
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = [
+    "COUNT",
+    "NUMBER",
+    "TEXT",
+    "TEXTS",
+    "Given",
+    "Key",
+    "Nested",
+    "Option",
+    "SectionReader",
+    "build",
+    "keys_of_recipes",
+    "located",
+    "option",
+    "read_fields",
+    "shown",
+    "words",
+]
+
+# Fragments of JSON Schema.
+TEXT: Mapping[str, Any] = {"type": "string", "minLength": 1}
+TEXTS: Mapping[str, Any] = {"type": "array", "items": TEXT}
+COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 1}
+#: Exact numbers may be written as texts, such as "1/3".
+NUMBER: Mapping[str, Any] = {"type": ["number", "string"]}
+
+
+def words(*choices: str | int) -> Mapping[str, Any]:
+    """The fragment of a key that takes one of some words."""
+    return {"enum": list(choices)}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of ``dpstream.toml``: what it accepts, what stands in for it, and why.
+
+    ``default`` is None where the key has to be written, and a text for people otherwise. ``mechanisms``
+    names those that have the option (``[mechanism]`` only). ``fragment`` is what JSON Schema says of its value.
+    """
+
+    section: str
+    name: str
+    allowed: str
+    default: str | None
+    reason: str
+    meaning: str
+    mechanisms: tuple[str, ...] = ()
+    fragment: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a recipe may take from the rest of the configuration; all of it public.
+
+    Attributes:
+        domain: names and sizes of the columns.
+        schema: the columns themselves; None where only the domain is known.
+        deletions: whether the source declares deletes.
+        stated: the (epsilon, delta) that the budget was derived from.
+    """
+
+    domain: Domain
+    schema: Schema | None = None
+    deletions: bool = False
+    stated: tuple[Fraction, Fraction] | None = None
+
+
+class SectionReader(Protocol):
+    """``[mechanism]`` of a file, as readers of options see it: every method names file, section and key in errors.
+
+    Attributes:
+        variant: the word that picks the reason of a default which differs between mechanisms.
+    """
+
+    variant: str
+
+    def has(self, key: str) -> bool:
+        """Whether the file says it."""
+        ...
+
+    def raw(self, key: str) -> Any:
+        """The value as written, or None."""
+        ...
+
+    def required(self, key: str) -> Any:
+        """The value; ConfigError where there is none."""
+        ...
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty."""
+        ...
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        """One of some words."""
+        ...
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        ...
+
+    def count(self, key: str, default: int | None = None) -> int | None:
+        """A whole number from 1, or ``default``."""
+        ...
+
+    def share(self, key: str, default: Fraction) -> Fraction:
+        """An exact number strictly between 0 and 1."""
+        ...
+
+    def number(self, key: str, default: float) -> float:
+        """A decimal number from 0."""
+        ...
+
+    def columns(self, key: str, absent: str = "none") -> tuple[str, ...] | None:
+        """A list of columns; None where the file has none, which is noted as ``absent``."""
+        ...
+
+    def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
+        """Remember a value that the plan rests on."""
+        ...
+
+    def wrong(self, key: str, what: str, allowed: str | None = None) -> ConfigError:
+        """The error for one key's value."""
+        ...
+
+    def place(self, key: str | None = None) -> str:
+        """File, section and key for messages."""
+        ...
+
+
+#: Reads one option: from the section, what else is given, and the options that were read before it.
+Reader = Callable[[SectionReader, Given, Mapping[str, Any]], Any]
+_ORDER = count()
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A recipe as the value of another one's option.
+
+    Attributes:
+        kind: the dataclass whose fields are its options.
+        make: makes the value, where calling ``kind`` with its options does not.
+        without: fields that are no options here.
+        refuses: keys of other choices, with what is wrong about them here and what is allowed.
+    """
+
+    kind: type[Any]
+    make: Reader | None = None
+    without: tuple[str, ...] = ()
+    refuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """What a field of a recipe says about its key.
+
+    One object may stand on the fields of several recipes: one key, which all of them have.
+
+    Attributes:
+        allowed: the values in words; empty: the words of the field's type.
+        meaning: what it does.
+        reason: why the default is what it is; "... (WORD: ...)" where it differs for a mechanism.
+        shown: the default in words; None: as the recipes have it.
+        key: its name in files, where that is not the field's.
+        words: the words that it takes, where the type does not tell.
+        one_of: the recipes that the value may be, by their words; the first is the default.
+        part: the recipe that the value is.
+        placed: whether errors of ``one_of`` name the key.
+        read: reads the value, where the type does not tell how.
+        fragment: of JSON Schema, where the type does not tell it.
+        order: options are shown in the order in which they were declared.
+    """
+
+    allowed: str = ""
+    meaning: str = ""
+    reason: str = ""
+    shown: str | None = None
+    key: str | None = None
+    words: tuple[str, ...] = ()
+    one_of: Mapping[str, Nested] = field(default_factory=dict)
+    part: Nested | None = None
+    placed: bool = False
+    read: Reader | None = None
+    fragment: Mapping[str, Any] | None = None
+    order: int = field(default_factory=_ORDER.__next__)
+
+    def but(self, **changes: Any) -> Option:
+        """The same key for other recipes, declared here."""
+        return replace(self, order=next(_ORDER), **changes)
+
+
+def option(default: Any = MISSING, of: Option | None = None, **declared: Any) -> Any:
+    """A field of a recipe that is an option.
+
+    Args:
+        of: the option that several recipes have; without it, the field has one of its own.
+        declared: as in ``Option``; beside ``of``, what is different here.
+    """
+    chosen = Option(**declared) if of is None else replace(of, **declared) if declared else of
+    return field(default=default, metadata={"option": chosen})
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """One option of one recipe; ``label`` is the word under which its default is shown."""
+
+    key: str
+    option: Option
+    hint: Any
+    default: Any
+    label: str
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes."""
+        if self.option.words or self.option.one_of:
+            return self.option.words or tuple(self.option.one_of)
+        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it may have, without None."""
+        hint = get_origin(self.hint) if get_origin(self.hint) is tuple else self.hint
+        return tuple(get_origin(kind) or kind for kind in get_args(hint) or (hint,) if kind is not NoneType)
+
+    @property
+    def fragment(self) -> Mapping[str, Any]:
+        """What JSON Schema says of its values."""
+        if self.option.fragment is not None:
+            return self.option.fragment
+        if self.choices:
+            return words(*self.choices)
+        kinds: dict[Any, Mapping[str, Any]] = {
+            bool: {"type": "boolean"},
+            int: COUNT,
+            str: TEXT,
+            tuple: TEXTS,
+        }
+        return kinds.get(self.kinds[0], NUMBER) if len(self.kinds) == 1 else NUMBER
+
+
+def _declared(kind: type[Any], label: str = "", without: tuple[str, ...] = ()) -> Iterator[_Declared]:
+    """All options of a recipe, those of the recipes in it included."""
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        chosen: Option | None = item.metadata.get("option")
+        if chosen is None or item.name in without:
+            continue
+        if chosen.part is not None:
+            yield from _declared(chosen.part.kind, label, chosen.part.without)
+            continue
+        yield _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, label)
+        for position, (word, nested) in enumerate(chosen.one_of.items()):
+            yield from _declared(nested.kind, word if position else label, nested.without)
+
+
+def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key, ...]:
+    """The rows of the key table that the recipes of some mechanisms make, in the order of declaration."""
+    found: dict[str, list[tuple[str, _Declared]]] = {}
+    for mechanism, kind in recipes.items():
+        for one in _declared(kind, mechanism):
+            found.setdefault(one.key, []).append((mechanism, one))
+    rows = []
+    for _, (key, uses) in sorted(
+        (min(u.option.order for _, u in uses), (k, uses)) for k, uses in found.items()
+    ):
+        first = min((use for _, use in uses), key=lambda use: use.option.order)
+        mechanisms = tuple(dict.fromkeys(mechanism for mechanism, _ in uses))
+        chosen = first.option
+        allowed = chosen.allowed or ", ".join(first.choices)
+        default = chosen.shown if chosen.shown is not None else _default([use for _, use in uses])
+        rows.append(
+            Key(section, key, allowed, default, chosen.reason, chosen.meaning, mechanisms, first.fragment)
+        )
+    return tuple(rows)
+
+
+def _default(uses: list[_Declared]) -> str | None:
+    """The default as the table shows it; other recipes' in brackets."""
+    if uses[0].option.one_of:
+        return uses[0].choices[0]
+    values = {use.label: _text(use.default) for use in uses if use.default not in (MISSING, None)}
+    if not values:
+        return None
+    first = next(iter(values.values()))
+    others = [f"{label}: {value}" for label, value in values.items() if value != first]
+    return f"{first} ({', '.join(others)})" if others else first
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Reading.
+
+
+def build(
+    section: SectionReader,
+    kind: type[Any],
+    given: Given,
+    found: Mapping[str, Any] | None = None,
+    *,
+    without: tuple[str, ...] = (),
+    place: str | None = None,
+) -> Any:
+    """A recipe: its options from the section, its other fields (``schema``, ``domain``, ...) from what is given.
+
+    Args:
+        found: options that were read before it.
+        without: fields that are no options here.
+        place: of its errors; the section's as a rule.
+
+    Errors:
+        ConfigError: an option that is unusable; and what the recipe itself refuses.
+    """
+    values = read_fields(section, kind, given, found, without=without)
+    for item in fields(kind):
+        if "option" not in item.metadata and hasattr(given, item.name):
+            values[item.name] = getattr(given, item.name)
+    with located(place or section.place()):
+        return kind(**values)
+
+
+def read_fields(
+    section: SectionReader,
+    kind: type[Any],
+    given: Given,
+    found: Mapping[str, Any] | None = None,
+    *,
+    without: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """The options of a recipe by the names of its fields; arguments and errors as of ``build``."""
+    hints, values = get_type_hints(kind), dict[str, Any]()
+    for item in fields(kind):
+        chosen: Option | None = item.metadata.get("option")
+        if chosen is not None and item.name not in without:
+            one = _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, "")
+            values[item.name] = _read(section, one, given, {**(found or {}), **values})
+    return values
+
+
+def _read(section: SectionReader, one: _Declared, given: Given, found: Mapping[str, Any]) -> Any:
+    chosen, key = one.option, one.key
+    if chosen.part is not None:
+        return build(section, chosen.part.kind, given, found, without=chosen.part.without)
+    if chosen.one_of:
+        return _read_choice(section, one, given, found)
+    if chosen.read is not None:
+        return chosen.read(section, given, found)
+    default = one.default
+    if default is MISSING:
+        section.required(key)
+        default = None
+    elif default is None and not section.has(key):
+        return None
+    if one.choices:
+        return section.choice(key, one.choices, default)
+    if one.kinds == (bool,):
+        return section.flag(key, default)
+    if one.kinds == (int,):
+        return section.count(key, default)
+    if one.kinds == (str,):
+        return section.text(key, default)
+    if one.kinds == (tuple,):
+        return section.columns(key) or ()
+    if one.kinds == (float,):
+        return section.number(key, default or 0.0)
+    return section.share(key, Fraction(default or 0))
+
+
+def _read_choice(section: SectionReader, one: _Declared, given: Given, found: Mapping[str, Any]) -> Any:
+    """The recipe that the key names; ConfigError for an option of another one."""
+    key, recipes = one.key, one.option.one_of
+    first = next(iter(recipes))
+    word = section.choice(key, tuple(recipes), first)
+    section.variant = section.variant if word == first else word
+    own = {
+        name: {use.key for use in _declared(nested.kind, "", nested.without)}
+        for name, nested in recipes.items()
+    }
+    for name, keys in own.items():
+        for other in sorted(keys - own[word]):
+            if section.has(other):
+                what = (f"{key} = {word!r} has no option {other!r}", f'with {key} = "{name}"')
+                raise section.wrong(other, *recipes[word].refuses.get(other, what))
+    nested = recipes[word]
+    if nested.make is not None:
+        return nested.make(section, given, found)
+    place = section.place(key) if one.option.placed else None
+    return build(section, nested.kind, given, found, without=nested.without, place=place)
+
+
+# For messages.
+
+
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Name file and section in errors of the parts below, which do not know of files."""
+    try:
+        yield
+    except DpstreamError as error:
+        inner = (error.where or "").removeprefix("workload, ")
+        if error.where is not None and error.where.startswith(place.split(" [")[0]):
+            raise
+        # The parts name their own table; the place names it already.
+        inner = "" if inner.strip("[]") in ("mechanism", "budget", "workload", "source", "output") else inner
+        where = f"{place} {inner}".rstrip()
+        raise type(error)(error.what, where=where, allowed=error.allowed) from None
+
+
+def shown(value: Any) -> str:
+    """A value of the file for a message, cut where it is long."""
+    if isinstance(value, Mapping):
+        return "a table"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

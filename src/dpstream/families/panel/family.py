@@ -1,0 +1,28 @@
+"""What a panel says about itself."""
+
+from __future__ import annotations
+
+from dpstream.core.contracts import Family, Limits
+from dpstream.families.panel.panel_plans import CumulativeStream, WindowStream
+from dpstream.families.panel.people_check import PeopleCheck
+
+__all__ = ["PANEL"]
+
+PANEL = Family(
+    "panel",
+    "a panel",
+    {"panel-window": WindowStream, "panel-cumulative": CumulativeStream},
+    Limits(
+        units=("individual", "individual-replace"),
+        other_units="a panel cannot protect the unit {unit!r} only: a person reports every period",
+        unit_reason="a panel follows people: all reports of one are protected together",
+        bounded="a panel follows everything that a person reports",
+        deletes="reports of a panel do not leave",
+        rows=("a period of a panel is no number of rows", "a time_column, or period_columns"),
+        late={"next-step": "a late report would be a second one of its person"},
+        records=("persistent",),
+        no_changes="holds whole tables of a panel",
+        no_tables=("a panel of people", "; a panel's manifests tell its errors"),
+    ),
+    checks=PeopleCheck.of,
+)

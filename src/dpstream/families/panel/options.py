@@ -1,0 +1,65 @@
+"""The options of panels, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpstream.core import counters
+from dpstream.core.contracts import Given, Option, SectionReader, shown
+
+__all__ = ["COUNTED", "COUNTER", "FAILURE", "PEOPLE", "SPLIT", "THRESHOLDS", "WINDOW"]
+
+
+def _counted(section: SectionReader, given: Given, found: Mapping[str, Any]) -> tuple[str, ...] | None:
+    if not section.has("counted"):
+        return None
+    listed = section.raw("counted")
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(isinstance(label, str | int) for label in listed)
+    ):
+        raise section.wrong("counted", f"{shown(listed)} is no list of values")
+    section.note("counted", ", ".join(str(label) for label in listed), default=False)
+    # As labels: a boolean column's are false and true.
+    return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
+
+
+COUNTER = counters.COUNTER.but()
+WINDOW = Option(
+    "a number of periods from 1 to the horizon",
+    "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "
+    "and the padding, by the number of values.",
+)
+THRESHOLDS = Option(
+    "a number from 1 to the horizon",
+    'The largest number of times that is followed: "at least b so far" for b = 1, 2, ... up to it.',
+    "each threshold that is left out leaves its budget to the others",
+    "the horizon",
+)
+COUNTED = Option(
+    'a list of values of the column, such as ["late"]',
+    "The reports that are counted; all others, missing ones included, are not.",
+    "a boolean column says itself what is counted",
+    "true, of a boolean column",
+    read=_counted,
+    fragment={"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
+)
+SPLIT = Option(
+    meaning="How the budget is shared among the thresholds: by the error that it causes, or as published (`levels`).",
+    reason="it makes the sum of all variances the smallest",
+)
+FAILURE = Option(
+    "an exact number between 0 and 1",
+    "The probability that the stated bound fails anywhere; of a window it also sets the padding.",
+    "the bound holds for all periods at once in 95 of 100 streams",
+    "1/20",
+)
+PEOPLE = Option(
+    "a number of places from 1, with unit = individual-replace",
+    "How many people there is room for, declared public, so that others may join later. Who has not joined, or has "
+    "no report, has the value `missing`, which every column then has to declare.",
+    "those who report in the first period are the panel",
+    "not set",
+)

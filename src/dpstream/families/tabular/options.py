@@ -1,0 +1,193 @@
+"""The options of streams of tables, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from dpstream.core import counters
+from dpstream.core.contracts import Given, Option, SectionReader, located, shown
+from dpstream.core.contracts.options import COUNT, NUMBER, TEXTS
+from dpstream.core.tables import Workload
+from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
+
+__all__ = [
+    "AGGREGATE",
+    "AIM_ROUNDS",
+    "AIM_SHARE",
+    "COLUMNS_SHARE",
+    "COUNTER",
+    "FINAL_ITERATIONS",
+    "ITERATIONS",
+    "MAX_CELLS",
+    "MEASURE_SHARE",
+    "OFFLINE",
+    "PAST",
+    "PRIOR",
+    "PRIOR_WEIGHT",
+    "ROUNDS",
+    "SCORE",
+    "SELECT_SHARE",
+    "STALENESS",
+    "UNIONS",
+    "WORKLOAD",
+    "K",
+]
+
+
+def _workload(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Workload:
+    if section.has("workload"):
+        spec = section.raw("workload")
+        chosen = f"{len(spec)} chosen marginals" if isinstance(spec, list) else str(spec)
+        section.note("workload", chosen, default=False)
+    else:
+        single = len(given.domain) == 1
+        spec = "all-1-way" if single else "all-2-way"
+        section.note("workload", spec, default=True, reason="there is one column" if single else None)
+    with located(section.place("workload")):
+        return Workload.parse(given.domain, spec)
+
+
+def _k(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int:
+    """Its default depends on the workload."""
+    workload: Workload = found["workload"]
+    most = len(workload)
+    value = section.raw("k") if section.has("k") else default_rounds(workload)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        what = f"{shown(value)} does not fit a workload of {most} marginals"
+        raise section.wrong("k", what, f"1 to {most}")
+    section.note("k", f"{value} marginals of {most}", default=not section.has("k"))
+    return value
+
+
+def _rounds(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
+    value = section.count("rounds")
+    if value is None:
+        _chosen(section, "rounds", "from a noisy number of records")
+    return value
+
+
+def _aim_share(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Fraction | None:
+    if section.has("measure_share"):
+        return section.share("measure_share", Fraction(1, 2))
+    _chosen(section, "measure_share", "4/5 of an epsilon, 9/10 of a rho")
+    return None
+
+
+def _chosen(section: SectionReader, key: str, value: str) -> None:
+    section.note(key, value, default=True, reason=f"the page on AIM tells how {key} was chosen")
+
+
+WORKLOAD = Option(
+    'all-1-way, all-2-way, ..., or a list such as [["zip", "rent"], {columns = ["zip"], weight = "1/2"}]',
+    "The marginals that the synthetic copy should preserve. With one column the default is `all-1-way`.",
+    "pairs of columns are what most readers of a table look at",
+    "all-2-way",
+    read=_workload,
+    fragment={
+        "anyOf": [
+            {"type": "string", "pattern": "^all-[1-9][0-9]*-way$"},
+            {
+                "type": "array",
+                "items": {
+                    "anyOf": [
+                        TEXTS,
+                        {
+                            "type": "object",
+                            "properties": {"columns": TEXTS, "weight": NUMBER},
+                            "required": ["columns"],
+                            "additionalProperties": False,
+                        },
+                    ]
+                },
+            },
+        ]
+    },
+)
+K = Option(
+    "1 to the number of marginals",
+    "Marginals measured at every step, or in every run of a black box.",
+    "each further one takes its share of the noise budget from the others",
+    f"{DEFAULT_ROUNDS}, or all marginals if fewer",
+    read=_k,
+    fragment=COUNT,
+)
+COUNTER = counters.COUNTER.but()
+SCORE = Option(
+    meaning="How a selection judges what a marginal would gain.",
+    reason="errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",
+)
+AGGREGATE = Option(
+    meaning="Which of a step's models is released: the last, or the average of all k.",
+    reason="the last model of a step knows all measurements of the step",
+)
+PAST = Option(
+    meaning="What is booked for a marginal at a step that did not measure it; `literal` is as published.",
+    reason="a model of the current batches knows more about this step than the whole table does",
+)
+PRIOR = Option(
+    meaning="Where each run starts: from the previous run's model, or from the uniform distribution.",
+    reason="a batch looks about like the batch before it, and its model is released already",
+)
+PRIOR_WEIGHT = Option(
+    "a number from 0 to 100",
+    "How much a batch is taken to look like the batches before it (0: not at all; 1: as if drawn from them).",
+    "a little: enough to steady a small batch, too little to hide that the stream changes",
+)
+SELECT_SHARE = Option(
+    "an exact number between 0 and 1",
+    "Share of the budget for selections.",
+    "a choice can bear more noise than a measurement; the published split is 1/2",
+)
+STALENESS = Option(
+    "an exact number above 0, up to 1/2",
+    "So large a share of the steps so far, or one step, may a release be behind at most: it sets the length of epochs.",
+    "shorter epochs follow a stream more closely, longer ones have less noise",
+)
+MEASURE_SHARE = Option(
+    "an exact number between 0 and 1",
+    "Share of the budget for measurements; of AIM, of each round's.",
+    "the published split: half for choosing, half for measuring",
+    "1/2 (aim: 4/5 of an epsilon, 9/10 of a rho)",
+)
+ITERATIONS = Option(
+    "1 or more",
+    "Iterations of each fit; public post-processing, costs time only.",
+    "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
+)
+MAX_CELLS = Option(
+    "1 or more",
+    "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
+    "larger trees cost time and memory in proportion, and pay with large budgets only",
+)
+#: Its recipes are named where the baseline is.
+OFFLINE = Option(
+    meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
+    "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
+    reason="batches are small, and it is as published",
+)
+COLUMNS_SHARE = Option(
+    "an exact number between 0 and 1, with offline = aim",
+    "Part of a run's budget for single columns, at least.",
+    "columns are in every marginal",
+)
+UNIONS = Option(
+    "true, false, with offline = aim",
+    "Whether unions of three columns may be measured for the pairs in them.",
+    "one measurement then tells of three pairs; with rho it never does",
+)
+FINAL_ITERATIONS = Option(
+    "1 or more, with offline = aim",
+    "Iterations of the fit after the columns and after the last round.",
+    "the last fit of a run is the one that is released",
+)
+#: Of every recipe that has rounds; those of AIM are read in another way.
+ROUNDS = Option(
+    "a number from 1: to the cells of the workload with black_box = mwem, to 100 with offline = aim",
+    "Cells of marginals that MWEM measures in a run; marginals that a run of AIM selects.",
+    "each further one takes its share of a run's budget from the others",
+    "10, or all cells if fewer; of AIM, from a noisy number of records",
+)
+AIM_ROUNDS = ROUNDS.but(read=_rounds)
+AIM_SHARE = MEASURE_SHARE.but(read=_aim_share)
