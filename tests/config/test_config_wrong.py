@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 from config_files import DEFAULTS, GROWING, PANELS, POINTS, PUBLIC, ROWS, load, write
+from schema_check import faults
 
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, SchemaError, UnitError
 from dpstream.project import KEYS, MECHANISMS, Config
+from dpstream.project.json_schema import json_schema
+
+SCHEMA = json_schema()
 
 # (parts, exception, what the message has to hold beside the file)
 WRONG: dict[str, tuple[dict[str, str], type[DpstreamError], tuple[str, ...]]] = {
@@ -436,6 +441,8 @@ def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) 
             path.write_text(path.read_text().replace('name = "test"\n', ""))
         message = refusal(path)
         assert message is None or f"[{section}]" in message
+        if message is None:  # what is used, editors do not refuse
+            assert faults(SCHEMA, tomllib.loads(path.read_text(encoding="utf-8"))) == []
 
 
 def refusal(path: Path) -> str | None:

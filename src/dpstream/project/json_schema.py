@@ -1,0 +1,107 @@
+"""A JSON Schema of ``dpstream.toml``, for editors; made from the table of keys.
+
+    python -m dpstream.project.json_schema > docs/reference/dpstream.schema.json
+
+It refuses less than ``dpstream check`` does: it knows types, words and which key belongs to which mechanism, not what
+fits together. Dates are texts to it, as they are to the editors that read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from dpstream.core.contracts.options import TEXT, TEXTS, words
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, mechanisms
+from dpstream.core.schema.toml import COLUMN_TYPES
+from dpstream.project.keys import SECTIONS, Key, keys_of
+
+__all__ = ["json_schema"]
+
+_NEEDED = ("stream", "source", "schema", "budget")
+
+
+def json_schema() -> dict[str, Any]:
+    """What a file may hold, with every installed mechanism.
+
+    Errors:
+        ConfigError: a package that brings a mechanism is broken.
+    """
+    tables = {name: _table(SECTIONS[name], keys_of(name)) for name in SECTIONS if name not in ("", "schema")}
+    tables["mechanism"]["allOf"] = [_own(mechanism) for mechanism in mechanisms()]
+    top = _table("A stream of differentially private releases.", keys_of(""))
+    top["properties"] |= {name: tables.get(name) or _columns() for name in SECTIONS if name}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "dpstream.toml",
+        **top,
+        "required": list(_NEEDED),
+    }
+
+
+def _table(about: str, keys: Mapping[str, Key]) -> dict[str, Any]:
+    """A section. What a mechanism needs is said where the mechanism is."""
+    needed = [key.name for key in keys.values() if key.default is None and not key.mechanisms]
+    return {
+        "type": "object",
+        "description": about,
+        "properties": {key.name: {**key.fragment, "description": _about(key)} for key in keys.values()},
+        **({"required": needed} if needed else {}),
+        "additionalProperties": False,
+    }
+
+
+def _about(key: Key) -> str:
+    default = "" if key.default is None else f" Default: {key.default} ({key.reason})."
+    return f"{key.meaning} Allowed: {key.allowed}.{default}"
+
+
+def _own(mechanism: str) -> dict[str, Any]:
+    """The options of one mechanism; the default one is meant as well where there is no name."""
+    keys = [key for key in keys_of("mechanism").values() if mechanism in key.mechanisms]
+    named = {"properties": {"name": {"const": mechanism}}}
+    return {
+        "if": named if mechanism == DEFAULT_MECHANISM else {**named, "required": ["name"]},
+        "then": {
+            "propertyNames": words("name", *(key.name for key in keys)),
+            "required": [key.name for key in keys if key.default is None],
+        },
+    }
+
+
+def _columns() -> dict[str, Any]:
+    """``[schema]``: the columns, or the file that has them."""
+    kinds = [
+        {
+            "if": {"properties": {"type": {"const": word}}},
+            "then": {
+                "propertyNames": words("type", *(one.name for one in fields(kind) if one.name != "name"))
+            },
+        }
+        for word, kind in COLUMN_TYPES.items()
+    ]
+    column = {
+        "type": "object",
+        "properties": {"type": words(*COLUMN_TYPES)},
+        "required": ["type"],
+        "allOf": kinds,
+    }
+    return {
+        "type": "object",
+        "description": SECTIONS["schema"],
+        "properties": {
+            "file": TEXT,
+            "format": words(1),
+            "confirmed": {"type": "boolean"},
+            "ignore": TEXTS,
+            "null_values": {"type": "array", "items": {"type": "string"}},
+            "columns": {"type": "object", "additionalProperties": column},
+        },
+        "additionalProperties": False,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=1))

@@ -1,0 +1,91 @@
+"""The JSON Schema of ``dpstream.toml``: committed as it is made, and true of every example."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from config_files import DEFAULTS, GROWING, PANELS, POINTS, load, write
+from schema_check import faults
+
+from dpstream.core.contracts.registry import mechanisms
+from dpstream.project.json_schema import json_schema
+from dpstream.tools.simulate import EXAMPLES, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "dpstream.schema.json"
+PARTS = {**PANELS, **POINTS, **GROWING}
+
+
+def whole_files() -> dict[str, str]:
+    """Every configuration in the documentation that is a whole file, and the golden draft of ``init``."""
+    found = {"golden_draft": (ROOT / "tests" / "schema" / "golden_draft.toml").read_text(encoding="utf-8")}
+    for page in sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("examples/**/*.md")]):
+        blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        wholes = [text for text in blocks if {"stream", "budget", "schema"} <= set(tomllib.loads(text))]
+        found |= {f"{page.relative_to(ROOT)} {number}": text for number, text in enumerate(wholes)}
+    return found
+
+
+def test_the_committed_schema_is_the_one_that_is_made() -> None:
+    assert json.loads(PAGE.read_text(encoding="utf-8")) == json_schema(), (
+        "make it again: python -m dpstream.project.json_schema > docs/reference/dpstream.schema.json"
+    )
+
+
+def test_every_example_of_the_repository_fits() -> None:
+    schema, files = json_schema(), whole_files()
+    assert len(files) > 3
+    found = {name: faults(schema, tomllib.loads(text)) for name, text in files.items()}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, "panel"])
+def test_every_simulated_stream_fits(example: str, tmp_path: Path) -> None:
+    config = simulate(example, 6, tmp_path, rows_per_step=40)
+    assert faults(json_schema(), tomllib.loads(config.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("mechanism", mechanisms())
+def test_a_file_of_every_mechanism_fits_and_those_of_others_do_not(mechanism: str, tmp_path: Path) -> None:
+    schema = json_schema()
+    parts = {**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PARTS.get(mechanism, {})}
+    document = tomllib.loads(write(tmp_path, **parts).read_text(encoding="utf-8"))
+    load(tmp_path, **parts)
+    assert faults(schema, document) == []
+    section = schema["properties"]["mechanism"]
+    rules = {rule["if"]["properties"]["name"]["const"]: rule["then"] for rule in section["allOf"]}
+    own = set(rules[mechanism]["propertyNames"]["enum"])
+    foreign = sorted(set(section["properties"]) - own)
+    assert foreign
+    for key in foreign:
+        wrong = {**document, "mechanism": {**document["mechanism"], key: 1}}
+        assert f"file.mechanism.{key}: enum" in faults(schema, wrong)
+    for key in rules[mechanism]["required"]:
+        rest = {name: value for name, value in document["mechanism"].items() if name != key}
+        assert "file.mechanism: required" in faults(schema, {**document, "mechanism": rest})
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "fault"),
+    [
+        ("stream", "zzz = 1", "file.stream.zzz: unknown"),
+        ("mechanism", 'workload = "all-pairs"', "file.mechanism.workload: anyOf"),
+        ("mechanism", "staleness = true", "file.mechanism.staleness: type"),
+        ("mechanism", "iterations = 0", "file.mechanism.iterations: minimum"),
+        ("mechanism", 'name = "dpstab"', "file.mechanism.name: enum"),
+        ("rest", '[output]\nformat = "xlsx"', "file.output.format: enum"),
+        ("rest", "[base]\nstep = 1", "file.base: required"),
+        (
+            "rest",
+            '[schema.columns.rent]\ntype = "real"\nedge = [0, 1]',
+            "file.schema.columns.rent.edge: enum",
+        ),
+    ],
+)
+def test_wrong_files_are_told(section: str, line: str, fault: str, tmp_path: Path) -> None:
+    document = tomllib.loads(write(tmp_path, **{section: line}).read_text(encoding="utf-8"))
+    assert fault in faults(json_schema(), document)

@@ -1,0 +1,204 @@
+"""A family that another package brings: found through its entry point, without a line of it in the source."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from dpstream.cli import main
+from dpstream.core.contracts import Family, registry
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.project import Config, describe
+from dpstream.project.json_schema import json_schema
+from dpstream.project.keys import keys_of
+
+HERE = Path(__file__).parent / "toy_family"
+FILE = """\
+[stream]
+name = "toy"
+[source]
+path = "data/*.csv"
+time_column = "step"
+end = 2
+[schema.columns.zip]
+type = "categorical"
+values = ["a", "b", "c"]
+[schema.columns.paid]
+type = "boolean"
+[mechanism]
+name = "histogram"
+column = "zip"
+[budget]
+epsilon = "1"
+"""
+
+
+def install(folder: Path, package: str, entries: str) -> None:
+    """As an installer leaves it: a folder of metadata beside the code."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(f"[dpstream.families]\n{entries}\n", encoding="utf-8")
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed toy family, and a file that uses it."""
+    install(tmp_path / "site", "toyfamily", "histogram = toy_family:FAMILY")
+    for place in (HERE, tmp_path / "site"):
+        monkeypatch.syspath_prepend(str(place))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "d.csv").write_text(
+        "step,zip,paid\n1,a,true\n1,b,false\n2,c,true\n", encoding="utf-8"
+    )
+    return write(tmp_path)
+
+
+def write(folder: Path, old: str = "", new: str = "") -> Path:
+    assert old in FILE
+    path = folder / "dpstream.toml"
+    path.write_text(FILE.replace(old, new, 1) if old else FILE, encoding="utf-8")
+    return path
+
+
+def test_it_is_read_planned_and_shown(toy: Path) -> None:
+    config = Config.load(toy)
+    assert config.family.name == "histograms"
+    plan = config.plan()
+    assert (plan.name, plan.options()) == ("histogram", {"column": "zip", "rounding": "none"})
+    lines = [used.line() for used in config.used if used.section == "mechanism"]
+    assert "[mechanism] rounding = none (default: the noise is whole already)" in lines
+    told = describe(config)
+    assert (told["mechanism"], told["sum"]) == ("histogram", "1")
+    result = click.testing.CliRunner().invoke(main, ["plan", str(toy), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["options"] == plan.options()
+
+
+def test_it_runs(toy: Path) -> None:
+    result = click.testing.CliRunner().invoke(main, ["run", str(toy)])
+    assert result.exit_code == 0, result.output
+    assert len(list((toy.parent / "releases").rglob("*.parquet"))) == 2
+
+
+def test_its_options_are_in_the_table_and_in_the_json_schema(toy: Path) -> None:
+    rows = keys_of("mechanism")
+    assert (rows["column"].default, rows["rounding"].allowed) == (None, "none, whole")
+    assert rows["column"].mechanisms == rows["rounding"].mechanisms == ("histogram",)
+    assert "histogram" in rows["name"].allowed
+    section = json_schema()["properties"]["mechanism"]
+    assert section["properties"]["rounding"]["enum"] == ["none", "whole"]
+    assert [rule["then"] for rule in section["allOf"]][-1] == {
+        "propertyNames": {"enum": ["name", "column", "rounding"]},
+        "required": ["column"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('column = "zip"', "", ("[mechanism] column", "missing")),
+        ('column = "zip"', 'column = "rent"', ("[mechanism] column", "'rent' is no column", "zip, paid")),
+        ('column = "zip"', 'column = "zip"\nrounding = "up"', ("[mechanism] rounding", "none, whole")),
+        ('column = "zip"', 'column = "zip"\nk = 2', ("[mechanism] k", "'histogram' has no option", "column")),
+        ('column = "zip"', 'colum = "zip"', ("'colum'", "did you mean 'column'?")),
+        ('name = "histogram"\n', "", ("the default, 'pooled'", 'name = "histogram"')),
+        ('name = "toy"', 'name = "toy"\ntotal = "public"', ("cannot protect the unit 'event-replace'",)),
+        ("end = 2", 'end = 2\nop_column = "op"', ("[source] op_column", "does not forget")),
+        ("end = 2", 'end = 2\nlate = "next-step"', ("[source] late", "never late", "error, drop")),
+        ('epsilon = "1"', 'rho = "1"', ("a toy has a pure guarantee",)),
+        (
+            'epsilon = "1"',
+            'epsilon = "1"\n[base]\nreleases = "old"',
+            ("a stream of histograms cannot begin",),
+        ),
+        ('epsilon = "1"', 'epsilon = "1"\n[output]\nrecords = "persistent"', ("[output] records", "fresh")),
+    ],
+)
+def test_its_limits_are_kept(toy: Path, old: str, new: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(DpstreamError) as caught:
+        Config.load(write(toy.parent, old, new))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_commands_for_tables_say_what_it_is(toy: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r'one of histograms, and compare .*"pooled", "dpstabs" or "baseline"'
+    ):
+        Config.load(toy).table_recipe("compare")
+
+
+def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(toy.parent / "other", "otherfamily", "histogram = toy_family:FAMILY\npoints = toy_family:FAMILY")
+    monkeypatch.syspath_prepend(str(toy.parent / "other"))
+    with pytest.raises(
+        ConfigError, match=r"'(other|toy)family' and the package '(other|toy)family' both bring"
+    ):
+        Config.load(toy)
+    with pytest.raises(
+        ConfigError, match="dpstream and the package 'otherfamily' both bring a mechanism 'points'"
+    ):
+        registry.family_of("points")
+    with pytest.raises(ConfigError, match="both bring"):
+        registry.families()
+    # Streams of other mechanisms go on.
+    assert "pooled" in registry.family_of("pooled").mechanisms
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("toy_family_that_is_gone:FAMILY", "cannot be loaded: ModuleNotFoundError"),
+        ("toy_family:NOBODY", "cannot be loaded: AttributeError"),
+        ("toy_family:LOADED", "names no family with a mechanism 'histogram'"),
+    ],
+)
+def test_a_broken_package_is_named(
+    value: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "brokenfamily", f"histogram = {value}")
+    for place in (HERE, tmp_path / "site"):
+        monkeypatch.syspath_prepend(str(place))
+    with pytest.raises(ConfigError) as caught:
+        Config.load(write(tmp_path))
+    assert words in str(caught.value)
+    assert "the package 'brokenfamily'" in str(caught.value)
+
+
+def test_families_are_loaded_when_they_are_asked_for() -> None:
+    """In a process of its own: asking for one mechanism loads no other family, and naming them loads none."""
+    code = (
+        "import sys; from dpstream.core.contracts import registry\n"
+        "loaded = lambda: [n for n in sys.modules if n.startswith('dpstream.families.') and n.count('.') == 2]\n"
+        "registry.mechanisms(); print(loaded()); registry.family_of('points'); print(loaded())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "['dpstream.families.points']"]
+
+
+def test_every_family_says_what_it_is() -> None:
+    """Of all families: each mechanism is in one family, and every sentence that may be needed is there."""
+    found = registry.families()
+    names = [name for family in found for name in family.mechanisms]
+    assert sorted(names) == sorted(set(names)) == sorted(registry.mechanisms())
+    for family in found:
+        limits = family.limits
+        assert isinstance(family, Family)
+        assert family.noun.startswith(("a ", "one "))
+        assert limits.records
+        if set(limits.units) != {"event", "event-replace", "user"}:
+            assert "{unit!r}" in limits.other_units
+        for key in family.keys:
+            assert key.allowed, key.name
+            assert key.meaning, key.name
+            assert key.fragment, key.name
+            assert key.default is None or key.reason, key.name
+            assert set(key.mechanisms) <= set(family.mechanisms)
