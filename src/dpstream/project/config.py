@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dpstream.core.contracts import Family, Given, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import Budget, PureDP, Randomness, Unit
+from dpstream.core.privacy import Budget, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml, read_schema
 from dpstream.io.sources.options import SourceOptions
@@ -169,11 +169,7 @@ class Config:
         """The calibrated mechanism: every noise scale fixed (``budget`` takes the place of the file's)."""
         amount = self.budget.budget if budget is None else budget
         with located(f"{self.path} [mechanism]"):
-            if isinstance(amount, PureDP):
-                return self.recipe.calibrate(
-                    epsilon=amount.epsilon, unit=self.unit, horizon=self.budget.horizon
-                )
-            return self.recipe.calibrate(rho=amount.rho, unit=self.unit, horizon=self.budget.horizon)
+            return self.recipe.calibrate(amount, self.unit, self.budget.horizon)
 
     def table_recipe(self, verb: str) -> Any:
         """The recipe of a stream of tables; it has a ``workload``.

@@ -21,7 +21,7 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy import Event, PureDP, Randomness, Unit, noise_for
+from dpstream.core.privacy import Budget, Event, PureDP, Randomness, Unit, noise_for
 from dpstream.core.schema import Domain
 from dpstream.core.schema.domain import Clique
 
@@ -48,12 +48,12 @@ class Histogram:
             )
 
     def calibrate(
-        self, *, epsilon: Any = None, rho: Any = None, unit: Unit | None = None, horizon: int | None = None
+        self, budget: Budget | None = None, unit: Unit | None = None, horizon: int | None = None
     ) -> HistogramPlan:
-        if epsilon is None:
+        if not isinstance(budget, PureDP):
             raise BudgetError("a toy has a pure guarantee", where="budget", allowed="epsilon")
         assert unit is None or isinstance(unit, Event)
-        return HistogramPlan(self, PureDP.of(epsilon), unit or Event(), horizon)
+        return HistogramPlan(self, budget, unit or Event(), horizon)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Amount, Budget
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.law import Law, check_confidence
 from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
@@ -329,14 +329,9 @@ class StreamRecipe(Protocol):
     """The options of a mechanism, without data and without a budget."""
 
     def calibrate(
-        self,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
+        self, budget: Budget | None = None, unit: Unit | None = None, horizon: int | None = None
     ) -> StreamPlan:
-        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``.
+        """Fix every noise scale, so that all releases together cost one unit of protection ``budget``.
 
         Errors:
             BudgetError, UnitError, HorizonError: a guarantee that cannot be given. ConfigError, LimitError: options

@@ -23,6 +23,7 @@ __all__ = [
     "Amount",
     "Budget",
     "PureDP",
+    "amounts",
     "decimal_text",
     "exact_amount",
     "exact_text",
@@ -164,6 +165,26 @@ class ZCDP:
 
 
 Budget = PureDP | ZCDP
+
+
+def amounts(
+    budget: Budget | None, epsilon: Amount | None, rho: Amount | None
+) -> tuple[Amount | None, Amount | None]:
+    """The epsilon or the rho that a recipe is calibrated with, said by a budget or by itself.
+
+    Errors:
+        BudgetError: both ways at once, or a budget that is none.
+
+    >>> amounts(PureDP.of("1/2"), None, None)
+    (Fraction(1, 2), None)
+    """
+    if budget is None:
+        return epsilon, rho
+    if not isinstance(budget, PureDP | ZCDP):
+        raise BudgetError(f"{budget!r} is no budget", where="budget", allowed="PureDP.of(1), ZCDP.of(1)")
+    if epsilon is not None or rho is not None:
+        raise BudgetError("the budget is given twice", where="budget", allowed="budget, or epsilon, or rho")
+    return (budget.epsilon, None) if isinstance(budget, PureDP) else (None, budget.rho)
 
 
 def _shares(weights: Sequence[int | Fraction]) -> list[Fraction]:

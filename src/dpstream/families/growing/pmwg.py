@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from dpstream.core.contracts import option
 from dpstream.core.errors import BudgetError, ConfigError, UnitError
-from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
+from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, exact_amount
 from dpstream.core.privacy.unit import Event, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing import asking_options
@@ -113,12 +113,13 @@ class PMWG:
 
     def calibrate(
         self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
         *,
         epsilon: Amount | None = None,
         rho: Amount | None = None,
         delta: Amount | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
     ) -> PMWGPlan:
         """Fix the noise so that all answers for ever cost ``epsilon`` (pure) or ``rho``, or (epsilon, delta) through
         rho.
@@ -127,6 +128,7 @@ class PMWG:
             BudgetError: no amount, or one that pays for no question. UnitError: a unit under which the number of
             records is private. ConfigError: options that cannot be used.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         budget = _budget(epsilon, rho, delta)
         if unit is None:
             unit = Event("replace")

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from dpstream.core.contracts import Nested, option
 from dpstream.core.errors import BudgetError, ConfigError, UnitError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
+from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts, exact_amount
 from dpstream.core.privacy.convert import approximate_to_zcdp
 from dpstream.core.privacy.unit import Event, Unit
 from dpstream.core.tables import Workload
@@ -86,12 +86,13 @@ class _Rerun(ABC):
 
     def calibrate(
         self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
         *,
         epsilon: Amount | None = None,
         rho: Amount | None = None,
         delta: Amount | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
     ) -> GrowingPlan:
         """Fix when runs are made and what each may spend, for ever.
 
@@ -104,6 +105,7 @@ class _Rerun(ABC):
             UnitError: another unit. BudgetError: a budget that the schedule cannot be given.
             ConfigError: gamma or c out of range; what would work is named. LimitError: the black box is too large.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         protected = _check_unit(unit)
         stated = self._stated(epsilon, delta)
         budget = _read(epsilon, rho, delta)

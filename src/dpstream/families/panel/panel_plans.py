@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed, Part, option
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import ZCDP, Amount
+from dpstream.core.privacy.budget import ZCDP, Amount, Budget, amounts
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual, Unit
 from dpstream.core.schema import Boolean, Schema
@@ -63,11 +63,12 @@ class WindowStream:
 
     def calibrate(
         self,
-        *,
-        rho: Amount | None = None,
-        epsilon: Amount | None = None,
+        budget: Budget | None = None,
         unit: Unit | None = None,
         horizon: int | None = None,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
     ) -> WindowStreamPlan:
         """Fix the noise so that all periods together cost one person's whole history ``rho``.
 
@@ -75,6 +76,7 @@ class WindowStream:
             BudgetError: no rho. HorizonError: no number of periods. UnitError: the unit is no individual.
             ConfigError, LimitError: options that cannot be used.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         periods, amount = periods_and_rho(epsilon, rho, horizon)
         check_names(self.schema)
         symbols = self.schema.domain.cells(tuple(range(len(self.schema))))
@@ -208,17 +210,19 @@ class CumulativeStream:
 
     def calibrate(
         self,
-        *,
-        rho: Amount | None = None,
-        epsilon: Amount | None = None,
+        budget: Budget | None = None,
         unit: Unit | None = None,
         horizon: int | None = None,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
     ) -> CumulativeStreamPlan:
         """Fix the noise so that all periods together cost one person's whole history ``rho``.
 
         Errors:
             As ``WindowStream.calibrate``; ConfigError: several columns, or labels that the column does not have.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         periods, amount = periods_and_rho(epsilon, rho, horizon)
         check_names(self.schema)
         counted = self._codes()

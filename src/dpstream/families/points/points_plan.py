@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy.budget import Amount, PureDP
+from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Unit
 from dpstream.core.schema import Schema
@@ -82,11 +82,12 @@ class PointsStream:
 
     def calibrate(
         self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
         *,
         epsilon: Amount | None = None,
         rho: Amount | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
     ) -> PointsStreamPlan:
         """Fix the noise so that all releases together cost ``epsilon`` for one record's replacement.
 
@@ -97,6 +98,7 @@ class PointsStream:
             BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
             no coordinate. ConfigError, LimitError: options that cannot be used.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         if epsilon is None or rho is not None:
             raise BudgetError(
                 "the noise of online points is Laplace: the guarantee is pure",

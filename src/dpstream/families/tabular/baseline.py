@@ -22,7 +22,7 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import Amount, Budget, amounts
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
@@ -87,9 +87,16 @@ class Baseline:
             raise ConfigError(f"prior = {self.prior!r}", where="mechanism", allowed="previous, uniform")
 
     def calibrate(
-        self, *, epsilon: Any = None, rho: Any = None, unit: Unit | None = None, horizon: int | None = None
+        self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
     ) -> BaselinePlan:
-        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; unit defaults to ``Event()``."""
+        """Fix every noise scale. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``."""
+        epsilon, rho = amounts(budget, epsilon, rho)
         budget, protected = read_budget(epsilon, rho), event_unit(unit)
         offline = self.offline or MWEMPGM(k=default_rounds(self.workload))
         plan = offline.calibrate(self.workload, protected.per_event(budget), protected.event)

@@ -16,7 +16,7 @@ from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, 
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
-from dpstream.core.privacy.budget import Amount, Budget
+from dpstream.core.privacy.budget import Amount, Budget, amounts
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
@@ -132,16 +132,18 @@ class DPStabs:
 
     def calibrate(
         self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
         *,
         epsilon: Amount | None = None,
         rho: Amount | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
     ) -> DPStabsPlan:
-        """Fix every noise scale. Exactly one of ``epsilon`` and ``rho``; the unit defaults to ``Event()``.
+        """Fix every noise scale. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``.
 
         ``horizon`` is the largest number of steps; counters that need one take it from here.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
         # Where nothing is selected, measuring gets everything.
         share = Fraction(0) if self.measures_all else self.select_share

@@ -14,7 +14,7 @@ import numpy as np
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StartTable, StreamPlan, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Amount, Budget
+from dpstream.core.privacy.budget import Amount, Budget, amounts
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit, User
 from dpstream.core.schema.domain import Domain
@@ -86,16 +86,18 @@ class Pooled:
 
     def calibrate(
         self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
         *,
         epsilon: Amount | None = None,
         rho: Amount | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
     ) -> PooledPlan:
-        """Fix the budget of a run. Exactly one of ``epsilon`` and ``rho``; the unit defaults to ``Event()``.
+        """Fix the budget of a run. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``.
 
         ``horizon`` is the largest number of steps; without it the stream may go on for ever.
         """
+        epsilon, rho = amounts(budget, epsilon, rho)
         budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
         runner = Runner(
             followed=Followed(self.workload),

@@ -60,7 +60,7 @@ def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress
         )
         for name, analyst in ANALYSTS.items():
             yield spent_asking(recipe.calibrate(**amount), f"analyst who {name}, {words}", analyst)
-    honest = few.calibrate(epsilon=1)
+    honest = few.calibrate(PureDP.of(1))
     endless = BrokenEndless(**{key: getattr(honest, key) for key in honest.__dataclass_fields__})
     yield spent_asking(endless, "analyst who repeats, runs without end", _repeats, control=True)
 

@@ -350,17 +350,17 @@ def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
     workload = Workload.all_k_way(_DOMAIN, 2)
     half = Fraction(1, 2)
     for unit in _UNITS:
-        plan = DPStabs(workload, k=2, select_share=half, iterations=5).calibrate(epsilon="1", unit=unit)
+        plan = DPStabs(workload, k=2, select_share=half, iterations=5).calibrate(PureDP.of("1"), unit=unit)
         yield f"DP-STabS, {unit.relation}", plan
     recipe = DPStabs(workload, k=2, select_share=half, iterations=5, deletions=True)
-    yield "DP-STabS with deletions", recipe.calibrate(epsilon="1")
+    yield "DP-STabS with deletions", recipe.calibrate(PureDP.of("1"))
     recipe = DPStabs(workload, k=2, select_share=half, iterations=5, past="literal", score="mean")
-    yield "DP-STabS, literal listing", recipe.calibrate(epsilon="1")
+    yield "DP-STabS, literal listing", recipe.calibrate(PureDP.of("1"))
     for name in ("unbounded-block", "tree"):
         recipe = DPStabs(workload, k=3, counter=name, iterations=5)
         yield (
             f"DP-STabS, all measured, counter {name}",
-            recipe.calibrate(epsilon="1", horizon=_STEPS),
+            recipe.calibrate(PureDP.of("1"), horizon=_STEPS),
         )
 
 

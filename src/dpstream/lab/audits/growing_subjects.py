@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Noise, Randomness
+from dpstream.core.privacy import ZCDP, DiscreteGaussian, DiscreteLaplace, Event, Noise, PureDP, Randomness
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
@@ -59,15 +59,15 @@ def _honest() -> Iterator[GrowingSubject]:
     ):
         scheduler, improver = BBScheduler(box, 8, gamma="1/2"), BBImprover(box, 8, c="1/2")
         steps = arrivals(workload.domain, _SIZES)
-        yield GrowingSubject(f"scheduler around {name}", scheduler.calibrate(epsilon=2), steps)
-        yield GrowingSubject(f"scheduler around {name}, zCDP", scheduler.calibrate(rho=1), steps)
-        yield GrowingSubject(f"improver around {name}, zCDP", improver.calibrate(rho=1), steps)
+        yield GrowingSubject(f"scheduler around {name}", scheduler.calibrate(PureDP.of(2)), steps)
+        yield GrowingSubject(f"scheduler around {name}, zCDP", scheduler.calibrate(ZCDP.of(1)), steps)
+        yield GrowingSubject(f"improver around {name}, zCDP", improver.calibrate(ZCDP.of(1)), steps)
 
 
 def _controls() -> Iterator[GrowingSubject]:
     steps = arrivals(_ONE.domain, _SIZES)
-    plan = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(epsilon=2)
-    zcdp = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(rho=1)
+    plan = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(PureDP.of(2))
+    zcdp = BBScheduler(MWEMPGMBox(_ONE), 8, gamma="1/2").calibrate(ZCDP.of(1))
 
     def control(
         name: str,

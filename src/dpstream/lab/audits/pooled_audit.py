@@ -34,7 +34,7 @@ from dpstream.core.privacy import (
     PureDP,
     Randomness,
 )
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy.budget import ZCDP, Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
@@ -62,10 +62,10 @@ def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress
     recipe = Pooled(Workload.all_k_way(_DOMAIN, 2), select_share=Fraction(1, 2), iterations=5)
     runs = _TRANSCRIPTS[length]
     plans = {
-        "pure": recipe.calibrate(epsilon=1, horizon=_STEPS),
-        "replace": recipe.calibrate(epsilon=1, unit=Event("replace"), horizon=_STEPS),
-        "zCDP": recipe.calibrate(rho="1/8", horizon=_STEPS),
-        "deletions": replace(recipe, deletions=True).calibrate(epsilon=1, horizon=_STEPS),
+        "pure": recipe.calibrate(PureDP.of(1), horizon=_STEPS),
+        "replace": recipe.calibrate(PureDP.of(1), unit=Event("replace"), horizon=_STEPS),
+        "zCDP": recipe.calibrate(ZCDP.of("1/8"), horizon=_STEPS),
+        "deletions": replace(recipe, deletions=True).calibrate(PureDP.of(1), horizon=_STEPS),
     }
     for name, plan in plans.items():
         progress(f"pooled, {name}")
@@ -73,11 +73,11 @@ def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress
     pure = plans["pure"]
     progress("pooled, few marginals")
     # Two columns of two values are measured always, one is not.
-    other = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)).calibrate(epsilon=1, horizon=_STEPS)
+    other = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)).calibrate(PureDP.of(1), horizon=_STEPS)
     yield exact_pooled(
         replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"
     )
-    little = replace(recipe, select_share=Fraction(1, 10)).calibrate(epsilon=1, horizon=_STEPS)
+    little = replace(recipe, select_share=Fraction(1, 10)).calibrate(PureDP.of(1), horizon=_STEPS)
     for name, broken in (
         ("2/3 of the noise", replace(pure, runner=_quiet(pure.runner))),
         ("joint noise drawn apart", replace(little, runner=_apart(little.runner))),

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import PrivateBatch
+from dpstream.core.privacy import PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload
@@ -56,7 +57,7 @@ class LeakyPlan(BlindPlan):
 def audit_published() -> Iterator[Finding]:
     """The published files of a mechanism that reads nothing, and of one that does (the control)."""
     recipe = DPStabs(Workload.all_k_way(_SCHEMA.domain, 2))
-    plan = recipe.calibrate(epsilon=1)
+    plan = recipe.calibrate(PureDP.of(1))
     parts = (plan.recipe, plan.budget, plan.unit, plan.horizon, plan.counter, plan.selector)
     yield _finding("published files of a mechanism that reads nothing", BlindPlan(*parts), control=False)
     yield _finding("published files, total that leaks", LeakyPlan(*parts), control=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpstream.core.counters import LinearMap, SimpleCounter
-from dpstream.core.privacy import Budget, Event, PureDP, Randomness, zcdp_to_epsilon
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness, zcdp_to_epsilon
 from dpstream.core.privacy.convert import group
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
@@ -143,7 +143,7 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
     one, pairs = Workload.all_k_way(_ONE, 1), Workload.all_k_way(_THREE, 2)
     square, singles = Workload.all_k_way(_TWO, 2), Workload.all_k_way(_TWO, 1)
     crowd_one, crowd_two, crowd_three = (crowded(domain, 4, 10) for domain in (_ONE, _TWO, _THREE))
-    simple = DPStabs(one, counter="simple").calibrate(epsilon=2, horizon=4)
+    simple = DPStabs(one, counter="simple").calibrate(PureDP.of(2), horizon=4)
     return (
         _subject(
             "DP-STabS, simple counter",
@@ -159,55 +159,55 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
         ),
         _subject(
             "DP-STabS, block counter of 2",
-            DPStabs(square, counter="block").calibrate(epsilon=2, horizon=4),
+            DPStabs(square, counter="block").calibrate(PureDP.of(2), horizon=4),
             Scene.inserted(crowd_two, (1, 1), (1, 2, 4)),
             800,
         ),
         _subject(
             "DP-STabS, tree counters of 4 and 1",
-            DPStabs(square, counter="tree").calibrate(epsilon=2, horizon=5),
+            DPStabs(square, counter="tree").calibrate(PureDP.of(2), horizon=5),
             Scene.inserted(crowded(_TWO, 5, 10), (1, 1), (1, 4, 5)),
             800,
         ),
         _subject(
             "DP-STabS, least-squares trees",
-            DPStabs(square, counter="optimal-tree").calibrate(epsilon=2, horizon=5),
+            DPStabs(square, counter="optimal-tree").calibrate(PureDP.of(2), horizon=5),
             Scene.inserted(crowded(_TWO, 5, 10), (1, 1), (1, 4)),
             800,
         ),
         _subject(
             "DP-STabS, one of three marginals selected",
-            DPStabs(pairs, k=1).calibrate(epsilon=2),
+            DPStabs(pairs, k=1).calibrate(PureDP.of(2)),
             Scene.inserted(crowd_three, (1, 0, 1), (1, 3)),
             700,
         ),
         _subject(
             "DP-STabS, literal, one of two marginals selected",
-            DPStabs(singles, k=1, past="literal").calibrate(epsilon=3),
+            DPStabs(singles, k=1, past="literal").calibrate(PureDP.of(3)),
             Scene.inserted(crowd_two, (1, 1), (2, 4)),
             700,
         ),
         _subject(
             "DP-STabS with deletions, one of two marginals selected",
-            DPStabs(singles, k=1, deletions=True).calibrate(epsilon=3),
+            DPStabs(singles, k=1, deletions=True).calibrate(PureDP.of(3)),
             Scene.come_and_gone(crowded(_TWO, 4, 10, deletions=True), (1, 1), 2, 4),
             600,
         ),
         _subject(
             "DP-STabS, replace",
-            DPStabs(square, counter="simple").calibrate(epsilon=2, unit=Event("replace")),
+            DPStabs(square, counter="simple").calibrate(PureDP.of(2), unit=Event("replace")),
             Scene.replaced(crowd_two, (1, 1), (1, 4)),
             600,
         ),
         _subject(
             "DP-STabS, zCDP",
-            DPStabs(one, counter="simple").calibrate(rho="1/2"),
+            DPStabs(one, counter="simple").calibrate(ZCDP.of("1/2")),
             Scene.inserted(crowd_one, (1,), (3,)),
             800,
         ),
         _subject(
             "baseline, one marginal",
-            Baseline(one, MWEMPGM(k=1)).calibrate(epsilon=2),
+            Baseline(one, MWEMPGM(k=1)).calibrate(PureDP.of(2)),
             Scene.inserted(crowd_one, (1,), (1, 4)),
             600,
         ),
@@ -218,10 +218,10 @@ def stream_controls() -> tuple[StreamSubject, ...]:
     """Broken mechanisms. They claim what they were built from."""
     one, singles = Workload.all_k_way(_ONE, 1), Workload.all_k_way(_TWO, 1)
     simple, zcdp = (
-        DPStabs(one, counter="simple").calibrate(epsilon=1),
-        DPStabs(one, counter="simple").calibrate(rho="1/2"),
+        DPStabs(one, counter="simple").calibrate(PureDP.of(1)),
+        DPStabs(one, counter="simple").calibrate(ZCDP.of("1/2")),
     )
-    twice = DPStabs(singles, counter="simple").calibrate(epsilon=1)
+    twice = DPStabs(singles, counter="simple").calibrate(PureDP.of(1))
     # Both sides share the first step: its runs are paid for once.
     single = Scene.inserted(crowded(_ONE, 2, 10), (1,), (2,))
     double = Scene.inserted(crowded(_TWO, 2, 10), (1, 1), (2,))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpstream.core.contracts import Given, StreamPlan, located
+from dpstream.core.privacy import PureDP
 from dpstream.lab.experiments.replayed_streams import Replay
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section
@@ -53,7 +54,7 @@ class Method:
             if named_family(section).limits.no_tables is not None:
                 raise section.wrong("name", "methods are compared for streams of tables")
             recipe = read_recipe(section, Given(stream.domain, deletions=stream.deletions))
-            return recipe.calibrate(epsilon=epsilon, unit=stream.unit, horizon=len(stream))
+            return recipe.calibrate(PureDP.of(epsilon), stream.unit, len(stream))
 
 
 #: The paper's three methods. Its block counter is the unbounded one of its Algorithm 4.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
+from dpstream.core.privacy import PureDP
 from dpstream.families.points.points_plan import PointsStream
 from dpstream.io.sinks import read, released_schema
 from dpstream.tools.evaluate.point_truth import true_codes, uniform_places
@@ -134,7 +135,7 @@ def released_view(folder: Folder) -> PointView:
             tuple(options["log"]),
             tuple(options["periodic"]),
         )
-        plan = recipe.calibrate(epsilon=manifest["guarantee"]["epsilon"])
+        plan = recipe.calibrate(PureDP.of(manifest["guarantee"]["epsilon"]))
     except (InputError, KeyError, TypeError, ValueError):
         raise StoreDamagedError(
             "the manifest's options do not fit the columns", where=str(folder.releases)

@@ -1,0 +1,120 @@
+"""Every recipe, of whatever family: calibrated alike, and read from its own options."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from config_files import DEFAULTS, GROWING, PANELS, POINTS, load
+
+from dpstream.core.contracts import Given, Nested, Option, build, option, registry
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy import PureDP
+from dpstream.core.schema import Boolean, Schema
+from dpstream.project.reader import Section
+
+PARTS = {**PANELS, **POINTS, **GROWING}
+
+
+@pytest.mark.parametrize("mechanism", registry.mechanisms())
+def test_a_budget_and_an_amount_give_the_same_plan(mechanism: str, tmp_path: Path) -> None:
+    config = load(tmp_path, **{**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PARTS.get(mechanism, {})})
+    recipe: Any = config.recipe
+    budget, unit, horizon = config.budget.budget, config.unit, config.budget.horizon
+    amount = {"epsilon": budget.epsilon} if isinstance(budget, PureDP) else {"rho": budget.rho}
+    plans = [
+        recipe.calibrate(budget, unit, horizon),
+        recipe.calibrate(**amount, unit=unit, horizon=horizon),
+        config.plan(),
+    ]
+    told = [(plan.name, plan.budget, plan.unit, plan.horizon, plan.options(), plan.parts()) for plan in plans]
+    assert told[0] == told[1] == told[2]
+    with pytest.raises(BudgetError, match="the budget is given twice"):
+        recipe.calibrate(budget, unit, horizon, **amount)
+    with pytest.raises(BudgetError, match="1 is no budget"):
+        recipe.calibrate(1, unit, horizon)
+
+
+SHARED = Option(
+    "a number", "shared by two", "it is small", read=lambda section, given, found: section.count("both")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    depth: int = option(3, allowed="1 or more", reason="enough", meaning="of the inner one")
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    width: int | None = option(
+        None, allowed="1 or more", reason="no need", shown="not set", meaning="of the other"
+    )
+    both: int | None = option(None, SHARED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    schema: Schema
+    inner: Any = option(
+        None,
+        key="box",
+        reason="it is the first",
+        meaning="which",
+        one_of={"inner": Nested(Inner), "other": Nested(Other, refuses={"depth": ("it is flat", "a box")})},
+    )
+    names: tuple[str, ...] = option((), allowed="a list", reason="nobody", meaning="who")
+    sure: bool = option(True, allowed="true, false", reason="mostly", meaning="whether")
+
+
+class Loose(Section):
+    """A section of options that no table knows."""
+
+    def __post_init__(self) -> None:
+        from dpstream.core.contracts.options import keys_of_recipes
+
+        self._rows = {key.name: key for key in keys_of_recipes("mechanism", {"outer": Outer})}
+
+
+GIVEN = Given(Schema([Boolean("a")]).domain, Schema([Boolean("a")]))
+
+
+def read(**table: Any) -> Outer:
+    outer: Outer = build(Loose("file", "mechanism", table), Outer, GIVEN)
+    return outer
+
+
+def test_a_recipe_in_a_recipe_is_read_with_its_own_options() -> None:
+    assert read() == Outer(GIVEN.schema, Inner(3), (), True)  # type: ignore[arg-type]
+    assert read(depth=5, names=["a"], sure=False).inner == Inner(5)
+    assert read(box="other", width=2, both=4).inner == Other(2, 4)
+    rows = Loose("file", "mechanism", {})._rows
+    assert list(rows) == ["both", "depth", "width", "box", "names", "sure"]
+    assert [(row.default, dict(row.fragment)) for row in rows.values()][1:4] == [
+        ("3", {"type": "integer", "minimum": 1}),
+        ("not set", {"type": "integer", "minimum": 1}),
+        ("inner", {"enum": ["inner", "other"]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"box": "third"}, ("file [mechanism] box", "'third'", "inner, other")),
+        (
+            {"width": 2},
+            ("file [mechanism] width", "box = 'inner' has no option 'width'", 'with box = "other"'),
+        ),
+        ({"box": "other", "depth": 2}, ("file [mechanism] depth: it is flat", "a box")),
+        ({"depth": 0}, ("file [mechanism] depth", "0 is not a whole number")),
+        ({"sure": 1}, ("file [mechanism] sure", "1 is not a choice", "true, false")),
+        ({"names": "a"}, ("file [mechanism] names", "is no list of columns")),
+    ],
+)
+def test_errors_name_the_place(table: dict[str, Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(**table)
+    for word in words:
+        assert word in str(caught.value)
