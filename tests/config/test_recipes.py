@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from config_files import DEFAULTS, GROWING, PANELS, POINTS, load
 
 from dpstream.core.contracts import Given, Nested, Option, build, option, registry
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy import PureDP
+from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
+from dpstream.lab.experiments.methods import Method
+from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section
 
 PARTS = {**PANELS, **POINTS, **GROWING}
@@ -118,3 +121,17 @@ def test_errors_name_the_place(table: dict[str, Any], words: tuple[str, ...]) ->
         read(**table)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["points", "panel-window", "pmwg"])
+def test_methods_that_are_compared_are_streams_of_tables(name: str) -> None:
+    stream: Any = SimpleNamespace(domain=GIVEN.domain, deletions=False, unit=Event())
+    with pytest.raises(ConfigError, match="methods are compared for streams of tables") as caught:
+        Method("own", {"name": name}, "compare.toml").plan(stream, "1", "all-1-way")
+    assert "compare.toml [methods.own] name" in str(caught.value)
+
+
+def test_where_only_the_domain_is_known_a_classifier_says_what_it_needs() -> None:
+    options = {"name": "scheduler", "first_run": 8, "black_box": "erm", "target": "a"}
+    with pytest.raises(ConfigError, match=r"file \[mechanism\] target: a classifier needs a schema"):
+        read_recipe(Section("file", "mechanism", options), Given(GIVEN.domain))

@@ -1,7 +1,8 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``plan``: the contract between mechanisms and the streams that run them. ``options``: recipes whose fields say what a
-configuration file may hold. ``families``: what a family says about itself. ``registry``: which families there are.
+``stream_plan``: the contract between mechanisms and the streams that run them. ``options``: recipes whose fields say
+what a configuration file may hold. ``families``: what a family says about itself. ``registry``: which families there
+are.
 """
 
 from dpstream.core.contracts.families import Checks, Family, Limits
@@ -17,7 +18,7 @@ from dpstream.core.contracts.options import (
     read_fields,
     shown,
 )
-from dpstream.core.contracts.plan import (
+from dpstream.core.contracts.stream_plan import (
     CellEstimate,
     ClassifierRelease,
     Measured,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dpstream.core.contracts.options import Given, Key, SectionReader, build, keys_of_recipes
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts.plan import StreamPlan, StreamRecipe
+    from dpstream.core.contracts.stream_plan import StreamPlan, StreamRecipe
     from dpstream.core.schema import Problem
 
 __all__ = ["Checks", "Family", "Limits"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpstream.core.contracts import Option
+from dpstream.core.contracts.options import Option
 from dpstream.core.counters.binary_tree import HybridCounter, TreeCounter
 from dpstream.core.counters.block import BlockCounter, UnboundedBlockCounter
 from dpstream.core.counters.blt import CONSTANTS, BLTCounter

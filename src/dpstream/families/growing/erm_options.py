@@ -71,7 +71,8 @@ def read_erm(section: SectionReader, given: Given, found: Mapping[str, Any]) -> 
     """
     chosen = ErmOptions(**read_fields(section, ErmOptions, given))
     schema = given.schema
-    assert schema is not None  # streams of classifiers are read from files with a schema only
+    if schema is None:
+        raise section.wrong("target", "a classifier needs a schema: labels and bins", "a file with [schema]")
     with located(section.place()):
         box = ERM.of_schema(
             schema,
