@@ -202,7 +202,7 @@ def test_controls_cannot_be_reached_from_a_configuration():
         )
     }
     assert users
-    assert all(user.startswith("evaluate/audits/") for user in users)
+    assert all(user.startswith("lab/audits/") for user in users)
     for name in ("short-tree", "broken", "quiet", "BrokenShortTree"):
         with pytest.raises(ConfigError, match="unknown counter"):
             counter_by_name(name, horizon=8)
