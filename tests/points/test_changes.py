@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError
-from dpstream.families.points import fewest_changes as changes
+from dpstream.families.points import changes
 
 
 def height(a: int, b: int) -> int:
