@@ -29,6 +29,7 @@ from dpstream.families.tabular.workload_cells import SCORES
 from dpstream.io.sources import SourceOptions
 from dpstream.project import KEYS, SECTIONS, Config, describe
 from dpstream.project.keys import DEFAULT_MECHANISM, keys_of
+from dpstream.stream import Batch
 
 
 def test_defaults_and_their_reasons(tmp_path: Path) -> None:
@@ -76,7 +77,8 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
                 assert used[key].reason
     assert mechanism["score"].allowed == ", ".join(SCORES)
     sources = {item.name for item in dataclasses.fields(SourceOptions)}
-    assert set(keys_of("source")) == sources
+    # That a stream continues another one follows from [base].
+    assert set(keys_of("source")) == sources - {"continues"}
     assert {key.section for key in KEYS} | {"schema"} == set(SECTIONS)
 
 
@@ -266,7 +268,8 @@ def test_the_plan_says_what_is_public_and_a_public_end_may_move(tmp_path: Path) 
     assert any('late = "error"' in sentence for sentence in declared)
     assert any("'zip', 'paid', 'kind'" in sentence for sentence in declared)
     source = DEFAULTS["source"]
-    config.open_stream().close()
+    with config.open_stream() as stream:  # a state that never began a step would take another plan
+        stream.step(Batch(), "step-1")
     load(tmp_path, source=source.replace("end = 9", "end = 90")).open_stream().close()
     for changed in (
         source.replace("end = 9", 'end = "data"'),
