@@ -207,7 +207,7 @@ def test_readers_find_a_whole_catalogue_wherever_the_stream_stops(
 def test_a_stream_with_the_old_catalogue_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers find all steps wherever the move to parts stops, and the stream goes on in the new form."""
     monkeypatch.setattr(catalogue, "PART", 1)
-    unpack(STORED[-1], tmp_path / "old")
+    unpack(STORED[-1].with_name("format-7.tar.xz"), tmp_path / "old")
     before = reads_well(tmp_path / "old")
     assert read_catalogue(tmp_path / "old" / "releases")["format"] == 1
     assert [entry["step"] for entry in before] == [1, 2, 3]

@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as hnp
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
-from dpstream.stream.frames import canonical_bytes
 from dpstream.stream.store import container
 
 NUMBERS = st.one_of(
@@ -69,22 +68,3 @@ def test_only_numbers_and_json() -> None:
         container.dump(Packed({"a": {1, 2}}))
     with pytest.raises(ValueError, match="JSON compliant"):
         container.dump(Packed({"a": float("nan")}))
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_content_is_a_multiset(data: st.DataObject) -> None:
-    from dpstream.core.schema import Domain
-
-    sizes = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 65535]), min_size=1, max_size=6)))
-    domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)
-    rows = st.lists(st.tuples(*(st.integers(0, size - 1) for size in sizes)), max_size=5)
-    first, second = (np.array(data.draw(rows), np.int32).reshape(-1, len(sizes)) for _ in range(2))
-    empty = first[:0]
-    order = np.random.default_rng(0).permutation(len(first))
-    assert canonical_bytes(domain, first, empty) == canonical_bytes(domain, first[order], empty)
-    same = sorted(map(tuple, first.tolist())) == sorted(map(tuple, second.tolist()))
-    assert (canonical_bytes(domain, first, empty) == canonical_bytes(domain, second, empty)) == same
-    assert (canonical_bytes(domain, first, empty) == canonical_bytes(domain, empty, first)) == (
-        len(first) == 0
-    )

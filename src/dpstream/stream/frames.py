@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,10 @@ from dpstream.core.tables import EncodedBatch
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Domain
 
-__all__ = ["Batch", "Codes", "canonical_bytes", "encode_batch"]
+__all__ = ["Batch", "Codes", "encode_batch"]
 
 Codes = NDArray[np.int32]
-Words = NDArray[np.int64]
-
-# A mixed-radix word must stay below 2**63.
-_WORD = 2**63
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,34 +74,3 @@ def _codes(frame: Any, schema: Schema, where: str) -> Codes:
     codes: Codes = schema.encode(frame, where=where)
     codes.flags.writeable = False  # nobody else holds it: the batch need not copy it
     return codes
-
-
-def canonical_bytes(
-    domain: Domain, inserts: Codes, deletes: Codes, users: tuple[Words, Words] | None = None
-) -> list[bytes]:
-    """The batch's content, independent of the records' order, for a keyed hash.
-
-    A batch is a multiset: a retry that reads the same records in another order is the same batch.
-
-    Args:
-        users: whose records they are, in integers (records x words); part of the content.
-
-    Cost: one sort.
-    """
-    given = (None, None) if users is None else users
-    pairs = zip((inserts, deletes), given, strict=True)
-    return [part for codes, words in pairs for part in _sorted_words(codes, domain.sizes, words)]
-
-
-def _sorted_words(codes: Codes, sizes: Sequence[int], users: Words | None) -> list[bytes]:
-    words: list[NDArray[np.int64]] = [] if users is None else list(users.T)
-    span = _WORD
-    for position, size in enumerate(sizes):
-        if span * size >= _WORD:
-            words.append(np.zeros(len(codes), dtype=np.int64))
-            span = 1
-        words[-1] *= size
-        words[-1] += codes[:, position]
-        span *= size
-    order = np.lexsort(words)
-    return [len(codes).to_bytes(8, "little"), *(word[order].astype("<i8").tobytes() for word in words)]

@@ -16,6 +16,7 @@ from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.errors import HorizonError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, position_text
+from dpstream.stream.batch_content import BatchContent
 from dpstream.stream.frames import Batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.membership import Membership, check_account
@@ -317,7 +318,9 @@ class Stream:
 
     # Inside
 
-    def _reserve(self, batch_id: str, content: bytes, place: str | None = None) -> tuple[Reservation, bool]:
+    def _reserve(
+        self, batch_id: str, content: BatchContent, place: str | None = None
+    ) -> tuple[Reservation, bool]:
         """The intent, committed; and whether an earlier attempt had left it (which may have drawn noise)."""
         step = self.last_step + 1
         horizon = self._plan.horizon
@@ -327,12 +330,12 @@ class Stream:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
             raise undecided(step, self._undecided, batch_id)
-        wanted = Reservation(step, batch_id, content)
+        wanted = Reservation(step, batch_id, content.stored)
         held = self._store.reservation()
         if held is None:
             self._store.reserve(wanted, place)
             _log.info("step %d: reserved", step)
-        elif held != wanted:
+        elif (held.step, held.batch_id) != (step, batch_id) or not content.is_stored_as(held.content):
             raise other_batch(held, batch_id)
         return wanted, held is not None
 
@@ -446,8 +449,8 @@ class Stream:
         self._carried = Carried(records, next_id)
         return self._plan.unpack_state(own)
 
-    def _repeated(self, known: Step, content: bytes) -> Release:
-        if known.content != content:
+    def _repeated(self, known: Step, content: BatchContent) -> Release:
+        if not content.is_stored_as(known.content):
             raise other_records(known)
         _log.info("step %d: repeated, the stored release is given", known.step)
         return self._release(known)

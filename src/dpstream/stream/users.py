@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError
 from dpstream.core.privacy.unit import Individual, User
 from dpstream.core.tables import EncodedBatch, EncodedReports
+from dpstream.stream.batch_content import BatchContent
 from dpstream.stream.contribution import ID_BYTES, Owners, admit, checksum, read_owners, separate
-from dpstream.stream.frames import Batch, Codes, canonical_bytes, encode_batch
+from dpstream.stream.frames import Batch, Codes, encode_batch
 from dpstream.stream.store.store_database import Database
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class Owned:
 
 def read_batch(
     batch: Batch, plan: StreamPlan, schema: Schema, store: Store, where: str
-) -> tuple[EncodedBatch, bytes, Owned | None]:
-    """A whole batch as codes, the keyed hash of its content, and whose records they are where the unit is a user.
+) -> tuple[EncodedBatch, BatchContent, Owned | None]:
+    """A whole batch as codes, its content to compare, and whose records they are where the unit is a user.
 
     Errors:
         DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
@@ -89,11 +90,7 @@ def read_batch(
         key = store.derived_key(b"user ids")
         owners = read_owners(columns, (len(inserts), len(deletes)), key=key, where=where)
         owned = Owned(owners, inserts, deletes, unit.max_events, key)
-        return (
-            encoded,
-            store.fingerprint(canonical_bytes(schema.domain, inserts, deletes, owners.words())),
-            owned,
-        )
+        return encoded, BatchContent(store, schema.domain, inserts, deletes, owners.words()), owned
     schema = plan.reading_schema(schema)
     encoded, inserts, deletes = encode_batch(batch, schema, where=where)
     if batch.users is not None:
@@ -102,13 +99,13 @@ def read_batch(
             where=where,
             allowed="a plan with the unit user, or a batch without users",
         )
-    return encoded, store.fingerprint(canonical_bytes(schema.domain, inserts, deletes)), None
+    return encoded, BatchContent(store, schema.domain, inserts, deletes), None
 
 
 def read_reports(
     batch: Batch, unit: Individual, schema: Schema, store: Store, where: str
-) -> tuple[EncodedReports, bytes]:
-    """One period of a panel: the reports with keyed marks of their people, and the keyed hash of all of it.
+) -> tuple[EncodedReports, BatchContent]:
+    """One period of a panel: the reports with keyed marks of their people, and the content of all of it.
 
     Errors:
         DataError, SchemaError: reports or people that do not fit, two reports of one person, or records that leave.
@@ -125,7 +122,7 @@ def read_reports(
     ordered = np.empty_like(codes)
     ordered[owners.inserts] = codes
     marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
-    content = store.fingerprint(canonical_bytes(schema.domain, codes, none, owners.words()))
+    content = BatchContent(store, schema.domain, codes, none, owners.words())
     return EncodedReports(schema.domain, ordered, marks), content
 
 

@@ -2,7 +2,17 @@
 
 from dpstream.core.tables.counting import MAX_CELLS, Backend, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch
+from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.report_tables import EncodedReports
 from dpstream.core.tables.workload import Workload
 
-__all__ = ["MAX_CELLS", "Backend", "EncodedBatch", "EncodedReports", "Workload", "count_marginals"]
+__all__ = [
+    "HASH_KEY_BYTES",
+    "MAX_CELLS",
+    "Backend",
+    "EncodedBatch",
+    "EncodedReports",
+    "MultisetHash",
+    "Workload",
+    "count_marginals",
+]

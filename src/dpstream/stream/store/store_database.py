@@ -32,8 +32,8 @@ __all__ = [
 
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
 #: 4: when a step was committed. 5: the events admitted of each user. 6: encryption. 7: how far the source was read
-#: for a step that is reserved. 8: who approved or withdrew a step.
-FORMAT = 8
+#: for a step that is reserved. 8: who approved or withdrew a step. 9: contents of batches that say their rule.
+FORMAT = 9
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -110,6 +110,10 @@ CREATE TABLE decisions (
 ) STRICT;
 """
 
+# No table: ``content`` of new rows begins with the rule it was made by (``batch_content.py``), which older versions do
+# not know. Rows of older formats stay as they are, under their seals.
+_TABLES_9 = ""
+
 #: What each format adds.
 DEFINITIONS: dict[int, str] = {
     1: _TABLES_1,
@@ -120,6 +124,7 @@ DEFINITIONS: dict[int, str] = {
     6: _TABLES_6,
     7: _TABLES_7,
     8: _TABLES_8,
+    9: _TABLES_9,
 }
 #: The tables that each format adds, in an order that references allow.
 TABLES: dict[int, tuple[str, ...]] = {
@@ -131,6 +136,7 @@ TABLES: dict[int, tuple[str, ...]] = {
     6: ("encryption",),
     7: ("reserved_position",),
     8: ("decisions",),
+    9: (),
 }
 
 

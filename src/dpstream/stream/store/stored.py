@@ -34,7 +34,7 @@ class Stored:
     _database: Database | None
 
     def fingerprint(self, parts: list[bytes]) -> bytes:
-        """Keyed hash (HMAC-SHA256) of a batch's content: the key never leaves the state."""
+        """Keyed hash (HMAC-SHA256) of a question, or of a batch by the rule of formats 1 to 8."""
         mac = hmac.new(self.meta["key"], b"batch", hashlib.sha256)
         for part in parts:
             mac.update(len(part).to_bytes(8, "little"))

@@ -1,0 +1,88 @@
+"""A batch's content as the store keeps it, so that a repetition is told from other records.
+
+A batch is a multiset: a retry that reads the same records in another order is the same batch. A stored content says
+by its first byte by which rule it was made: contents of this version are ``RULE`` and a keyed fingerprint
+(``MultisetHash``). Contents of the store's formats 1 to 8 have no such byte; they are 32 bytes, and a batch is compared
+with them by the rule of their time. That rule can go when stores of these formats are no longer migrated.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.tables import MultisetHash
+
+if TYPE_CHECKING:
+    from dpstream.core.schema.domain import Domain
+    from dpstream.stream.frames import Codes
+    from dpstream.stream.store.store import Store
+
+__all__ = ["RULE", "BatchContent"]
+
+#: 2: ``MultisetHash``. The rule before it, a keyed hash of the sorted records, left no mark.
+RULE = b"\x02"
+_UNMARKED_BYTES = 32
+
+Words = NDArray[np.int64]
+
+# A mixed-radix word must stay below 2**63.
+_WORD = 2**63
+
+
+@dataclass(frozen=True, repr=False)
+class BatchContent:
+    """The records of one batch, to be stored and compared. Private.
+
+    Attributes:
+        inserts, deletes: the records as codes.
+        owners: whose records they are, in integers (records x words) of the inserts and of the deletes; part of the
+            content. None: nobody's.
+    """
+
+    store: Store
+    domain: Domain
+    inserts: Codes
+    deletes: Codes
+    owners: tuple[Words, Words] | None = None
+
+    @cached_property
+    def stored(self) -> bytes:
+        """What a step of this batch keeps. Cost: linear in the records."""
+        key = self.store.derived_key(b"rows")
+        first, second = (None, None) if self.owners is None else self.owners
+        here = MultisetHash.of(self.inserts, first, key)
+        gone = MultisetHash.of(self.deletes, second, key, deletes=True)
+        return RULE + here.merge(gone).finish(self.domain.sizes, key)
+
+    def is_stored_as(self, content: bytes) -> bool:
+        """Whether ``content`` was stored for these records, by whichever rule."""
+        if len(content) == _UNMARKED_BYTES:
+            return hmac.compare_digest(content, self.store.fingerprint(self._sorted()))
+        return hmac.compare_digest(content, self.stored)
+
+    def _sorted(self) -> list[bytes]:
+        """The sorted records, for the rule of the formats 1 to 8. Cost: one sort."""
+        given = (None, None) if self.owners is None else self.owners
+        pairs = zip((self.inserts, self.deletes), given, strict=True)
+        return [part for codes, words in pairs for part in _sorted_words(codes, self.domain.sizes, words)]
+
+
+def _sorted_words(codes: Codes, sizes: Sequence[int], owners: Words | None) -> list[bytes]:
+    words: list[Words] = [] if owners is None else list(owners.T)
+    span = _WORD
+    for position, size in enumerate(sizes):
+        if span * size >= _WORD:
+            words.append(np.zeros(len(codes), dtype=np.int64))
+            span = 1
+        words[-1] *= size
+        words[-1] += codes[:, position]
+        span *= size
+    order = np.lexsort(words)
+    return [len(codes).to_bytes(8, "little"), *(word[order].astype("<i8").tobytes() for word in words)]
