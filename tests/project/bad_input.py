@@ -399,7 +399,6 @@ def damaged_data() -> list[Case]:
                 ["init", place, "--out", "draft.toml"],
                 ["init", place, "--time-column", "step", "--out", "draft.toml"],
                 ["diff", "data/1.csv", place, "--out", "new.csv"],
-                ["count", place, "--column", "age", "--epsilon", "1", "--horizon", "20"],
             ]
             cases += [
                 Case(f"{' '.join(args)}: {file} is {name}", args, prepare, may_pass=True)

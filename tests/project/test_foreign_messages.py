@@ -115,7 +115,6 @@ def test_files_that_bring_a_library_to_fail(tmp_path: Path, spill: Spill, kind: 
     changes = tmp_path / "changes.parquet"
     spill.run("diff", first, other, "--out", changes, "--op-column", "change", code=None)
     spill.private_files |= {path for path in [changes] if path.exists()}
-    spill.run("count", first, "--value", "zip", code=None)
     assert spill.found() == []
 
 
@@ -180,7 +179,6 @@ def test_columns_that_nobody_declared_are_counted(tmp_path: Path, spill: Spill, 
     changes = tmp_path / "data" / "changes.csv"
     spill.run("diff", tmp_path / "data" / "good" / "x.csv", files[-1], "--out", changes, code=None)
     spill.run("diff", files[-1], files[-1], "--key", "nothing", "--out", changes, code=None)
-    spill.run("count", files[-1], "--column", "nothing", code=None)
     draft = tmp_path / "data" / "draft.toml"
     spill.run("init", files[0], "--time-column", "nothing", "--out", draft, code=None)
     spill.run("init", files[0], "--person-column", "nothing", "--out", draft, code=None)

@@ -71,7 +71,6 @@ ALLOWED: dict[tuple[str, str], str] = {
 BLIND = ("stream", "project", "io", "cli")
 STILL = {
     "dpstream.cli.ask",
-    "dpstream.cli.count",
     "dpstream.cli.evaluate",
     "dpstream.project.base_reading",
     "dpstream.project.description",

@@ -50,7 +50,6 @@ class Verbs(click.Group):
             "audit",
             "ledger",
             "diff",
-            "count",
             "store",
         ]
 
@@ -93,8 +92,6 @@ class Verbs(click.Group):
                 from dpstream.cli.ledger import command
             case "diff":
                 from dpstream.cli.diff import command
-            case "count":
-                from dpstream.cli.count import command
             case "statement":
                 from dpstream.cli.statement import command
             case "store":

@@ -24,7 +24,8 @@ from dpstream.core.privacy import (
     exact_amount,
     parse_unit,
 )
-from dpstream.io.sources.options import Late, SourceOptions
+from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source_keys import Late
 from dpstream.project.keys import keys_of
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url

@@ -1,44 +1,17 @@
-"""Where private rows can come from, and which keys of ``[source]`` each kind has."""
+"""Where private rows can come from, and what each kind of source needs."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
 
 from dpstream.core.errors import ConfigError
+from dpstream.io.sources.source_keys import KINDS, SourceKeys, keys_of_kind
 
-if TYPE_CHECKING:
-    from dpstream.io.sources.options import SourceOptions
-
-__all__ = ["KEYS", "KINDS", "Kind", "check_kind", "duration"]
-
-Kind = Literal["files", "duckdb", "postgres", "postgres-changes"]
-KINDS = ("files", "duckdb", "postgres", "postgres-changes")
+__all__ = ["check_kind", "duration"]
 
 _WHERE = "[source]"
-_CUT = ("every", "start", "end", "late", "lag")
-_OPERATIONS = ("op_column", "op_values", "user_column")
-_SERVER = ("url", "url_env", "table")
-#: Keys besides ``kind``; those in ``_NEEDED`` have to be there.
-KEYS: dict[str, tuple[str, ...]] = {
-    "files": (
-        "path",
-        "time_column",
-        "rows",
-        "period_columns",
-        "complete",
-        "eof",
-        "broken",
-        "line_breaks",
-        *_OPERATIONS,
-        *_CUT,
-    ),
-    "duckdb": ("database", "query", *_OPERATIONS, *_CUT),
-    "postgres": (*_SERVER, "wait", "time_column", "xid_column", *_OPERATIONS, *_CUT),
-    "postgres-changes": (*_SERVER, "slot", "publication", "user_column", *_CUT),
-}
+#: Keys that have to be there.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "files": (),
     "duckdb": ("database", "query"),
@@ -65,16 +38,16 @@ def duration(text: object, key: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-def check_kind(options: SourceOptions, given: Collection[str]) -> None:
-    """That the keys belong to the kind and can be used; ``given`` are those that differ from their defaults.
+def check_kind(options: SourceKeys) -> None:
+    """That the keys belong to the kind and can be used.
 
     Errors:
         ConfigError: names the key, and what is allowed.
     """
     if options.kind not in KINDS:
         raise ConfigError(f"unknown kind = {options.kind!r}", where=_WHERE, allowed=", ".join(KINDS))
-    own = KEYS[options.kind]
-    for key in given:
+    own = keys_of_kind(options.kind)
+    for key in options.given():
         if key not in own:
             raise ConfigError(
                 f'{key} has no meaning with kind = "{options.kind}"', where=_WHERE, allowed=", ".join(own)
@@ -99,7 +72,7 @@ def check_kind(options: SourceOptions, given: Collection[str]) -> None:
         _check_server(options)
 
 
-def _check_files(options: SourceOptions) -> None:
+def _check_files(options: SourceKeys) -> None:
     if not options.path or not all(isinstance(p, str) and p for p in options.path):
         raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
     if "-" in options.path and len(options.path) > 1:
@@ -123,7 +96,7 @@ def _check_files(options: SourceOptions) -> None:
         raise ConfigError(f"{unused} has no meaning for {what}", where=_WHERE, allowed="leave it out")
 
 
-def _check_database(options: SourceOptions) -> None:
+def _check_database(options: SourceKeys) -> None:
     if options.every == "files":
         raise ConfigError('every = "files" has no meaning without files', where=_WHERE, allowed="a calendar")
     if options.end == "data":
@@ -134,7 +107,7 @@ def _check_database(options: SourceOptions) -> None:
         )
 
 
-def _check_query(options: SourceOptions) -> None:
+def _check_query(options: SourceKeys) -> None:
     if options.late == "next-step":
         raise ConfigError(
             "a query does not tell late records from old ones",
@@ -143,7 +116,7 @@ def _check_query(options: SourceOptions) -> None:
         )
 
 
-def _check_server(options: SourceOptions) -> None:
+def _check_server(options: SourceKeys) -> None:
     for key in ("url", "url_env", "xid_column"):
         value = getattr(options, key)
         if value is not None and (not isinstance(value, str) or not value):

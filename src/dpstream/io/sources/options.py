@@ -6,20 +6,20 @@ import datetime
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Self, get_args
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
-from dpstream.io.sources.kinds import KEYS, Kind, check_kind, duration
-from dpstream.io.sources.lines import BROKEN, Broken
+from dpstream.io.sources.kinds import check_kind, duration
+from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
+from dpstream.io.sources.source_keys import KINDS, Late, SourceKeys, keys_of_kind
 
-__all__ = ["Late", "SourceOptions"]
+__all__ = ["SourceOptions"]
 
-Late = Literal["error", "next-step", "drop-and-count-nothing"]
-_LATE = ("error", "next-step", "drop-and-count-nothing")
-_KEYS = tuple(dict.fromkeys(["kind", *(key for keys in KEYS.values() for key in keys)]))
+_LATE = get_args(Late)
+_KEYS = tuple(dict.fromkeys(["kind", *(key for kind in KINDS for key in keys_of_kind(kind))]))
 _WHERE = "[source]"
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
@@ -74,76 +74,16 @@ _STOPS = (
 )
 
 
-@dataclass(frozen=True)
-class SourceOptions:
-    """Where records come from, and how they are cut into steps.
-
-    Attributes:
-        path: one glob pattern or several, relative to the configuration file.
-        time_column: a date, a timestamp, or (without ``every``) a whole step number.
-        every: a calendar length, or ``"files"`` (one file, one step), or None.
-        rows: this many records a step, in the order of the files; sizes must be public (replace relation).
-        start: public first day of the calendar, or number of the first step.
-        end: public last day or step; ``"today"``: every period that is over by the clock; ``"data"``: the
-            step of the newest record, which the owner thereby declares public.
-        op_column: column that says what a record does; without it every record is an insert.
-        op_values: the words of that column; a table of words in ``parse``.
-        user_column: column that says whose record it is (unit ``user``); it is handed on beside the records.
-        late: what happens to a record of a step that is already released.
-        kind: ``files`` (standard input included), ``duckdb``, ``postgres`` (a table that grows) or
-            ``postgres-changes`` (logical replication).
-        lag: grace period: a calendar period is taken when it has been over for so long.
-        complete: when a file counts: ``rename`` (its name matches) or ``done`` (and NAME.done is there too).
-        eof: what the end of standard input means for the step that is open: ``hold`` or ``close`` it.
-        database, query: a DuckDB file, and the question for one period.
-        url, url_env: a PostgreSQL server, or the environment variable that holds its URL (with a password).
-        table: the table there (or view), with its schema where that is not ``public``.
-        xid_column: column with the number of the transaction that added a row; None: the server's own.
-        slot, publication: of logical replication.
-        wait: how long open transactions are waited for (a table that grows).
-        period_columns: of files with one row a person: the columns of the periods, in order, or one text with
-            ``{period}`` (and ``{column}``).
-        broken: of text files and standard input: a record that cannot be taken apart is an error (``error``), is read
-            as one with a null in every column (``missing``), or is left out (``drop-and-count-nothing``).
-        line_breaks: of csv files: a quoted cell may run over several lines. The files are then trusted to close every
-            quote.
-        continues: the stream begins where another one ends, whose records are before ``start``: with
-            ``late = "error"`` they are left alone, and are no error.
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(SourceKeys):
+    """Where records come from, and how they are cut into steps: a value for each key of ``[source]``.
 
     Errors:
         ConfigError: names the key, and what is allowed.
     """
 
-    path: tuple[str, ...] = ()
-    time_column: str | None = None
-    every: str | None = None
-    rows: int | None = None
-    start: datetime.date | int | None = None
-    end: datetime.date | int | str | None = None
-    op_column: str | None = None
-    op_values: Operations = field(default_factory=Operations)
-    late: Late = "error"
-    user_column: str | None = None
-    kind: Kind = "files"
-    lag: str | None = None
-    complete: str = "rename"
-    eof: str = "hold"
-    database: str | None = None
-    query: str | None = None
-    url: str | None = field(default=None, repr=False)
-    url_env: str | None = None
-    table: str | None = None
-    xid_column: str | None = None
-    slot: str | None = None
-    publication: str | None = None
-    wait: str | None = None
-    period_columns: tuple[str, ...] | str | None = None
-    broken: Broken = "error"
-    line_breaks: bool = False
-    continues: bool = False
-
     def __post_init__(self) -> None:
-        check_kind(self, self._given())
+        check_kind(self)
         for key in ("time_column", "op_column", "user_column"):
             value = getattr(self, key)
             if value is not None and (not isinstance(value, str) or not value):
@@ -324,7 +264,7 @@ class SourceOptions:
         paths = (path,) if isinstance(path, str) else path
         if not isinstance(paths, list | tuple):
             raise ConfigError("path is not a text or a list of texts", where=_WHERE, allowed='"data/*.csv"')
-        return cls(tuple(paths), **values)
+        return cls(path=tuple(paths), **values)
 
     @property
     def grid(self) -> Grid | None:
@@ -360,17 +300,14 @@ class SourceOptions:
     def clock(self, now: datetime.datetime | None = None) -> datetime.date:
         """The day (UTC) that decides which periods are over: now, less the grace period.
 
-        >>> options = SourceOptions(("*",), "t", "day", start="2026-01-05", end="today", lag="6 hours")
+        >>> options = SourceOptions(
+        ...     path=("*",), time_column="t", every="day", start="2026-01-05", end="today", lag="6 hours"
+        ... )
         >>> options.clock(datetime.datetime(2026, 1, 6, 5, 59)).isoformat()
         '2026-01-05'
         """
         moment = now or datetime.datetime.now(datetime.UTC)
         return (moment if self.lag is None else moment - duration(self.lag, "lag")).date()
-
-    @property
-    def stdin(self) -> bool:
-        """Whether records come on standard input."""
-        return self.path == ("-",)
 
     @property
     def repeatable(self) -> bool:
@@ -381,16 +318,6 @@ class SourceOptions:
     def deletions(self) -> bool:
         """Whether records may leave."""
         return self.op_column is not None or self.kind == "postgres-changes"
-
-    def _given(self) -> list[str]:
-        """Keys whose values are not the defaults."""
-        return [
-            item.name
-            for item in fields(self)
-            if item.name not in ("kind", "continues")
-            and getattr(self, item.name)
-            != (item.default_factory() if item.default_factory is not MISSING else item.default)
-        ]
 
     def declared_public(self) -> tuple[str, ...]:
         """What the configuration treats as public knowledge, in sentences for plans and manifests."""

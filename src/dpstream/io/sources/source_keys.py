@@ -1,0 +1,264 @@
+"""The keys of ``[source]``: each is declared once, with the kinds of sources that have it.
+
+The reader, the table of keys in the documentation and the JSON Schema come from here.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from dpstream.core.contracts.options import TEXT, TEXTS, Key, Option, keys_of_recipes
+from dpstream.io.sources.lines import Broken
+from dpstream.io.sources.operations import Operations
+
+__all__ = ["KINDS", "Late", "SourceKeys", "keys_of_kind", "rows_of_source"]
+
+Late = Literal["error", "next-step", "drop-and-count-nothing"]
+
+_FILES, _DUCKDB, _TABLE, _CHANGES = ("files",), ("duckdb",), ("postgres",), ("postgres-changes",)
+_SERVER = (*_TABLE, *_CHANGES)
+_TABLES = (*_FILES, *_TABLE)
+_ROWS = (*_FILES, *_DUCKDB, *_TABLE)
+KINDS = (*_ROWS, *_CHANGES)
+
+
+def _key(
+    kinds: tuple[str, ...],
+    default: Any = None,
+    shown: str | None = None,
+    secret: bool = False,
+    **declared: Any,
+) -> Any:
+    """A field that is a key of some kinds of sources. ``secret``: its value is not for logs."""
+    shown = "not set" if shown is None and default is None else shown
+    chosen = Option(shown=shown, **declared)
+    return field(default=default, repr=not secret, metadata={"option": chosen, "kinds": kinds})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKeys:
+    """The values of all keys, before anything is checked.
+
+    Attributes:
+        continues: no key of a file: the stream begins where another one ends, whose records are before ``start``; with
+            ``late = "error"`` they are left alone, and are no error.
+    """
+
+    kind: str = _key(
+        KINDS,
+        default="files",
+        words=KINDS,
+        reason="most tables are exported as files",
+        meaning="Where the private rows are: files (or standard input), a query to a DuckDB file, a "
+        "PostgreSQL table that only grows, or the changes of one (logical replication).",
+    )
+    path: tuple[str, ...] = _key(
+        _FILES,
+        default=(),
+        allowed='a pattern such as data/*.parquet, a list of them, or "-"',
+        shown="not set; needed for files",
+        reason="other kinds of sources have no files",
+        meaning="The data: csv, parquet or ndjson files (csv and ndjson also with .gz), relative to this "
+        "file; `-`: ndjson on standard input.",
+        fragment={"anyOf": [TEXT, TEXTS]},
+    )
+    database: str | None = _key(
+        _DUCKDB,
+        allowed="a file, relative to this one",
+        reason="only for kind = duckdb",
+        meaning="The DuckDB file. It is opened for reading only.",
+    )
+    query: str | None = _key(
+        _DUCKDB,
+        allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
+        reason="only for kind = duckdb",
+        meaning="Gives the records of one step. The parameters are the first day of the period and the day "
+        "after its last one, or a step number and the next one.",
+    )
+    eof: Literal["hold", "close"] = _key(
+        _FILES,
+        default="hold",
+        reason="a pipe that broke looks like one that ended",
+        meaning="What the end of standard input means for the step that is open: it is not released and "
+        "its records have to be sent again (`hold`), or it is complete (`close`).",
+    )
+    time_column: str | None = _key(
+        _TABLES,
+        allowed="a column of the data that is not in the schema",
+        reason="without it, steps are files or numbers of rows",
+        meaning="Says to which step a row belongs: a date or a time with `every`, a whole step number "
+        "without it.",
+    )
+    every: str | None = _key(
+        KINDS,
+        allowed='day, week, month, "14 days", "2 weeks", "3 months", files',
+        reason="without it the time column holds step numbers",
+        meaning="Length of a step, counted from `start`; or `files`: one file, one step.",
+    )
+    rows: int | None = _key(
+        _FILES,
+        allowed="a number of rows from 1, where sizes are public",
+        reason="cutting by rows makes the size of every step public",
+        meaning="Cut into steps of this many rows, in the order of the files. Needs `[stream] total = "
+        '"public"`.',
+    )
+    start: datetime.date | int | None = _key(
+        KINDS,
+        allowed="a day such as 2026-01-05, or a step number",
+        shown="1 for step numbers; needed with a calendar",
+        reason="borders of steps must not depend on private data, such as the first record's date",
+        meaning="The public first day of step 1, or the number of the first step.",
+        fragment={"type": ["string", "integer"]},
+    )
+    end: datetime.date | int | str | None = _key(
+        KINDS,
+        allowed="a day, a step number, today (with a calendar), data",
+        shown="not set; needed with a time column",
+        reason="the number of steps must not depend on private data unless the owner says that it may",
+        meaning="The last day or step. `today`: every period that is over by the clock. `data`: the step "
+        "of the newest record, which the owner thereby declares public.",
+        fragment={"type": ["string", "integer"]},
+    )
+    op_column: str | None = _key(
+        _ROWS,
+        allowed="a column that says insert or delete",
+        reason="without it, every row is an insert",
+        meaning="What a row does. A delete is an event of its own. The baseline then runs twice at every "
+        "step.",
+    )
+    op_values: Operations = _key(
+        _ROWS,
+        default=Operations(),
+        allowed='words such as {insert = ["c", "after"], delete = ["d", "before"]}',
+        shown="insert and update-after; delete and update-before",
+        reason="an update is two rows, the old one as a delete and the new one as an insert",
+        meaning="The words of `op_column`. A word for updates that comes without the old row cannot be used.",
+        fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
+    )
+    late: Late = _key(
+        KINDS,
+        default="error",
+        reason="nothing is moved or dropped unless the owner says so",
+        meaning="What happens to a row that belongs to a step that is already released.",
+    )
+    lag: str | None = _key(
+        KINDS,
+        allowed='"30 minutes", "6 hours", "2 days", "1 week"',
+        reason="a period is taken as soon as it is over by the clock",
+        meaning="Grace period of a calendar: a period is taken when it has been over for so long, so that "
+        "records may arrive a little later.",
+    )
+    complete: Literal["rename", "done"] = _key(
+        _FILES,
+        default="rename",
+        reason="a file that is renamed into place is never half-written",
+        meaning="When a file is finished: as soon as its name matches `path`, or when an empty file "
+        "`NAME.done` is there too. That its size has stopped growing proves nothing.",
+    )
+    broken: Broken = _key(
+        _FILES,
+        default="error",
+        reason="nothing is made up or left out unless the owner says so",
+        meaning="What becomes of a record of a csv or NDJSON source that cannot be taken apart: a line "
+        "with more or fewer cells, with an open quote, or that is no JSON object. `missing`: it "
+        "has a null in every column. With `missing` and `drop-and-count-nothing`, bytes that are "
+        "no UTF-8 are read as U+FFFD, and keys that nobody declared are left out.",
+    )
+    line_breaks: bool = _key(
+        _FILES,
+        default=False,
+        allowed="true, false",
+        reason="a record is a line, so none can take in those that follow it",
+        meaning="Whether a quoted cell of a csv file may run over several lines. The files are then "
+        "trusted to close every quote.",
+    )
+    user_column: str | None = _key(
+        KINDS,
+        allowed="a column of the data that is not in the schema, with unit = user or a panel",
+        reason="it has to be written with the unit user and with panels, and means nothing without them",
+        meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
+        "an error.",
+    )
+    period_columns: tuple[str, ...] | str | None = _key(
+        _FILES,
+        allowed='a list such as ["m1", "m2"], or a text such as "m{period}" or "{column}_{period:02}", '
+        "with a panel",
+        reason="without it, files have one row for each person and period",
+        meaning="Files with one row a person: the columns of the periods, in their order. A text stands "
+        "for as many as there are, counted from 1; with several variables it has `{column}` in it.",
+        fragment={"anyOf": [TEXT, TEXTS]},
+    )
+    url: str | None = _key(
+        _SERVER,
+        secret=True,
+        allowed="a URL of libpq without a password, such as postgresql://user@host:5432/database",
+        reason="only for kind = postgres and postgres-changes",
+        meaning="The server with the private table. A password is in PGPASSWORD, a password file or a "
+        "service file.",
+    )
+    url_env: str | None = _key(
+        _SERVER,
+        allowed="the name of an environment variable, in the place of url",
+        reason="only for kind = postgres and postgres-changes",
+        meaning="The variable that holds the URL; there it may hold a password.",
+    )
+    table: str | None = _key(
+        _SERVER,
+        allowed="a name as the catalog has it, with its schema where that is not public",
+        reason="only for kind = postgres and postgres-changes",
+        meaning="The table, or (kind = postgres) a view.",
+    )
+    wait: str | None = _key(
+        _TABLE,
+        allowed='"0 minutes", "30 minutes", "6 hours"',
+        shown="10 minutes",
+        reason="only for kind = postgres",
+        meaning="How long a reading waits for transactions that were open when it began. After that the "
+        "run stops, and nothing was spent.",
+    )
+    xid_column: str | None = _key(
+        _TABLE,
+        allowed="a column of the type xid8 with DEFAULT pg_current_xact_id()",
+        reason="only for kind = postgres",
+        meaning="The number of the transaction that added a row. Without it the server's own number is "
+        'used, which changes when a row or the table is rewritten; so `late = "next-step"` needs '
+        "the column.",
+    )
+    slot: str | None = _key(
+        _CHANGES,
+        allowed="the name of a logical replication slot of the plugin pgoutput",
+        reason="only for kind = postgres-changes",
+        meaning="Keeps the changes until they are in durable steps. Nobody else may use it.",
+    )
+    publication: str | None = _key(
+        _CHANGES,
+        allowed="the name of a publication that sends the table",
+        reason="only for kind = postgres-changes",
+        meaning="Says what the server sends: inserts, updates, deletes and truncations of the table.",
+    )
+    continues: bool = False
+
+    @property
+    def stdin(self) -> bool:
+        """Whether records come on standard input."""
+        return self.path == ("-",)
+
+    def given(self) -> list[str]:
+        """Keys whose values are not the defaults."""
+        return [one.name for one in _FIELDS if one.name != "kind" and getattr(self, one.name) != one.default]
+
+
+_FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
+
+
+def keys_of_kind(kind: str) -> tuple[str, ...]:
+    """The keys that a kind of sources has, besides ``kind``."""
+    return tuple(one.name for one in _FIELDS if one.name != "kind" and kind in one.metadata["kinds"])
+
+
+def rows_of_source() -> dict[str, Key]:
+    """The rows of the table of keys, by name."""
+    rows = keys_of_recipes("source", {"": SourceKeys})
+    return {row.name: replace(row, mechanisms=()) for row in rows}
