@@ -73,13 +73,8 @@ STILL = {
     "dpstream.cli.ask",
     "dpstream.cli.count",
     "dpstream.cli.evaluate",
-    "dpstream.project.base_reading",
-    "dpstream.project.description",
-    "dpstream.project.statement_words",
     "dpstream.stream.asking_stream",
     "dpstream.stream.opening",
-    "dpstream.stream.release.described",
-    "dpstream.stream.release.manifest",
 }
 
 
