@@ -26,8 +26,8 @@ from dpstream.core.contracts import StartTable, Synthesis
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables.start_table import ColumnSource, MappedTable
 from dpstream.families.tabular import DPStabs
-from dpstream.families.tabular.start_table import ColumnSource, MappedTable
 from dpstream.project import Config
 from dpstream.stream import Batch
 from dpstream.stream.frames import encode_batch

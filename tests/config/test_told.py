@@ -27,7 +27,6 @@ from dpstream.families.panel import CumulativeStreamPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
 from dpstream.project import Config
-from dpstream.project.description import measurement_deviation
 
 STEPS = 3
 TABLE = """
@@ -289,7 +288,7 @@ def test_the_report_says_what_was_measured_and_draws_no_noise_of_public_numbers(
 
 def test_the_plans_numbers_are_its_own(told: Told) -> None:
     plan, text = told.plan, told.printed
-    deviation = measurement_deviation(plan)
+    deviation = plan.explain().deviation
     found = re.findall(r"standard deviation ([0-9.e+]+) records", text)
     if found:
         assert deviation is not None

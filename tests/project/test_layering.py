@@ -72,13 +72,8 @@ BLIND = ("stream", "project", "io", "cli")
 STILL = {
     "dpstream.cli.ask",
     "dpstream.cli.evaluate",
-    "dpstream.project.base_reading",
-    "dpstream.project.description",
-    "dpstream.project.statement_words",
     "dpstream.stream.asking_stream",
     "dpstream.stream.opening",
-    "dpstream.stream.release.described",
-    "dpstream.stream.release.manifest",
 }
 
 

@@ -82,10 +82,36 @@ def test_it_is_read_planned_and_shown(toy: Path) -> None:
     assert json.loads(result.output)["options"] == plan.options()
 
 
-def test_it_runs(toy: Path) -> None:
-    result = click.testing.CliRunner().invoke(main, ["run", str(toy)])
-    assert result.exit_code == 0, result.output
+def test_it_runs_and_every_text_says_something_true_of_it(toy: Path) -> None:
+    """It explains nothing itself: these are the words for any mechanism."""
+
+    def said(verb: str) -> str:
+        result = click.testing.CliRunner().invoke(main, [verb, str(toy)])
+        assert result.exit_code == 0, result.output
+        return " ".join(result.stdout.split())
+
+    plan = said("plan")
+    for word in (
+        "mechanism histogram",
+        "measure 1 1 1 one histogram",
+        "State: 1 kB at the start, whatever the number",
+    ):
+        assert word in plan
+    said("run")
     assert len(list((toy.parent / "releases").rglob("*.parquet"))) == 2
+    statement = said("statement").replace("\\", "")
+    for sentence in (
+        "A synthetic table is published for every step of the records. It has the columns zip, paid.",
+        "how wrong its number of records may be, and how wrong its counts may be, where that is known.",
+        "Every record is charged in the one step it belongs to.",
+    ):
+        assert sentence in statement
+    assert "toy: 2 steps released" in said("status")
+    manifest = json.loads((toy.parent / "releases/step-000002/manifest.json").read_text())
+    assert "The listed marginal is measured at every step" in manifest["accuracy"]["words"]
+    assert manifest["spent"]["composition"].startswith("parallel over steps")
+    book = json.loads((toy.parent / "releases/codebook.json").read_text())
+    assert [field["name"] for field in book["resources"][0]["schema"]["fields"]] == ["zip", "paid"]
 
 
 def test_its_options_are_in_the_table_and_in_the_json_schema(toy: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.tables.start_table import ColumnSource, MappedTable
 from dpstream.families.tabular import DPStabs
-from dpstream.families.tabular.start_table import ColumnSource, MappedTable
 from dpstream.lab.audits.transcripts import _Taped, transcript_loss
 
 OLD = Domain(("a", "b"), (2, 3))

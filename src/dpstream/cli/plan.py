@@ -11,6 +11,9 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 from dpstream.cli.types import Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpstream.core.contracts import Explanation, StreamPlan, Table
     from dpstream.project import Config
 
 __all__ = ["command"]
@@ -45,13 +48,13 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     facts = describe(loaded)
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
-    if runs_until is not None:
-        listed = _runs(loaded, runs_until)
-        facts["growing"] |= {"runs": listed, "if_steps": False}
+    plan = loaded.plan()
+    told = plan.explain() if runs_until is None else _until(plan, runs_until)
+    facts |= told.facts
     if as_json:
         print_json(facts)
     else:
-        _print(facts)
+        _print(facts, told)
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
@@ -76,27 +79,27 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
 
-def _runs(config: Config, until: int) -> list[dict[str, Any]]:
-    """All runs up to a size.
+def _until(plan: StreamPlan, records: int) -> Explanation:
+    """With all runs up to a size.
 
     Errors:
         ConfigError: another mechanism.
     """
     from dpstream.core.errors import ConfigError
-    from dpstream.project.description import coming_runs
 
-    plan = config.plan()
-    runs = coming_runs(plan, until)
-    if runs is None:
+    told = plan.explain_until(records)
+    if told is None:
         raise ConfigError(
             f"the mechanism {plan.name!r} has no runs to be listed",
             where="--runs-until",
             allowed="a scheduler or an improver",
         )
-    return runs
+    return told
 
 
-def _print(facts: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any], told: Explanation) -> None:
+    from dpstream.core.contracts import Table
+
     out = console()
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
     out.print()
@@ -109,27 +112,16 @@ def _print(facts: dict[str, Any]) -> None:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()
     _print_parts(facts)
-    if "panel" in facts:
-        _print_panel(facts)
-    elif "points" in facts:
-        _print_points(facts)
-    elif "growing" in facts:
-        _print_growing(facts)
-    elif "asking" in facts:
-        _print_asking(facts)
-    else:
-        _print_noise(facts)
-    if "pooled" in facts:
-        _print_pooled(facts["pooled"])
-    if "counter_choice" in facts:
-        _print_choice(facts["counter_choice"])
-    _print_predicted(facts)
-    if "compared" in facts and "points" in facts:
-        shown = [[row["epsilon"], row["text"], f"{row['first_cells']:,}"] for row in facts["compared"]]
-        print_table(["epsilon", "budget", "first cells from point"], shown, right=[0, 2])
-    elif "compared" in facts:
-        rows = [[row["epsilon"], row["text"], _number(row["deviation"])] for row in facts["compared"]]
-        print_table(["epsilon", "budget", "noise of one measurement"], rows, right=[0, 2])
+    _print_all(told.says)
+    _print_size(facts["size"])
+    _print_all(told.further)
+    if told.further:
+        out.print()
+    _print_predicted(facts, told.predicted_note)
+    if "compared" in facts:
+        key, heading, _ = told.compared or ("deviation", "noise of one measurement", None)
+        rows = [(row["epsilon"], row["text"], row[key]) for row in facts["compared"]]
+        print_table(["epsilon", "budget", heading], Table((), rows).texts(), right=[0, 2])
     out.print("What the plan rests on:")
     for value in facts["values"]:
         why = "" if value["default_because"] is None else f" (default: {value['default_because']})"
@@ -167,139 +159,29 @@ def _amount(exact: str) -> str:
     return exact if "/" in decimal or len(exact) <= len("100/101") else decimal
 
 
-def _print_noise(facts: dict[str, Any]) -> None:
-    noise, size = facts["noise"], facts["size"]
-    out = console()
-    one = _number(noise["one_measurement"])
-    where = ", in an epoch that measures single columns only" if "pooled" in facts else ""
-    if noise["one_measurement"] is None:
-        out.print(
-            "Noise of one measurement: see the parts; how a run divides its budget follows from noisy numbers."
+def _print_all(told: Sequence[str | Table]) -> None:
+    for one in told:
+        if isinstance(one, str):
+            console().print(one)
+        else:
+            print_table(one.headings, one.texts(), right=one.right)
+
+
+def _print_size(size: dict[str, Any]) -> None:
+    from dpstream.core.contracts import shown_bytes
+
+    state = f"{shown_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
+    words = f"State: {state}"
+    if "marginals" in size:
+        words = (
+            f"Size: {size['columns']} columns, {size['marginals']} marginals with {size['cells']} cells (the largest "
+            f"{size['largest_marginal']}); state {state}"
         )
-    else:
-        what = "a column's cell, on average" if "pooled" in facts else "every cell"
-        out.print(f"Noise of one measurement{where}: standard deviation {one} records in {what}.")
-    sums = ", ".join(f"{ticks}: {_number(value)}" for ticks, value in noise.get("running_sum", {}).items())
-    if sums:
-        out.print(f"Of a marginal's running sum, after so many measurements: {sums}.")
-    out.print(
-        f"Size: {size['columns']} columns, {size['marginals']} marginals with {size['cells']} cells "
-        f"(the largest {size['largest_marginal']}); "
-        f"state {_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
-    )
-    out.print()
+    console().print(words)
+    console().print()
 
 
-def _print_pooled(pooled: dict[str, Any]) -> None:
-    out, words = console(), pooled["words"]
-    ends = ", ".join(str(end) for end in pooled["epoch_ends"][pooled["measured_one_by_one"] :])
-    out.print(words["epochs"])
-    if ends:
-        out.print(f"The next epochs end with the steps {ends}.")
-    out.print(words["errors"])
-    out.print(words["instead"])
-    out.print()
-
-
-def _print_panel(facts: dict[str, Any]) -> None:
-    panel, out = facts["panel"], console()
-    out.print(f"{panel['words']}.")
-    out.print(
-        f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
-        "padding, which answers leave out. They persist: later periods are added, and nothing of them is changed."
-    )
-    rows = [[one["question"], _number(one["standard_error"])] for one in panel["errors"]]
-    print_table(["people, at the last period", "standard error of the count"], rows, right=[1])
-    out.print(f"State: {facts['size']['state_grows']}.")
-    out.print()
-
-
-def _print_points(facts: dict[str, Any]) -> None:
-    points, out = facts["points"], console()
-    out.print(f"{points['words'][:1].upper()}{points['words'][1:]}.")
-    out.print(
-        f"Coordinates, in the order of their cuts: {', '.join(points['coordinates'])}; "
-        f"{points['categories']} categories, each with cells of its own. At most {points['most_points']:,} points."
-    )
-    shown = [one for one in points["depths"] if one["depth"] in (1, 2, 4, 8, 12, 16, 20, 24)]
-    rows = [[str(one["depth"]), f"{one['cells']:,}", f"{one['from_point']:,}"] for one in shown]
-    print_table(["depth", "cells", "from point"], rows, right=[0, 1, 2])
-    out.print(
-        f"State: {_bytes(facts['size']['state_bytes_at_start'])} at the start, {facts['size']['state_grows']}."
-    )
-    out.print()
-
-
-def _print_asking(facts: dict[str, Any]) -> None:
-    asking, out = facts["asking"], console()
-    out.print(
-        f"Questions about {asking['cells']:,} cells begin with {asking['start']:,} records. An answer of the public "
-        f"histogram is let pass where it is within about {asking['threshold']:.3g} of the truth; numbers have noise of "
-        f"scale {asking['noise_of_numbers']:.3g} then, as shares of the records, and less with more records. At least "
-        f"{asking['hard_questions']} hard questions can be paid."
-    )
-    out.print(f"{asking['promise'][:1].upper()}{asking['promise'][1:]}.")
-
-
-def _print_growing(facts: dict[str, Any]) -> None:
-    growing, out = facts["growing"], console()
-    amount = "epsilon" if facts["budget"]["definition"] == "pure" else "rho"
-    out.print(f"{growing['words'][:1].upper()}{growing['words'][1:]}.")
-    what = "Runs where steps end at these sizes" if growing["if_steps"] else "Runs"
-    out.print(
-        f"{what}, each on all records so far; a step that crosses several is one run with {growing['crossed']}. In "
-        "between the last release is repeated."
-    )
-    rows = [
-        [
-            f"{one['records']:,}",
-            _number(float(Fraction(one["cost"]))),
-            _number(one["left"]),
-            "nothing" if one["promise"] is None else f"within {one['promise']:.3g}",
-        ]
-        for one in growing["runs"]
-    ]
-    print_table(["at records", amount, "left for ever", growing["promised"]], rows, right=[0, 1, 2])
-    out.print(growing["promise"])
-    out.print(
-        f"State: counts of marginals, {_bytes(facts['size']['state_bytes_at_start'])}, however many records."
-    )
-    out.print()
-
-
-def _print_choice(choice: dict[str, Any]) -> None:
-    out = console()
-    what, why = _JUDGED[choice["judged"]]
-    out.print(f"Counter: {choice['chosen']}, chosen by the predicted error of {what}, {why}.")
-    rows = [
-        [
-            one["name"],
-            _number(one["deviation"]),
-            _number(one["last"]),
-            one["why_not"] or _bytes(one["state_bytes"]),
-        ]
-        for one in choice["candidates"]
-    ]
-    ticks = choice["expected_measurements"]
-    heads = ["counter", f"over {ticks} measurements", "at the last", "state, or why not"]
-    print_table(heads, rows, right=[1, 2])
-    out.print(
-        f"A stream keeps the counter that it began with. To hold on to it in later versions of this program, write "
-        f'counter = "{choice["chosen"]}".'
-    )
-    out.print()
-
-
-_JUDGED = {
-    "sums": ("the running sum of one cell", "since every marginal is measured at every step"),
-    "gains": (
-        "what one measurement adds",
-        "since marginals take turns and a model learns from each measurement",
-    ),
-}
-
-
-def _print_predicted(facts: dict[str, Any]) -> None:
+def _print_predicted(facts: dict[str, Any], note: str) -> None:
     predicted = facts["predicted_errors"]
     if predicted is None:
         return
@@ -322,16 +204,9 @@ def _print_predicted(facts: dict[str, Any]) -> None:
         )
     if facts["options"].get("deletions"):
         out.print("Of inserts less deletes, which are measured apart.")
-    if facts["mechanism"] == "baseline":
-        out.print("These are of sums of measurements; the released table comes from models fitted to them.")
-    else:
-        out.print("At its even share: the measurements only, without what the model expects of other steps.")
+    out.print(note)
     out.print()
 
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 10**6 else f"{max(1, round(count / 1e3))} kB"

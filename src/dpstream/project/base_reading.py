@@ -20,7 +20,7 @@ from dpstream.stream.predecessor_cost import Together, together
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.families.tabular.start_table import MappedTable
+    from dpstream.core.tables.start_table import MappedTable
     from dpstream.io.sources.options import SourceOptions
 
 __all__ = ["Predecessor", "base_facts", "base_table", "border", "read_predecessor"]
@@ -211,7 +211,7 @@ def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> Mapp
         StoreDamagedError: files that differ from their hashes, or hold values without a code.
     """
     from dpstream.core.errors import DataError
-    from dpstream.families.tabular.start_table import ColumnSource, MappedTable
+    from dpstream.core.tables.start_table import ColumnSource, MappedTable
     from dpstream.io.sinks import read
 
     table = read(found.folder, found.step)

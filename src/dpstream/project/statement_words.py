@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpstream.core.contracts import COUNTS_UNKNOWN
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
-from dpstream.families.growing.erm_stream import ClassifierPlan
-from dpstream.families.growing.growing_plan import GrowingPlan
-from dpstream.families.growing.pmwg_plan import PMWGPlan
-from dpstream.families.panel.people import PeoplePlan
-from dpstream.families.points import PointsStreamPlan
-from dpstream.families.tabular import DPStabsPlan, PooledPlan
+from dpstream.core.privacy.unit import Individual
 from dpstream.project.description import guarantee
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
@@ -95,8 +91,9 @@ def statement(config: Config, progress: Progress, *, contact: str | None = None)
 def _published(
     config: Config, plan: StreamPlan, progress: Progress, base: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
-    names = ", ".join(config.schema().names)
-    often = _often(config.source_options)
+    told = plan.explain()
+    before, after = told.published
+    counts = COUNTS_UNKNOWN if base is not None and told.counts_told else told.counts_told
     steps = {0: "Nothing has been published yet.", 1: "One table has been published so far."}.get(
         progress.steps, f"{progress.steps} tables have been published so far."
     )
@@ -106,75 +103,11 @@ def _published(
         else f" The last one is for {progress.last_period.replace('/', ' to ')}."
     )
     end = "" if plan.horizon is None else f" At most {plan.horizon} will be."
-    if isinstance(plan, PeoplePlan):
-        return (
-            f"Synthetic people are published, and {often} what they report is added: {names}. They are invented by a "
-            "program from noisy counts, and persist: what was published of one of them is never changed. None is "
-            "copied from a person; one may look like a person by chance.",
-            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
-        )
-    if isinstance(plan, PointsStreamPlan):
-        return (
-            f"Synthetic points are published {often}, as many as there are points by then, with the columns {names}. "
-            "They are placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is "
-            "copied from a record of a person; one may lie where such a record lies by chance.",
-            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
-        )
-    if isinstance(plan, ClassifierPlan):
-        features = plan.erm.features
-        return (
-            f"A classifier is published {often}: a table of coefficients, by which {features.target} can be guessed "
-            f"from {', '.join(features.columns or ())}. They are computed from the records, and noise is added to "
-            "each. It is trained again when the records have grown as planned, and repeated in between.",
-            f"{steps}{period}{end} {_with_each(plan, base is not None)}",
-        )
-    answers = (
-        " Answers to questions about the records are published, too." if isinstance(plan, PMWGPlan) else ""
-    )
     return (
-        f"A synthetic table is published {often}. It has the columns {names}. Its rows are invented by a program from "
-        f"{_invented_from(plan)}.{answers} None is copied from a record of a person; one may look like such a record "
-        "by chance.",
-        f"{steps}{period}{end} {_with_each(plan, base is not None)}",
+        f"{before}{_often(config.source_options)}{after}",
+        f"{steps}{period}{end} Published with each table: how it was made, what it cost, and {told.number_told}"
+        f"{counts}.",
     )
-
-
-def _invented_from(plan: StreamPlan) -> str:
-    """What of the records a table's rows are drawn from."""
-    if isinstance(plan, PMWGPlan):
-        return "what noisy answers to questions have told"
-    if isinstance(plan, GrowingPlan) and plan.box.name == "smalldb":
-        return "a small table that is chosen at random, the likelier the nearer it is to the records"
-    return "noisy counts"
-
-
-def _with_each(plan: StreamPlan, with_base: bool) -> str:
-    """What is told of a table's errors: no more than its manifest can tell."""
-    return f"Published with each table: how it was made, what it cost, and {_told(plan, with_base)}."
-
-
-def _told(plan: StreamPlan, with_base: bool) -> str:
-    unknown = "How wrong its counts may be is not known"
-    number = (
-        "that its number of records is exact"
-        if plan.unit.relation == "replace"
-        else "how wrong its number of records may be"
-    )
-    if isinstance(plan, PeoplePlan):
-        return "how wrong answers about the people may be"
-    if isinstance(plan, ClassifierPlan):
-        return "how noisy its coefficients are"
-    if isinstance(plan, GrowingPlan):
-        if next(plan.runs()).alpha is None:
-            return f"that nothing is promised of its errors. {unknown}"
-        return "what theory promises of its errors, if anything"
-    if isinstance(plan, PMWGPlan):
-        return f"{number}. {unknown}; each answer says how noisy it is"
-    if isinstance(plan, PooledPlan) and plan.unit.relation != "replace":
-        number += ", where it ends a group of steps that are measured together"
-    if isinstance(plan, DPStabsPlan) and plan.selector is None and not with_base:
-        return f"{number}, and how wrong counts over the measured columns may be"
-    return f"{number}. {unknown}"
 
 
 def _often(options: SourceOptions) -> str:
@@ -242,31 +175,16 @@ def _percent(epsilon: float, delta: str) -> str:
 
 def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
     spent = str(plan.budget) if progress.steps else "nothing"
-    if isinstance(plan, PeoplePlan):
-        return (
-            f"Planned: {plan.budget}. Spent so far: {spent}.",
-            "A person is in every period, and all that the person reports is paid for together: further periods up to "
-            "the planned number cost nothing more.",
-        )
-    own = plan.composition()
-    if isinstance(plan, PooledPlan):
-        # The plan's own words are for those who know the theory; users are told of their events elsewhere.
-        own = (
-            "every record is measured once, together with those of some neighbouring steps, and charged there. Further "
-            "tables therefore cost those who are in earlier ones nothing more"
-        )
+    costs = plan.explain().costs
     if isinstance(plan.unit, User):
-        own = (
-            f"each of the {plan.unit.max_events} events of a user that are counted at most costs "
+        costs = (
+            f"Each of the {plan.unit.max_events} events of a user that are counted at most costs "
             f"{plan.unit.per_event(plan.budget)}, and all of them together no more than what is planned. It is charged "
-            "in full at the first step, and further tables cost nothing more"
+            "in full at the first step, and further tables cost nothing more."
         )
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
-        "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in earlier "
-        "ones nothing more, and the sum over all tables stays what one step costs."
-        if own is None
-        else f"{own[:1].upper()}{own[1:]}.",
+        costs,
         *((_several(config, plan, 2),) if isinstance(plan.unit, Event) else ()),
     )
 
@@ -297,7 +215,7 @@ def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     budget = plan.budget
     both: Budget = PureDP(2 * budget.epsilon) if isinstance(budget, PureDP) else ZCDP(2 * budget.rho)
     epsilon, delta = _loss(config, both)
-    one = "A person" if isinstance(plan, PeoplePlan) else "A record"
+    one = "A person" if isinstance(plan.unit, Individual) else "A record"
     return (
         f"A renewal is a new stream with a budget of its own. {one} that only one of the two streams has seen costs "
         f"what is said above. One that both have seen costs the sum: on the same terms {both}, and the example "

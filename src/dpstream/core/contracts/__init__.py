@@ -1,10 +1,17 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``stream_plan``: the contract between mechanisms and the streams that run them. ``options``: recipes whose fields say
-what a configuration file may hold. ``families``: what a family says about itself. ``registry``: which families there
-are.
+``stream_plan``: the contract between mechanisms and the streams that run them. ``explanation``: what a plan says about
+itself. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what a family says about
+itself. ``registry``: which families there are.
 """
 
+from dpstream.core.contracts.explanation import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    Table,
+    shown_bytes,
+    table_published,
+)
 from dpstream.core.contracts.families import Checks, Family, Limits
 from dpstream.core.contracts.options import (
     Given,
@@ -37,9 +44,11 @@ from dpstream.core.contracts.stream_plan import (
 )
 
 __all__ = [
+    "COUNTS_UNKNOWN",
     "CellEstimate",
     "Checks",
     "ClassifierRelease",
+    "Explanation",
     "Family",
     "Given",
     "Key",
@@ -60,9 +69,12 @@ __all__ = [
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
+    "Table",
     "build",
     "located",
     "option",
     "read_fields",
     "shown",
+    "shown_bytes",
+    "table_published",
 ]

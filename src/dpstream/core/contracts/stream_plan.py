@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.law import Law, check_confidence
@@ -393,6 +394,27 @@ class StreamPlan(ABC):
             HorizonError: a step beyond the horizon. ConfigError: no number of a step.
         """
         return None
+
+    def explain(self) -> Explanation:
+        """What texts say of the plan before any data are read; a mechanism replaces what it can say better."""
+        return Explanation.usual(self.domain.names, self.unit, self.composition())
+
+    def explain_until(self, records: int) -> Explanation | None:
+        """With everything that is planned up to a number of records; None where nothing is scheduled by it."""
+        return None
+
+    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+        """What a step's manifest says of counts, where the release does not say it itself.
+
+        Args:
+            measured: how many marginals were measured at every step so far.
+            with_base: whether the stream began with another one's table.
+        """
+        return counts_words(measured, with_base=with_base)
+
+    def step_facts(self, step: int) -> dict[str, Any]:
+        """What else a step's manifest says of its accuracy; JSON-able."""
+        return {}
 
     @abstractmethod
     def start(self) -> Any:

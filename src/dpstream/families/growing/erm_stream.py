@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.contracts import CellEstimate, Explanation, Measured, Packed
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.schema.domain import Clique, Domain
@@ -154,6 +154,8 @@ class ClassifierPlan(GrowingPlan):
     Guarantee: that of ``GrowingPlan``. A release is a classifier; as a table, one row for each feature.
     """
 
+    promised: ClassVar[str] = "bound on the excess risk"
+
     def __post_init__(self) -> None:
         box = self.erm
         if not isinstance(box.reads, Counts):
@@ -186,6 +188,26 @@ class ClassifierPlan(GrowingPlan):
     def promised_excess(self, run: Run) -> float:
         """A bound on the expected excess risk of a run, before any data is read."""
         return self.erm.predicted_excess(run.budget, run.t)
+
+    def _explained(self, runs: Sequence[Run], *, if_steps: bool = False) -> Explanation:
+        features = self.erm.features
+        return replace(
+            super()._explained(runs, if_steps=if_steps),
+            published=(
+                "A classifier is published ",
+                f": a table of coefficients, by which {features.target} can be guessed from "
+                f"{', '.join(features.columns or ())}. They are computed from the records, and noise is added to each. "
+                "It is trained again when the records have grown as planned, and repeated in between.",
+            ),
+            number_told="how noisy its coefficients are",
+            counts_told="",
+        )
+
+    def _promise_words(self, run: Run) -> str:
+        return (
+            "The bound is on the mean over the noise, for the records that a run reads, against the best classifier of "
+            "the assumed norm; nothing is bounded about new records, or about records that come before the next run."
+        )
 
     def unpack_synthesis(self, packed: Packed) -> ClassifierSynthesis:
         """The inverse of ``ClassifierSynthesis.pack``."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    Packed,
+    Part,
+    PrivateBatch,
+    StreamPlan,
+    Table,
+    table_published,
+)
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
@@ -21,13 +30,22 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.growing.growing_release import GrowingSynthesis, Made
-from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Run, Schedule, stale
+from dpstream.families.growing.run_schedule import (
+    MAX_RECORDS,
+    Growth,
+    Improvement,
+    Run,
+    Schedule,
+    stale,
+)
 
 __all__ = ["GrowingPlan", "GrowingState"]
 
 _FORMAT = 1
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
 _LISTED = 3
+#: Runs that an explanation shows where nobody asks for more, and at most where somebody does.
+_SHOWN, _MOST_SHOWN = 8, 100_000
 
 
 @dataclass
@@ -70,6 +88,8 @@ class GrowingPlan(StreamPlan):
     box: BlackBox[Any]
     schedule: Schedule
     word: str
+    #: What ``promise`` is a bound on.
+    promised: ClassVar[str] = "promised of a share, until the next"
 
     def __post_init__(self) -> None:
         if not isinstance(self.box.reads, Counts):
@@ -140,6 +160,95 @@ class GrowingPlan(StreamPlan):
         last = max(run.t, self.schedule.time(run.last + 1) - 1)
         bound = run.alpha + stale(run.t, last)
         return bound if bound < 1.0 else None
+
+    def explain(self) -> Explanation:
+        """The first runs; of an improver, which runs at every step, those of steps that double the database."""
+        if not isinstance(self.schedule, Improvement):
+            return self._explained(list(islice(self.runs(), _SHOWN)))
+        runs, done = list[Run](), -1
+        for doubling in range(_SHOWN):
+            run = self.schedule.due(done, self.schedule.n << doubling)
+            if run is not None and run.t <= MAX_RECORDS:
+                runs.append(run)
+                done = run.last
+        return self._explained(runs, if_steps=True)
+
+    def explain_until(self, records: int) -> Explanation:
+        """All runs up to a number of records, at most 100,000."""
+        return self._explained(list(islice(self.runs(records), _MOST_SHOWN)))
+
+    def _explained(self, runs: Sequence[Run], *, if_steps: bool = False) -> Explanation:
+        """
+        Args:
+            if_steps: whether there are these runs only where steps end at their sizes.
+        """
+        first, words = next(self.runs()), self.describe()
+        smalldb = "a small table that is chosen at random, the likelier the nearer it is to the records"
+        growing = {
+            "words": words,
+            "runs": [
+                {
+                    "records": run.t,
+                    "cost": str(run.cost),
+                    "left": float(self.schedule.left(run.last)),
+                    "given": run.budget.as_dict(),
+                    "beta": float(run.beta),
+                    "alpha": run.alpha,
+                    "promise": self.promise(run),
+                }
+                for run in runs
+            ],
+            "if_steps": if_steps,
+            "crossed": "their budgets together"
+            if self.schedule.paper is None
+            else "the budget of the last one, and the others' is not spent",
+            "promised": self.promised,
+            "promise": self._promise_words(first),
+        }
+        rows = [
+            (
+                run.t,
+                float(run.cost),
+                float(self.schedule.left(run.last)),
+                "nothing" if (bound := self.promise(run)) is None else f"within {bound:.3g}",
+            )
+            for run in runs
+        ]
+        amount = "epsilon" if isinstance(self.budget, PureDP) else "rho"
+        return replace(
+            super().explain(),
+            published=table_published(self.domain.names, *([smalldb] if self.box.name == "smalldb" else [])),
+            number_told="that nothing is promised of its errors"
+            if first.alpha is None
+            else "what theory promises of its errors, if anything",
+            counts_told=COUNTS_UNKNOWN if first.alpha is None else "",
+            says=(
+                f"{words[:1].upper()}{words[1:]}.",
+                f"{'Runs where steps end at these sizes' if if_steps else 'Runs'}, each on all records so far; a step "
+                f"that crosses several is one run with {growing['crossed']}. In between the last release is repeated.",
+                Table(("at records", amount, "left for ever", self.promised), rows, (0, 1, 2)),
+                self._promise_words(first),
+            ),
+            facts={"growing": growing},
+        )
+
+    def _promise_words(self, run: Run) -> str:
+        """What theory says of the accuracy."""
+        if run.alpha is None:
+            return (
+                "Theory promises nothing about the accuracy of this black box: measure it on invented or public "
+                "records of the same columns. A choice made by looking at the private table is outside the guarantee."
+            )
+        bound = self.promise(run)
+        if bound is None:
+            return (
+                f"Theory promises nothing here: its bound on the error of a share is {run.alpha:.3g}, and no share is "
+                "wrong by more than 1."
+            )
+        return (
+            f"Theory promises that every cell of the workload is within {bound:.3g} of its share of the records, until "
+            f"the next run, but for a probability of {float(self.schedule.beta):.3g} over all time."
+        )
 
     # The stream.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
@@ -10,7 +10,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    Packed,
+    Part,
+    PrivateBatch,
+    StreamPlan,
+    table_published,
+)
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -165,6 +173,35 @@ class PMWGPlan(StreamPlan):
         return (
             "sequential over questions: every one is about all records so far, and what all of them ever spend adds up "
             "to at most the whole, which is charged in full at the first step"
+        )
+
+    def explain(self) -> Explanation:
+        """Noise and promise at the start."""
+        asking = {
+            "words": self.describe(),
+            "start": self.first,
+            "cells": self.universe.cells,
+            "threshold": float(self.sparse.threshold),
+            "noise_of_numbers": 8 / self.noise.value(self.first),
+            "hard_questions": self.hard_left(Books(), 0, self.first),
+            "promise": self.promise.words,
+        }
+        return replace(
+            super().explain(),
+            published=table_published(
+                self.domain.names,
+                "what noisy answers to questions have told",
+                " Answers to questions about the records are published, too.",
+            ),
+            counts_told=f"{COUNTS_UNKNOWN}; each answer says how noisy it is",
+            says=(
+                f"Questions about {self.universe.cells:,} cells begin with {self.first:,} records. An answer of the "
+                f"public histogram is let pass where it is within about {asking['threshold']:.3g} of the truth; "
+                f"numbers have noise of scale {asking['noise_of_numbers']:.3g} then, as shares of the records, and "
+                f"less with more records. At least {asking['hard_questions']} hard questions can be paid.",
+                f"{self.promise.words[:1].upper()}{self.promise.words[1:]}.",
+            ),
+            facts={"asking": asking},
         )
 
     def start(self) -> PMWGState:

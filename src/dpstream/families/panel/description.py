@@ -1,72 +1,66 @@
-"""What a panel's plan predicts, before any data are read."""
+"""What a panel's plan says about itself, before any data are read."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
+from dpstream.core.contracts import Explanation, Table
 
-from dpstream.core.contracts import StreamPlan
-from dpstream.families.panel import AtLeast, CumulativeStreamPlan, WindowRelease, WindowStreamPlan
-
-__all__ = ["describe_panel", "deviation"]
+__all__ = ["explain_panel", "first_and_last"]
 
 
-def describe_panel(plan: StreamPlan) -> dict[str, Any] | None:
-    """Padding, bound and standard errors (in people) of a panel; None for other mechanisms."""
-    if isinstance(plan, WindowStreamPlan):
-        core = plan.core
-        return {
-            "words": core.describe(),
-            "first_release": core.recipe.window,
-            "padding": core.patterns * core.padding,
-            "bound": core.bound,
-            "errors": _window_errors(plan),
-        }
-    if isinstance(plan, CumulativeStreamPlan):
-        counts = plan.core
-        last = counts.recipe.periods
-        return {
-            "words": counts.describe(),
-            "first_release": 1,
-            "padding": counts.padding,
-            "bound": counts.bounds[-1],
-            "errors": [
-                {
-                    "question": f"at least {b} of all {last} periods",
-                    "standard_error": math.sqrt(counts.variance(b, last)),
-                }
-                for b in _spread(counts.recipe.largest)
-            ],
-        }
-    return None
+def explain_panel(
+    usual: Explanation,
+    names: Sequence[str],
+    words: str,
+    deviation: float,
+    *,
+    first: int,
+    padding: int,
+    bound: float,
+    errors: Sequence[tuple[str, float]],
+) -> Explanation:
+    """What both synthesizers have in common.
+
+    Args:
+        usual: what any mechanism says. names: of the columns of a report. words: the plan in words.
+        deviation: of one noisy count, in people.
+        first: the period with the first synthetic people. padding: how many of them are padding.
+        bound: see ``PeopleEstimate.bound``. errors: questions about the last period, and their standard errors.
+    """
+    panel: dict[str, Any] = {
+        "words": words,
+        "first_release": first,
+        "padding": padding,
+        "bound": bound,
+        "errors": [{"question": asked, "standard_error": error} for asked, error in errors],
+    }
+    return replace(
+        usual,
+        published=(
+            "Synthetic people are published, and ",
+            f" what they report is added: {', '.join(names)}. They are invented by a program from noisy counts, and "
+            "persist: what was published of one of them is never changed. None is copied from a person; one may look "
+            "like a person by chance.",
+        ),
+        number_told="how wrong answers about the people may be",
+        counts_told="",
+        row="Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
+        "periods are added, and what is there is never changed.",
+        says=(
+            f"{words}.",
+            f"The first synthetic people come with period {first}; {padding} of them are padding, which answers leave "
+            "out. They persist: later periods are added, and nothing of them is changed.",
+            Table(("people, at the last period", "standard error of the count"), errors, (1,)),
+        ),
+        facts={"panel": panel},
+        deviation=deviation,
+        growth="then about 20 bytes a person, and a byte a synthetic person and period",
+    )
 
 
-def deviation(plan: StreamPlan) -> float | None:
-    """Standard deviation of one noisy count, in people; None for other mechanisms."""
-    if isinstance(plan, WindowStreamPlan):
-        return math.sqrt(plan.core.noise.variance)
-    if isinstance(plan, CumulativeStreamPlan):
-        return math.sqrt(plan.core.variance(1, plan.core.recipe.periods))
-    return None
-
-
-def _window_errors(plan: WindowStreamPlan) -> list[dict[str, Any]]:
-    """At the last period: of one pattern, and of at least so many of the last periods."""
-    core = plan.core
-    nobody = np.zeros(core.patterns, np.int64)
-    last = WindowRelease(core, core.recipe.periods, np.zeros((0, 1), np.uint8), nobody, 0)
-    asked = [("one pattern", np.eye(1, core.patterns)[0])]
-    if core.recipe.symbols == 2:
-        width = core.recipe.window
-        asked += [(q.describe(), q.weights(2)) for q in (AtLeast(b, width) for b in _spread(width))]
-    return [
-        {"question": words, "standard_error": math.sqrt(last.error_variance(weights))}
-        for words, weights in asked
-    ]
-
-
-def _spread(last: int) -> list[int]:
-    """The first few and the last: tables of hundreds of lines help nobody."""
+def first_and_last(last: int) -> list[int]:
+    """The first few numbers and the last: tables of hundreds of lines help nobody."""
     return list(range(1, last + 1)) if last <= 6 else [1, 2, 3, last // 2, last]

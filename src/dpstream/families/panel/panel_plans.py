@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, option
+from dpstream.core.contracts import Explanation, Packed, Part, option
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, amounts
@@ -29,6 +30,7 @@ from dpstream.families.panel.cumulative import (
     CumulativeState,
     Split,
 )
+from dpstream.families.panel.description import explain_panel, first_and_last
 from dpstream.families.panel.options import COUNTED, COUNTER, FAILURE, PEOPLE, SPLIT, THRESHOLDS, WINDOW
 from dpstream.families.panel.people import (
     PeoplePlan,
@@ -40,7 +42,8 @@ from dpstream.families.panel.people import (
     readable_schema,
 )
 from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSynthesis, append_columns
-from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowState
+from dpstream.families.panel.queries import AtLeast
+from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowRelease, WindowState
 
 __all__ = ["CumulativeStream", "CumulativeStreamPlan", "WindowStream", "WindowStreamPlan"]
 
@@ -133,6 +136,27 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
     def describe(self) -> str:
         """The plan in words."""
         return self.core.describe()
+
+    def explain(self) -> Explanation:
+        """Errors at the last period: of one pattern, and of at least so many of the last periods."""
+        core = self.core
+        nobody, width = np.zeros(core.patterns, np.int64), core.recipe.window
+        last = WindowRelease(core, core.recipe.periods, np.zeros((0, 1), np.uint8), nobody, 0)
+        asked = [("one pattern", np.eye(1, core.patterns)[0])]
+        if core.recipe.symbols == 2:
+            asked += [
+                (q.describe(), q.weights(2)) for q in map(AtLeast, first_and_last(width), repeat(width))
+            ]
+        return explain_panel(
+            super().explain(),
+            self.domain.names,
+            self.describe(),
+            math.sqrt(core.noise.variance),
+            first=width,
+            padding=core.patterns * core.padding,
+            bound=core.bound,
+            errors=[(words, math.sqrt(last.error_variance(weights))) for words, weights in asked],
+        )
 
     def unpack_synthesis(self, packed: Packed) -> WindowSynthesis:
         """The inverse of ``WindowSynthesis.pack``."""
@@ -314,6 +338,24 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
     def describe(self) -> str:
         """The plan in words."""
         return self.core.describe()
+
+    def explain(self) -> Explanation:
+        """Errors at the last period, of thresholds."""
+        core = self.core
+        last = core.recipe.periods
+        return explain_panel(
+            super().explain(),
+            self.domain.names,
+            self.describe(),
+            math.sqrt(core.variance(1, last)),
+            first=1,
+            padding=core.padding,
+            bound=core.bounds[-1],
+            errors=[
+                (f"at least {b} of all {last} periods", math.sqrt(core.variance(b, last)))
+                for b in first_and_last(core.recipe.largest)
+            ],
+        )
 
     def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
         """The inverse of ``CumulativeSynthesis.pack``."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
+from dpstream.core.contracts import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    Packed,
+    Part,
+    PrivateBatch,
+    StreamPlan,
+    Table,
+    option,
+)
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
 from dpstream.core.privacy.randomness import Randomness
@@ -27,6 +36,9 @@ from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
 __all__ = ["PointsStream", "PointsStreamPlan"]
+
+#: Depths that ``dpstream plan`` lists.
+_SHOWN = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
@@ -215,6 +227,47 @@ class PointsStreamPlan(StreamPlan):
     def describe(self) -> str:
         """The plan in words."""
         return self.core.describe()
+
+    def explain(self) -> Explanation:
+        """From which point on there are cells of which depth."""
+        schedule, most, words = self.core.schedule, self.core.horizon, self.describe()
+        starts = [(d, 2**d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
+        reached = [one for one in starts if one[2] <= most]
+        first = schedule.start(1)
+        return replace(
+            super().explain(),
+            published=(
+                "Synthetic points are published ",
+                f", as many as there are points by then, with the columns {', '.join(self.domain.names)}. They are "
+                "placed by a program from noisy counts of ever smaller cells, evenly within each cell. None is copied "
+                "from a record of a person; one may lie where such a record lies by chance.",
+            ),
+            counts_told=COUNTS_UNKNOWN,
+            row="Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of "
+            "the columns are for questions only.",
+            says=(
+                f"{words[:1].upper()}{words[1:]}.",
+                f"Coordinates, in the order of their cuts: {', '.join(self.coordinates)}; {self.space.categories} "
+                f"categories, each with cells of its own. At most {most:,} points.",
+                Table(
+                    ("depth", "cells", "from point"), [one for one in reached if one[0] in _SHOWN], (0, 1, 2)
+                ),
+            ),
+            facts={
+                "points": {
+                    "words": words,
+                    "coordinates": self.coordinates,
+                    "categories": self.space.categories,
+                    "first_cells": first,
+                    "most_points": most,
+                    "depths": [
+                        dict(zip(("depth", "cells", "from_point"), one, strict=True)) for one in reached
+                    ],
+                }
+            },
+            compared=("first_cells", "first cells from point", first),
+            growth="then up to about 40 bytes a cell, and with one coordinate 4 bytes a point",
+        )
 
     def start(self) -> PointsState:
         """A fresh state."""

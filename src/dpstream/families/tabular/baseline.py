@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import (
+    Explanation,
     Nested,
     Packed,
     Part,
@@ -27,9 +28,11 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import check_steps
 from dpstream.families.tabular.aim import AIM
+from dpstream.families.tabular.description import TICKS, explain_table
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
@@ -39,7 +42,6 @@ from dpstream.families.tabular.plans import (
     read_budget,
     refuse_deletes,
 )
-from dpstream.families.tabular.start_table import check_domain
 from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
 
 Prior = Literal["previous", "uniform"]
@@ -154,6 +156,28 @@ class BaselinePlan(StreamPlan):
             "workload": self.recipe.workload.as_option(),
             **self.offline.options(),
         }
+
+    def explain(self) -> Explanation:
+        """The noise of a run. Every step adds an independent one, so the variances add up."""
+        variance = self.offline.noise.variance if isinstance(self.offline, MWEMPGMPlan) else None
+        sums = {} if variance is None else {str(n): math.sqrt(variance) * math.sqrt(n) for n in TICKS}
+        own = explain_table(super().explain(), self.recipe.workload, sums.get("1"), sums)
+        return replace(
+            own,
+            growth="growing with the synthetic table",
+            predicted="every_step, even_share: one cell of the sum of a marginal's measurements in independent runs. "
+            "The released table is drawn from models fitted to them, so these are no errors of a released count.",
+            predicted_note="These are of sums of measurements; the released table comes from models fitted to them.",
+        )
+
+    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+        """See ``StreamPlan.counts_words``."""
+        if with_base:
+            return super().counts_words(step, measured, with_base=True)
+        return (
+            "No other count has an error bar: tables are drawn from models that are fitted to each step's "
+            "measurements, and no public noise scale tells how wrong a model is."
+        )
 
     def start(self) -> BaselineState:
         """An empty table."""

@@ -1,56 +1,107 @@
-"""What ``dpstream plan`` says of a pooled stream: when it measures, and what is not known about its errors."""
+"""What plans of tables say about themselves besides what any mechanism says."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
-from dpstream.core.contracts import StreamPlan
-from dpstream.families.tabular import PooledPlan
+from dpstream.core.contracts import COUNTS_UNKNOWN, Explanation, Table, shown_bytes
+from dpstream.core.counters import CalibratedCounter, Choice
+from dpstream.core.tables import Workload
 
-__all__ = ["describe_pooled"]
+__all__ = ["TICKS", "explain_counters", "explain_table"]
 
-#: Ends of epochs that a plan lists.
-_LISTED = 25
+#: Numbers of measurements for which running sums are predicted.
+TICKS = (1, 10, 100)
+_JUDGED = {
+    "sums": ("the running sum of one cell", "since every marginal is measured at every step"),
+    "gains": (
+        "what one measurement adds",
+        "since marginals take turns and a model learns from each measurement",
+    ),
+}
 
 
-def describe_pooled(plan: StreamPlan) -> dict[str, Any] | None:
-    """Ends of epochs, and sentences; None for other mechanisms. Public: step numbers and options only."""
-    if not isinstance(plan, PooledPlan):
-        return None
-    ends = _ends(plan)
-    every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
-    marginals = len(plan.recipe.workload)
-    return {
-        "staleness": str(plan.recipe.staleness),
-        "epoch_ends": ends,
-        "measured_one_by_one": every,
-        "words": {
-            "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
-            f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release goes on as the last epoch "
-            f"went, until the next end: at most {_part(plan)} of the steps so far is not measured yet.",
-            "errors": "No error of a count is predicted, and no released count has an error bar: counts join "
-            "measurements of many epochs, by a rule that follows what was measured. Compare on invented records of "
-            f"the same shape (dpstream simulate, dpstream compare). {_total(plan)}",
-            "instead": f'For error bars of counts: name = "dpstabs" with k = {marginals}, all marginals at every step.',
+def explain_table(
+    usual: Explanation,
+    workload: Workload,
+    deviation: float | None,
+    running_sum: Mapping[str, float] | None = None,
+    *,
+    where: str = "",
+    what: str = "every cell",
+) -> Explanation:
+    """What all have in common.
+
+    Args:
+        usual: what any mechanism says.
+        deviation: of one measurement, in records; None where a run divides its budget as it goes.
+        running_sum: see ``Explanation``.
+        where, what: which measurement, and of what, in words.
+    """
+    says: tuple[str, ...] = (
+        "Noise of one measurement: see the parts; how a run divides its budget follows from noisy numbers."
+        if deviation is None
+        else f"Noise of one measurement{where}: standard deviation {deviation:.4g} records in {what}.",
+    )
+    if running_sum:
+        sums = ", ".join(f"{ticks}: {value:.4g}" for ticks, value in running_sum.items())
+        says += (f"Of a marginal's running sum, after so many measurements: {sums}.",)
+    return replace(
+        usual,
+        counts_told=COUNTS_UNKNOWN,
+        says=says,
+        deviation=deviation,
+        running_sum=running_sum,
+        size={
+            "marginals": len(workload),
+            "cells": workload.cells,
+            "largest_marginal": max(workload.domain.cells(clique) for clique in workload.cliques),
         },
+    )
+
+
+def explain_counters(
+    usual: Explanation,
+    workload: Workload,
+    counter: CalibratedCounter,
+    choice: Choice | None,
+    *,
+    every_step: bool,
+) -> Explanation:
+    """The errors of a counter, and how it was chosen.
+
+    Args:
+        choice: None where the counter was given.
+        every_step: whether all marginals are measured at every step.
+    """
+    most = counter.horizon
+    sums = {str(n): math.sqrt(counter.variance(n)) for n in TICKS if most is None or n <= most}
+    own = explain_table(usual, workload, sums["1"], sums)
+    if every_step:
+        own = replace(own, counts_told=", and how wrong counts over the measured columns may be")
+    if choice is None:
+        return own
+    what, why = _JUDGED[choice.judged]
+    rows = [
+        (one.name, one.deviation, one.last, one.why_not or shown_bytes(one.state_bytes or 0))
+        for one in choice.candidates
+    ]
+    headings = ("counter", f"over {choice.ticks} measurements", "at the last", "state, or why not")
+    facts = {
+        "chosen": choice.name,
+        "expected_measurements": choice.ticks,
+        "judged": choice.judged,
+        "candidates": [asdict(one) for one in choice.candidates],
     }
-
-
-def _ends(plan: PooledPlan) -> list[int]:
-    """The first ends of epochs, up to the horizon."""
-    ends = [plan.epochs.after(0)]
-    while len(ends) < _LISTED and ends[-1] != plan.horizon:
-        ends.append(plan.epochs.after(ends[-1]))
-    return ends
-
-
-def _total(plan: PooledPlan) -> str:
-    if plan.unit.relation == "replace":
-        return "The number of records is declared public."
-    return "The number of records has a standard error in the releases that end an epoch."
-
-
-def _part(plan: PooledPlan) -> str:
-    share = plan.recipe.staleness
-    return f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
+    return replace(
+        own,
+        facts={"counter_choice": facts},
+        further=(
+            f"Counter: {choice.name}, chosen by the predicted error of {what}, {why}.",
+            Table(headings, rows, (1, 2)),
+            "A stream keeps the counter that it began with. To hold on to it in later versions of this program, write "
+            f'counter = "{choice.name}".',
+        ),
+    )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan, option
+from dpstream.core.contracts.explanation import Explanation
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
@@ -21,9 +22,11 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.families.tabular.choice import BEST, counter_for
+from dpstream.families.tabular.description import explain_counters
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
@@ -36,7 +39,6 @@ from dpstream.families.tabular.plans import (
     refuse_deletes,
 )
 from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.start_table import check_domain
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
 from dpstream.families.tabular.targets import Targets
@@ -210,6 +212,11 @@ class DPStabsPlan(StreamPlan):
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
         }
+
+    def explain(self) -> Explanation:
+        """The noise, and how the counter was chosen."""
+        usual, every = super().explain(), self.selector is None
+        return explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
 
     @cached_property
     def cells(self) -> Cells:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StartTable, StreamPlan, option
+from dpstream.core.contracts import Explanation, Packed, Part, PrivateBatch, StartTable, StreamPlan, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Amount, Budget, amounts
@@ -19,7 +20,9 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
+from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
+from dpstream.families.tabular.description import explain_table
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
     check_fit,
@@ -34,11 +37,13 @@ from dpstream.families.tabular.pooled_run import Followed, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
 from dpstream.families.tabular.pooled_table import fit_table
 from dpstream.families.tabular.selector import Selector
-from dpstream.families.tabular.start_table import check_domain
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.families.tabular.workload_cells import Cells
 
 __all__ = ["Pooled", "PooledPlan"]
+
+#: Ends of epochs that a plan lists.
+_LISTED = 25
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,78 @@ class PooledPlan(StreamPlan):
         return (
             "parallel over epochs, whose borders are step numbers: every event is in one epoch, which is measured "
             "once, at its end, so the total is that of any single epoch; charged in full at the first step"
+        )
+
+    def explain(self) -> Explanation:
+        """When it measures, and what is not known about its errors: step numbers and options only."""
+        ends = [self.epochs.after(0)]
+        while len(ends) < _LISTED and ends[-1] != self.horizon:
+            ends.append(self.epochs.after(ends[-1]))
+        every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
+        share, public = self.recipe.staleness, self.unit.relation == "replace"
+        late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
+        words = {
+            "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
+            f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release goes on as the last epoch "
+            f"went, until the next end: at most {late} of the steps so far is not measured yet.",
+            "errors": "No error of a count is predicted, and no released count has an error bar: counts join "
+            "measurements of many epochs, by a rule that follows what was measured. Compare on invented records of "
+            "the same shape (dpstream simulate, dpstream compare). "
+            + (
+                "The number of records is declared public."
+                if public
+                else "The number of records has a standard error in the releases that end an epoch."
+            ),
+            "instead": f'For error bars of counts: name = "dpstabs" with k = {len(self.recipe.workload)}, all '
+            "marginals at every step.",
+        }
+        following = ", ".join(str(end) for end in ends[every:])
+        own = explain_table(
+            super().explain(),
+            self.recipe.workload,
+            math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True))),
+            where=", in an epoch that measures single columns only",
+            what="a column's cell, on average",
+        )
+        return replace(
+            own,
+            number_told=own.number_told
+            + ("" if public else ", where it ends a group of steps that are measured together"),
+            # ``composition`` is for those who know the theory.
+            costs="Every record is measured once, together with those of some neighbouring steps, and charged there. "
+            "Further tables therefore cost those who are in earlier ones nothing more.",
+            further=(
+                words["epochs"],
+                *((f"The next epochs end with the steps {following}.",) if following else ()),
+                words["errors"],
+                words["instead"],
+            ),
+            facts={
+                "pooled": {
+                    "staleness": str(share),
+                    "epoch_ends": ends,
+                    "measured_one_by_one": every,
+                    "words": words,
+                }
+            },
+            growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
+        )
+
+    def step_facts(self, step: int) -> dict[str, Any]:
+        """The last step that is measured by then."""
+        return {"measured_up_to_step": self.epochs.around(step)[0]}
+
+    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+        """Which steps are measured, and why no count has an error bar."""
+        last, following = self.epochs.around(step)
+        words = "All steps so far are measured."
+        if step > last:
+            behind = "the last step" if step == last + 1 else f"the last {step - last} steps"
+            words = f"The counts of {behind} are expected from those before, not measured; they will be with step "
+            words += f"{following}."
+        return (
+            f"{words} No other count has an error bar: it joins measurements of whole groups of steps and answers of "
+            "models, by a rule that follows what was measured, and no public noise scale tells how wrong it is."
         )
 
     def options(self) -> dict[str, Any]:

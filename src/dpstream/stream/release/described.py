@@ -9,7 +9,6 @@ from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema.codebook import codebook
 from dpstream.core.tables.change_tables import ID
 from dpstream.core.tables.report_tables import PERIOD, PERSON, wide_name
-from dpstream.families.points import PointsStreamPlan
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -30,22 +29,15 @@ def describe_tables(
     descriptor = codebook(schema, name, path)
     described = descriptor["resources"][0]["schema"]
     fields = described["fields"]
+    if row := plan.explain().row:
+        descriptor["description"] = row
     if isinstance(plan.unit, Individual):
         own = [_whole(PERSON), _whole(PERIOD)]
         periods = range(1, (plan.horizon or 0) + 1)
         wide = [{**field, "name": wide_name(field["name"], period)} for period in periods for field in fields]
         described["fields"] = [own[0], *wide]
-        descriptor["description"] = (
-            "Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
-            "periods are added, and what is there is never changed."
-        )
         descriptor["dpstream"]["panel"] = {"fields": [*own, *fields]}
         return descriptor
-    if isinstance(plan, PointsStreamPlan):
-        descriptor["description"] = (
-            "Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of the "
-            "columns are for questions only."
-        )
     if with_ids:
         fields.insert(0, _whole(ID))
     return descriptor

@@ -15,7 +15,6 @@ import dpstream
 from dpstream.core.contracts import SaysAccuracy, StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, User
-from dpstream.families.tabular import BaselinePlan, PooledPlan
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
@@ -98,24 +97,18 @@ def accuracy_of(
 
     Args:
         names: the columns, in the domain's order.
-        plan: under the relation ``replace`` the total is no estimate; of a pooled one, which steps are measured.
+        plan: says which steps are measured, and why counts have no error bars; under the relation ``replace`` the
+            total is no estimate.
         with_base: whether the stream began with another one's table.
     """
     if isinstance(synthesis, SaysAccuracy):
         return synthesis.accuracy()
     measured = synthesis.measured
     errors = [one.standard_error for one in measured.values()]
-    total, counts = (
-        _total_words(synthesis.total_error, plan.unit.relation),
-        _count_words(len(measured), plan, with_base),
-    )
-    own = {}
-    if isinstance(plan, PooledPlan):
-        last, following = plan.epochs.around(step)
-        own = {"measured_up_to_step": last}
-        counts = f"{_epoch_words(step, last, following)} {_COUNTS_OF_EPOCHS}"
+    total = _total_words(synthesis.total_error, plan.unit.relation)
+    counts = plan.counts_words(step, len(measured), with_base=with_base)
     return {
-        **own,
+        **plan.step_facts(step),
         "total_standard_error": synthesis.total_error,
         "measured_every_step": {
             "standard_error": max(errors, default=None),
@@ -125,45 +118,12 @@ def accuracy_of(
     }
 
 
-def _epoch_words(step: int, last: int, following: int) -> str:
-    if step == last:
-        return "All steps so far are measured."
-    expected = "counts of the last step" if step == last + 1 else f"counts of the last {step - last} steps"
-    return f"The {expected} are expected from those before, not measured; they will be with step {following}."
-
-
-_COUNTS_OF_EPOCHS = (
-    "No other count has an error bar: it joins measurements of whole groups of steps and answers of models, by a rule "
-    "that follows what was measured, and no public noise scale tells how wrong it is."
-)
-
-
 def _total_words(error: float | None, relation: str) -> str:
     if relation == "replace":
         return "The number of records is declared public and has no noise."
     if error is None:
         return "The number of records is noisy, and its standard error is not known."
     return f"The number of records is noisy, with a standard error of {error:.3g}."
-
-
-def _count_words(marginals: int, plan: StreamPlan, with_base: bool) -> str:
-    if with_base:
-        return "No other count has an error bar: part of every count comes from the table that the stream began with."
-    if isinstance(plan, BaselinePlan):
-        return (
-            "No other count has an error bar: tables are drawn from models that are fitted to each step's "
-            "measurements, and no public noise scale tells how wrong a model is."
-        )
-    if not marginals:
-        return (
-            "No other count has an error bar: the plan measures no marginal at every step, so part of every count "
-            "is what the model expects, and no public noise scale tells how wrong it is."
-        )
-    which = "The listed marginal is" if marginals == 1 else f"The {marginals} listed marginals are"
-    return (
-        f"{which} measured at every step: counts over the columns of one of them, or of some of its columns, "
-        "have error bars; all other counts have none, because part of them is what the model expects."
-    )
 
 
 def _rows(total: float) -> int:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
-from dpstream.families.growing.family import GROWING
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.report.charts import Charts, Line, Unit
 from dpstream.tools.report.collect import Run
@@ -41,7 +40,7 @@ def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
 
 def _in_epochs(run: Run) -> bool:
     """Whether steps are measured together."""
-    return str(run.manifest["mechanism"]["name"]) == "pooled"
+    return "measured_up_to_step" in run.manifest["accuracy"]
 
 
 def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
@@ -278,7 +277,8 @@ def _cell_error(run: Run) -> tuple[float | None, str]:
 def _measured_words(run: Run) -> str:
     many, accuracy = len(run.workload), run.accuracy
     always = 0 if accuracy is None else len(accuracy.marginals)
-    rounds = run.manifest["mechanism"]["options"].get("k")
+    options = run.manifest["mechanism"]["options"]
+    rounds = options.get("k")
     per_step = (
         f" {rounds} of the {integer(many)} marginals are measured at each step, the ones that seem to need it most."
         if isinstance(rounds, int) and rounds < many
@@ -290,9 +290,9 @@ def _measured_words(run: Run) -> str:
             "measured once for all of its records. Which marginals that were is not published; what was not measured "
             "is what the model expects. A change within the newest, open epoch is not seen before it ends."
         )
-    if (mechanism := run.manifest["mechanism"])["name"] in GROWING.mechanisms:
-        return _runs_words(mechanism["options"].get("black_box", {}), many)
-    if mechanism["name"] == "baseline":
+    if "black_box" in options:
+        return _runs_words(options["black_box"], many)
+    if "offline" in options:
         which = "marginals that it selects"
         if isinstance(rounds, int):
             which = f"{'all' if rounds >= many else rounds} of the {integer(many)} marginals"

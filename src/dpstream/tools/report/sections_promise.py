@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
-from dpstream.families.growing.family import GROWING
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.report.markup import Html, element, integer, join, table
 from dpstream.tools.report.run_folder import StepFacts
@@ -240,10 +239,10 @@ def _parts(manifest: dict[str, Any]) -> Html:
     rows.append(["together", "", "", _amount(manifest["spent"]["step"])])
     # A person is in every step, a user in several, and an early record of a growing database in every run: they pay
     # once for all.
-    unit, mechanism = str(manifest["unit"]["name"]), manifest["mechanism"]["name"]
-    once = unit.startswith(("individual", "user")) or mechanism in GROWING.mechanisms
+    composition = str(manifest["spent"]["composition"])
+    once = not composition.startswith("parallel")
     per, what = ("in all", "What all steps take together") if once else ("a step", "What one step takes")
-    if mechanism == "pooled" and not once:
+    if composition.startswith("parallel over epochs"):
         per, what = "an epoch", "What one epoch takes (steps that are measured together)"
     made = table(
         ["part", "times" if once else f"times {per}", f"{amount} each", f"{amount} {per}"],

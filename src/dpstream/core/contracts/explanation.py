@@ -1,0 +1,136 @@
+"""What a plan says about itself, for texts and programs that do not know which mechanism it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpstream.core.privacy.unit import Individual, Unit
+
+__all__ = ["COUNTS_UNKNOWN", "Explanation", "Table", "counts_words", "shown_bytes", "table_published"]
+
+#: Goes on from what is told of the number of records.
+COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headings; the columns in ``right`` are aligned to the right."""
+
+    headings: tuple[str, ...]
+    rows: Sequence[Sequence[str | float | None]]
+    right: tuple[int, ...] = ()
+
+    def texts(self) -> list[list[str]]:
+        """The rows for readers: whole numbers with commas, others to four digits, None as unknown."""
+        return [[_text(value) for value in row] for row in self.rows]
+
+
+def _text(value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return "unknown" if value is None else value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a plan says before any data are read; all of it is public. ``usual`` suits any mechanism.
+
+    Attributes:
+        published: what is published, and how it is made: the sentences before and after the words that say how often.
+        number_told: what each release tells of its number of records ("Published with each table: ..., and ...").
+        counts_told: goes on with what it tells of its counts; empty where ``number_told`` says everything.
+        costs: why further steps cost those who are in earlier ones no more, as a sentence.
+        row: what a row of a released table is, for the codebook; empty where a schema says enough.
+        says: sentences and tables about noise and accuracy, for ``dpstream plan``.
+        further: more of them, below the size; an empty sentence is an empty line.
+        facts: the same for programs: what ``dpstream plan --json`` has besides the keys of every mechanism.
+        deviation: standard deviation of one cell of one measurement, in records or people; None where it is unknown.
+        running_sum: the same of a marginal's running sum, by the number of measurements; None where there is none.
+        compared: what ``--compare-epsilon`` shows in place of the deviation: key, heading and value.
+        size: about the marginals of a workload: ``marginals``, ``cells`` and ``largest_marginal``.
+        growth: how the state grows, after "10 kB at the start, ".
+        predicted: what the numbers of ``predicted_errors`` are.
+        predicted_note: the same in one sentence, below their table.
+    """
+
+    published: tuple[str, str]
+    number_told: str
+    counts_told: str
+    costs: str
+    row: str = ""
+    says: tuple[str | Table, ...] = ()
+    further: tuple[str | Table, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    deviation: float | None = None
+    running_sum: Mapping[str, float] | None = None
+    compared: tuple[str, str, float | None] | None = None
+    size: Mapping[str, int] = field(default_factory=dict)
+    growth: str = "whatever the number of rows"
+    predicted: str = (
+        "every_step: one cell of a marginal that is measured at every step. even_share: one cell of the running sum "
+        "of a marginal's measurements; what the model books for the other steps is not included, so it is no error "
+        "of a released count. Where the stream may delete: of inserts less deletes."
+    )
+    predicted_note: str = (
+        "At its even share: the measurements only, without what the model expects of other steps."
+    )
+
+    @classmethod
+    def usual(cls, names: Sequence[str], unit: Unit, composition: str | None) -> Explanation:
+        """Of a mechanism that says no more: tables with these columns, and costs as ``StreamPlan.composition``."""
+        if isinstance(unit, Individual):
+            costs = (
+                "A person is in every period, and all that the person reports is paid for together: further periods up "
+                "to the planned number cost nothing more."
+            )
+        elif composition is not None:
+            costs = f"{composition[:1].upper()}{composition[1:]}."
+        else:
+            costs = (
+                "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in "
+                "earlier ones nothing more, and the sum over all tables stays what one step costs."
+            )
+        return cls(
+            table_published(names),
+            "that its number of records is exact"
+            if unit.relation == "replace"
+            else "how wrong its number of records may be",
+            ", and how wrong its counts may be, where that is known",
+            costs,
+        )
+
+
+def table_published(names: Sequence[str], made_from: str = "noisy counts", also: str = "") -> tuple[str, str]:
+    """``Explanation.published`` of synthetic tables with these columns."""
+    return (
+        "A synthetic table is published ",
+        f". It has the columns {', '.join(names)}. Its rows are invented by a program from {made_from}.{also} None is "
+        "copied from a record of a person; one may look like such a record by chance.",
+    )
+
+
+def counts_words(measured: int, *, with_base: bool) -> str:
+    """What a manifest says of counts where so many marginals were measured at every step."""
+    if with_base:
+        return "No other count has an error bar: part of every count comes from the table that the stream began with."
+    if not measured:
+        return (
+            "No other count has an error bar: the plan measures no marginal at every step, so part of every count "
+            "is what the model expects, and no public noise scale tells how wrong it is."
+        )
+    which = "The listed marginal is" if measured == 1 else f"The {measured} listed marginals are"
+    return (
+        f"{which} measured at every step: counts over the columns of one of them, or of some of its columns, "
+        "have error bars; all other counts have none, because part of them is what the model expects."
+    )
+
+
+def shown_bytes(count: int) -> str:
+    """A size for readers.
+
+    >>> shown_bytes(1), shown_bytes(2_340_000)
+    ('1 kB', '2.3 MB')
+    """
+    return f"{count / 1e6:.1f} MB" if count >= 10**6 else f"{max(1, round(count / 1e3))} kB"
