@@ -50,7 +50,7 @@ _log = logging.getLogger("dpstream.streams")
 
 
 class Stream:
-    """A live stream; made by ``open_stream`` or ``plan.open``. Close it, or use ``with``.
+    """A live stream; made by ``open_stream``. Close it, or use ``with``.
 
     One process, one thread. A forked child cannot use it.
     """

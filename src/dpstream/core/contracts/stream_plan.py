@@ -26,11 +26,8 @@ from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
-    from dpstream.stream import Sink, Stream
 
 __all__ = [
     "CellEstimate",
@@ -431,39 +428,3 @@ class StreamPlan(ABC):
     @abstractmethod
     def unpack_synthesis(self, packed: Packed) -> Synthesis:
         """The inverse of ``Synthesis.pack``."""
-
-    def open(
-        self,
-        path: str | Path,
-        *,
-        schema: Schema,
-        name: str = "stream",
-        randomness: Randomness | None = None,
-        publish_to: Sink | None = None,
-        keep: Literal["all"] | int = "all",
-        max_rows: int = 10_000_000,
-        source: Mapping[str, Any] | None = None,
-        declared_public: Sequence[str] = (),
-        account: str | Path | None = None,
-    ) -> Stream:
-        """The durable stream whose secret state lives in ``path``: started there, or continued.
-
-        ``dpstream.stream.open_stream`` with this plan; see there for guarantee, arguments and errors, and for what
-        only it takes (a database server, persistent records, a key).
-        """
-        # The one import that goes upwards: plans open their streams, and streams know plans.
-        from dpstream.stream import open_stream
-
-        return open_stream(
-            self,
-            schema,
-            path,
-            name=name,
-            randomness=randomness,
-            publish_to=publish_to,
-            keep=keep,
-            max_rows=max_rows,
-            source=source,
-            declared_public=declared_public,
-            account=account,
-        )
