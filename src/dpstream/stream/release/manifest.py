@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dpstream
-from dpstream.core.contracts import SaysAccuracy, StreamPlan, Synthesis
+from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, User
 from dpstream.families.tabular import BaselinePlan, PooledPlan
@@ -101,9 +101,10 @@ def accuracy_of(
         plan: under the relation ``replace`` the total is no estimate; of a pooled one, which steps are measured.
         with_base: whether the stream began with another one's table.
     """
-    if isinstance(synthesis, SaysAccuracy):
-        return synthesis.accuracy()
-    measured = synthesis.measured
+    own_words = synthesis.accuracy()
+    if own_words is not None:
+        return own_words
+    measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
     total, counts = (
         _total_words(synthesis.total_error, plan.unit.relation),
