@@ -11,6 +11,7 @@ from cli_stream import dpstream, make, released
 from test_cli_health import healthy
 from test_cli_publishing import configured
 
+from dpstream.core.contracts import SyntheticTable
 from dpstream.core.errors import StoreError
 from dpstream.io.sinks import read
 from dpstream.stream import Stream
@@ -98,11 +99,9 @@ def test_what_cannot_be_made_again_stops_the_run(tmp_path: Path, monkeypatch: py
     config.write_text(config.read_text(encoding="utf-8").replace('epsilon = "1"', 'epsilon = "100"'))
     dpstream("run", config)
     shutil.rmtree(tmp_path / "releases" / "step-000001")
-    from dpstream.stream.release import again
-
-    real = again.draw_table
+    real = SyntheticTable.released
     with monkeypatch.context() as patch:
-        patch.setattr(again, "draw_table", lambda *arguments: real(*arguments[:-1], 7))
+        patch.setattr(SyntheticTable, "released", lambda *arguments: real(*arguments[:-1], 7))
         told = dpstream("run", config, code=StoreError.exit_code).stderr
     assert "cannot be made again" in told
     assert "dpstream withdraw" in told

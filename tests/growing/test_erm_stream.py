@@ -19,6 +19,7 @@ from dpstream.families.growing import BBImprover, BBScheduler
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_stream import ClassifierPlan
+from dpstream.stream import open_stream
 
 SCHEMA = Schema(
     (
@@ -95,7 +96,7 @@ def test_a_durable_stream_publishes_coefficients_and_gives_the_classifier(tmp_pa
     folder, state = tmp_path / "releases", tmp_path / "state"
     kept = None
     for number, size in enumerate((100, *SIZES[:2])):
-        with plan().open(state, schema=SCHEMA, publish_to=Publisher(folder)) as stream:
+        with open_stream(plan(), SCHEMA, state, publish_to=Publisher(folder)) as stream:
             table = batch(size, number)
             release = stream.step(Batch(inserts=table, deletes=None), batch_id=str(number))
             again = stream.step(Batch(inserts=table, deletes=None), batch_id=str(number))
@@ -115,7 +116,7 @@ def test_a_durable_stream_publishes_coefficients_and_gives_the_classifier(tmp_pa
     assert manifest["rows"] == 700
     assert manifest["accuracy"]["run"]["t"] == 700
     new = {"zip": ["a", "c"], "age": [33, None], "paid": [True, False]}
-    with plan().open(state, schema=SCHEMA) as stream:
+    with open_stream(plan(), SCHEMA, state) as stream:
         release = stream.release(2)
         made = release.classifier
         assert (

@@ -123,7 +123,9 @@ def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
         assert np.array_equal(left.counts, right.counts)
         kept = kept or bool(one.kept)
         again = made.unpack_synthesis(container.load(container.dump(left.pack()), where="test"))
-        assert again.table(left.points, 0).equals(right.table(right.points, 0))
+        assert again.released(made.reading, left.points, 0).equals(
+            right.released(made.reading, right.points, 0)
+        )
         two = made.unpack_state(container.load(container.dump(made.pack_state(two)), where="test"))
     assert one.level > 5
     assert one.cells.segments

@@ -58,10 +58,6 @@ FRONT = {"__init__", "__main__"}
 #: (module, part it imports): why.
 ALLOWED: dict[tuple[str, str], str] = {
     (
-        "dpstream.core.contracts.stream_plan",
-        "stream",
-    ): "StreamPlan.open: a plan opens its durable stream (import on call)",
-    (
         "dpstream.tools.evaluate.point_run",
         "tools.report",
     ): "the owner's page of points is drawn from the public one",
@@ -210,7 +206,6 @@ def test_a_planted_knowledge_is_found(tmp_path: Path) -> None:
         ("core/privacy/noise.py", "from .randomness import Randomness\nimport dpstream.core.errors"),
         ("cli/__init__.py", "from dpstream import __version__, stream"),
         ("__init__.py", "from dpstream.io.sinks import read"),
-        ("core/contracts/stream_plan.py", "def f():\n    from dpstream.stream import Stream"),
     ],
 )
 def test_downward_imports_pass(tmp_path: Path, module: str, line: str) -> None:

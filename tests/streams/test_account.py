@@ -428,8 +428,8 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
 def test_a_plan_opens_its_stream_with_all_that_a_source_needs(tmp_path: Path) -> None:
     book = account(tmp_path)
     said = "which days have files is declared public"
-    with HALF.open(
-        tmp_path / "a", schema=SCHEMA, source={"kind": "own"}, declared_public=[said], account=book.path
+    with open_stream(
+        HALF, SCHEMA, tmp_path / "a", source={"kind": "own"}, declared_public=[said], account=book.path
     ) as stream:
         manifest = stream.step(batch(1), "b1").manifest
     assert (manifest["source"], manifest["declared_public"][0]) == ({"kind": "own"}, said)

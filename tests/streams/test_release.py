@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from toy_stream import SCHEMA, ToyPlan, batch
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.contracts import CellEstimate, Measured, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError, LimitError, SchemaError
 from dpstream.core.privacy import DiscreteLaplace, Event
 from dpstream.core.privacy.law import NoiseSum
@@ -245,14 +245,18 @@ def test_samples(released: Release) -> None:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(SyntheticTable):
     """A synthesis that says what it is told: measured marginals beside a model that differs from them."""
 
     domain: Domain
-    measured: dict[Clique, Measured]
+    told: dict[Clique, Measured]
     known: dict[Clique, float] = field(default_factory=dict)
     total: float = 12.0
     total_error: float | None = None
+
+    @property
+    def measured(self) -> dict[Clique, Measured]:
+        return self.told
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         return [np.full(self.domain.cells(c), self.total / self.domain.cells(c)) for c in cliques]
@@ -331,7 +335,7 @@ def test_intervals_of_marginals_and_of_nothing() -> None:
 
 def test_a_step_that_was_stored_without_its_measurements() -> None:
     """Releases of early versions: the error of the noise is known, the measurement is not."""
-    old = release_of(replace(FIXED, measured={}))
+    old = release_of(replace(FIXED, told={}))
     two = old.answer("zip = '94103' and rent < 1000")
     assert two.standard_error == pytest.approx(2 * LAW.variance**0.5)
     assert "upper bound" in two.note
@@ -358,7 +362,7 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     assert three["words"].startswith(
         "The number of records is noisy, and its standard error is not known. The 3"
     )
-    blank = replace(FIXED, measured={}, total_error=0.0)
+    blank = replace(FIXED, told={}, total_error=0.0)
     none = accuracy_of(blank, names, other.calibrate(epsilon=1, unit=Event("replace")), 10)
     assert none["measured_every_step"] == {"standard_error": None, "marginals": []}
     assert none["words"].startswith(

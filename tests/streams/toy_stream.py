@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts import (
+    CellEstimate,
+    Measured,
+    Packed,
+    Part,
+    PrivateBatch,
+    StreamPlan,
+    SyntheticTable,
+)
 from dpstream.core.privacy import Event, PureDP, Randomness, noise_for
 from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
 from dpstream.core.schema.domain import Clique
@@ -28,7 +36,7 @@ SCHEMA = Schema(
 
 
 @dataclass(frozen=True)
-class ToySynthesis:
+class ToySynthesis(SyntheticTable):
     """The counter's estimates on the first column, uniform on the others."""
 
     domain: Domain

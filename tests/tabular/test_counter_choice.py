@@ -13,6 +13,7 @@ from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Categorical
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
+from dpstream.stream import open_stream
 
 SCHEMA = Schema([Categorical("zip", ["a", "b", "c"]), Boolean("late"), Boolean("paid")])
 SINGLES = Workload.all_k_way(SCHEMA.domain, 1)
@@ -45,23 +46,23 @@ def test_where_marginals_take_turns_single_gains_are_judged(budget: dict[str, in
 
 def test_a_stream_that_began_with_another_counter_is_told_how_to_go_on(tmp_path: Path) -> None:
     began = DPStabs(SINGLES, counter="simple").calibrate(epsilon=1, horizon=1000)
-    with began.open(tmp_path / "state", schema=SCHEMA) as stream:
+    with open_stream(began, SCHEMA, tmp_path / "state") as stream:
         stream.step(Batch(inserts=FRAME, deletes=None), batch_id="1")
     chosen = DPStabs(SINGLES).calibrate(epsilon=1, horizon=1000)
     with pytest.raises(ConfigError, match='the counter that it began with: counter = "simple"'):
-        chosen.open(tmp_path / "state", schema=SCHEMA)
-    with began.open(tmp_path / "state", schema=SCHEMA) as stream:
+        open_stream(chosen, SCHEMA, tmp_path / "state")
+    with open_stream(began, SCHEMA, tmp_path / "state") as stream:
         assert stream.last_step == 1
     other = DPStabs(SINGLES, counter="simple").calibrate(epsilon=2, horizon=1000)
     with pytest.raises(ConfigError) as caught:
-        other.open(tmp_path / "state", schema=SCHEMA)
+        open_stream(other, SCHEMA, tmp_path / "state")
     assert "the counter that it began with" not in str(caught.value)  # it is another budget
 
 
 def test_streams_whose_marginals_take_turns_go_on_as_before(tmp_path: Path) -> None:
     """The default was "simple" once: such a store opens under the default of today."""
     began = DPStabs(SINGLES, k=2, counter="simple").calibrate(epsilon=1)
-    with began.open(tmp_path / "state", schema=SCHEMA) as stream:
+    with open_stream(began, SCHEMA, tmp_path / "state") as stream:
         stream.step(Batch(inserts=FRAME, deletes=None), batch_id="1")
-    with DPStabs(SINGLES, k=2).calibrate(epsilon=1).open(tmp_path / "state", schema=SCHEMA) as stream:
+    with open_stream(DPStabs(SINGLES, k=2).calibrate(epsilon=1), SCHEMA, tmp_path / "state") as stream:
         assert stream.last_step == 1

@@ -27,7 +27,7 @@ from dpstream.stream.release.described import describe_tables
 from dpstream.stream.release.manifest import Facts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
-from dpstream.stream.release.produce import Carried, make_files, table_rows
+from dpstream.stream.release.produce import Carried, make_files
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
 from dpstream.stream.release.sink import Sink
@@ -51,7 +51,7 @@ _log = logging.getLogger("dpstream.streams")
 
 
 class Stream:
-    """A live stream; made by ``open_stream`` or ``plan.open``. Close it, or use ``with``.
+    """A live stream; made by ``open_stream``. Close it, or use ``with``.
 
     One process, one thread. A forked child cannot use it.
     """
@@ -375,7 +375,7 @@ class Stream:
         randomness: Randomness,
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
-        rows = table_rows(synthesis, self._policy, self._released)
+        rows = synthesis.rows(self._released, self._policy.max_rows)
         made = make_files(
             self._policy,
             self._store,

@@ -18,6 +18,7 @@ from dpstream.core.contracts import (
     Part,
     PrivateBatch,
     StreamPlan,
+    SyntheticTable,
     option,
 )
 from dpstream.core.errors import BudgetError, ConfigError
@@ -57,7 +58,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class HistogramRelease:
+class HistogramRelease(SyntheticTable):
     domain: Domain
     at: int
     counts: NDArray[np.float64]

@@ -1,8 +1,7 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``stream_plan``: the contract between mechanisms and the streams that run them. ``explanation``: what a plan says about
-itself. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what a family says about
-itself. ``registry``: which families there are.
+``stream_plan``: the contract between mechanisms and the streams that run them. ``releases``: what a step gives.
+``explanation``: what a plan says about itself. ``options``: recipes whose fields say what a file may hold. ``families``: what a family says about itself. ``registry``: which families there are.
 """
 
 from dpstream.core.contracts.explanation import (
@@ -25,32 +24,33 @@ from dpstream.core.contracts.options import (
     read_fields,
     shown,
 )
-from dpstream.core.contracts.stream_plan import (
+from dpstream.core.contracts.releases import (
     CellEstimate,
-    ClassifierRelease,
+    GrowingTable,
     Measured,
     Packed,
-    Part,
     PeopleEstimate,
-    PeopleSynthesis,
-    PlacedSynthesis,
+    PlacedRecords,
+    Synthesis,
+    SyntheticTable,
+)
+from dpstream.core.contracts.stream_plan import (
+    Part,
     PredictedError,
     PrivateBatch,
-    SaysAccuracy,
     StartTable,
     StreamPlan,
     StreamRecipe,
-    Synthesis,
 )
 
 __all__ = [
     "COUNTS_UNKNOWN",
     "CellEstimate",
     "Checks",
-    "ClassifierRelease",
     "Explanation",
     "Family",
     "Given",
+    "GrowingTable",
     "Key",
     "Limits",
     "Measured",
@@ -59,16 +59,15 @@ __all__ = [
     "Packed",
     "Part",
     "PeopleEstimate",
-    "PeopleSynthesis",
-    "PlacedSynthesis",
+    "PlacedRecords",
     "PredictedError",
     "PrivateBatch",
-    "SaysAccuracy",
     "SectionReader",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
+    "SyntheticTable",
     "Table",
     "build",
     "located",

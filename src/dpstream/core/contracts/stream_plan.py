@@ -9,46 +9,33 @@ Private data reaches a plan only as the argument ``batch`` of ``step``, and only
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.explanation import Explanation, counts_words
+from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.law import Law, check_confidence
 from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dpstream.core.privacy.randomness import Randomness
     from dpstream.core.schema import Schema
-    from dpstream.stream import Sink, Stream
 
 __all__ = [
-    "CellEstimate",
-    "ClassifierRelease",
-    "Measured",
-    "Packed",
     "Part",
-    "PeopleEstimate",
-    "PeopleSynthesis",
-    "PlacedSynthesis",
     "PredictedError",
     "PrivateBatch",
-    "SaysAccuracy",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
-    "Synthesis",
 ]
 
 
@@ -71,14 +58,6 @@ class PrivateBatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Packed:
-    """State as versioned JSON and arrays; never pickle."""
-
-    meta: dict[str, Any]
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Part:
     """One line of a plan: what is done at a step, what it costs, and how noisy it is."""
 
@@ -91,44 +70,6 @@ class Part:
     def total(self) -> Fraction:
         """What the part costs one unit of protection over the whole stream."""
         return self.budget.amount * self.times
-
-
-@dataclass(frozen=True)
-class CellEstimate:
-    """A marginal and the standard deviation of one of its cells, where public noise scales give it."""
-
-    values: NDArray[np.float64]
-    standard_error: float | None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A marginal that was measured at every step: unbiased noisy counts, public.
-
-    Attributes:
-        values: one count per cell, in records, shape ``domain.shape(clique)``; negative ones are normal.
-        standard_error: of one cell. Noise in different cells is independent and follows one symmetric law.
-        law: that law; None where only its variance is known.
-    """
-
-    values: NDArray[np.float64]
-    standard_error: float
-    law: Law | None = None
-
-    def error_of_sum(self, cells: int) -> float:
-        """Standard error of the sum of some different cells: independent noise adds up in variance."""
-        return self.standard_error * math.sqrt(cells)
-
-    def half_width(self, cells: int, confidence: float) -> float:
-        """The sum of ``cells`` different cells lies within this of the truth with that probability or more.
-
-        From the law of the noise; where only the variance is known, by Chebyshev's inequality, which holds for
-        every law and is about twice as wide.
-        """
-        check_confidence(confidence)
-        if self.law is not None:
-            return self.law.times(cells).half_width(confidence)
-        return self.error_of_sum(cells) / math.sqrt(1.0 - confidence)
 
 
 @dataclass(frozen=True)
@@ -151,154 +92,6 @@ class PredictedError:
     even_share: float | None
     measurements: int
     total: float | None
-
-
-class Synthesis(Protocol):
-    """What one step gives: everything here is public post-processing.
-
-    ``total`` is the noisy number of records (a float; may be negative). Marginals are in records.
-    """
-
-    @property
-    def domain(self) -> Domain: ...
-
-    @property
-    def total(self) -> float: ...
-
-    @property
-    def total_error(self) -> float | None:
-        """Standard error of ``total``; 0 where it is public, None where public noise scales do not give it."""
-        ...
-
-    @property
-    def measured(self) -> Mapping[Clique, Measured]:
-        """The marginals that were measured at every step so far; empty where there are none."""
-        ...
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """The model's marginal of a clique, with shape ``domain.shape(clique)``."""
-        ...
-
-    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """Many marginals at once, flat in C order."""
-        ...
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """``rows`` synthetic records as codes, shape (rows, columns); repeatable for one seed."""
-        ...
-
-    def pack(self) -> Packed:
-        """Arrays and JSON from which the plan's ``unpack_synthesis`` gives an equal object."""
-        ...
-
-
-@runtime_checkable
-class SaysAccuracy(Protocol):
-    """A ``Synthesis`` that says itself how wrong it may be."""
-
-    def accuracy(self) -> dict[str, Any]:
-        """For the manifest; JSON-able."""
-        ...
-
-
-@dataclass(frozen=True)
-class PeopleEstimate:
-    """How many people of a panel something holds for; public.
-
-    Attributes:
-        count: estimated number of people, without padding.
-        count_error: its standard error, from public noise scales.
-        share, share_error: the same as a share of all people.
-        bound: all such counts of all periods are within their bounds (people) with probability ``1 - failure``.
-            None, like the errors, where the question goes beyond what the releases are right about.
-        raw_share: share among the released synthetic people as they are, padding included.
-        words: the question, and what the errors mean.
-    """
-
-    count: float
-    count_error: float | None
-    share: float
-    share_error: float | None
-    bound: float | None
-    raw_share: float
-    words: str
-
-
-@runtime_checkable
-class PeopleSynthesis(Protocol):
-    """A ``Synthesis`` of persistent synthetic people: the released table is part of it, no sample of it.
-
-    What was released of a person is never changed. ``table`` has all periods so far, ``additions`` the new ones.
-    """
-
-    def table(self, schema: Schema) -> Any:
-        """One row a synthetic person, one column a period and variable, as a pyarrow Table."""
-        ...
-
-    def additions(self, schema: Schema) -> Any:
-        """What this step adds to the table, one row a person and period; without rows where it adds nothing."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """About people and periods, for the manifest; JSON-able."""
-        ...
-
-    def accuracy(self) -> dict[str, Any]:
-        """Errors, padding and clipping, for the manifest; JSON-able."""
-        ...
-
-    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
-        """Answer a question, as an object of ``dpstream.families.panel`` or in words.
-
-        Args:
-            codes_of: reads a condition on the columns: the codes of the reports that satisfy it.
-
-        Errors:
-            ConfigError: a question that cannot be read, or that these releases cannot answer.
-        """
-        ...
-
-
-@runtime_checkable
-class ClassifierRelease(Protocol):
-    """A ``Synthesis`` that is a classifier: its release is a table of coefficients, and nothing is sampled."""
-
-    @property
-    def classifier(self) -> Any: ...
-
-    def whole_table(self, schema: Schema) -> Any:
-        """The release in the columns of ``StreamPlan.released_schema``, as a pyarrow Table."""
-        ...
-
-
-@runtime_checkable
-class PlacedSynthesis(Protocol):
-    """A ``Synthesis`` whose release is records with values of their own: nothing is drawn from a model.
-
-    Attributes:
-        fine: the columns whose codes the records have; finer than the declared ones.
-    """
-
-    @property
-    def fine(self) -> Schema: ...
-
-    def table(self, rows: int, seed: int) -> Any:
-        """The release where it has so many rows, whatever the seed; else some of it."""
-        ...
-
-    def records(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """Fine codes of a first release that later ones follow."""
-        ...
-
-    def follow(
-        self, old: NDArray[np.int32], rows: int, seed: int
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Which records of the release before stay, and the fine codes of those that come."""
-        ...
-
-    def accuracy(self) -> dict[str, Any]:
-        """For the manifest; JSON-able."""
-        ...
 
 
 class StartTable(Protocol):
@@ -453,39 +246,3 @@ class StreamPlan(ABC):
     @abstractmethod
     def unpack_synthesis(self, packed: Packed) -> Synthesis:
         """The inverse of ``Synthesis.pack``."""
-
-    def open(
-        self,
-        path: str | Path,
-        *,
-        schema: Schema,
-        name: str = "stream",
-        randomness: Randomness | None = None,
-        publish_to: Sink | None = None,
-        keep: Literal["all"] | int = "all",
-        max_rows: int = 10_000_000,
-        source: Mapping[str, Any] | None = None,
-        declared_public: Sequence[str] = (),
-        account: str | Path | None = None,
-    ) -> Stream:
-        """The durable stream whose secret state lives in ``path``: started there, or continued.
-
-        ``dpstream.stream.open_stream`` with this plan; see there for guarantee, arguments and errors, and for what
-        only it takes (a database server, persistent records, a key).
-        """
-        # The one import that goes upwards: plans open their streams, and streams know plans.
-        from dpstream.stream import open_stream
-
-        return open_stream(
-            self,
-            schema,
-            path,
-            name=name,
-            randomness=randomness,
-            publish_to=publish_to,
-            keep=keep,
-            max_rows=max_rows,
-            source=source,
-            declared_public=declared_public,
-            account=account,
-        )

@@ -108,7 +108,7 @@ class Asker:
     """A growing database in memory that answers linear queries.
 
     Guarantee: the plan's, for all answers together, while the object lives. Nothing is durable: after a crash it must
-    not be made anew on the same data, nor be used on after a fork by both processes (``PMWGPlan.open`` keeps everything
+    not be made anew on the same data, nor be used on after a fork by both processes (``open_stream`` keeps everything
     in a store).
 
     Cost of a question: linear in the number of cells; a record that arrives costs nothing until the next question.
@@ -146,7 +146,7 @@ class Asker:
             raise StepError(
                 f"a question was stopped by {self._stopped} after noise was drawn for it",
                 where="ask",
-                allowed="no further question to this object; PMWGPlan.open keeps a state that can go on",
+                allowed="no further question to this object; open_stream keeps a state that can go on",
             )
         query = linear_query(question, self._schema)
         own, complement = self._plan.universe.identity(query)

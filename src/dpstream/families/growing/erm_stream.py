@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Explanation, Measured, Packed
+from dpstream.core.contracts import Explanation, Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Categorical, Real, Schema
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import Counts
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_classifier import LinearClassifier
@@ -28,7 +27,7 @@ _FAR = 1e12
 
 
 @dataclass(frozen=True)
-class ClassifierSynthesis:
+class ClassifierSynthesis(Synthesis):
     """The last run's classifier at the present size.
 
     Attributes:
@@ -39,6 +38,8 @@ class ClassifierSynthesis:
             None before the first run.
         next_run: the size at which the next one is due.
     """
+
+    noun = "a classifier"
 
     classifier: LinearClassifier
     t: int
@@ -62,11 +63,15 @@ class ClassifierSynthesis:
         return 0.0
 
     @property
-    def measured(self) -> dict[Clique, Measured]:
-        """No marginal is measured."""
-        return {}
+    def predictor(self) -> LinearClassifier:
+        """The classifier."""
+        return self.classifier
 
-    def whole_table(self, schema: Schema) -> Any:
+    def rows(self, schema: Schema, most: int) -> int:
+        """One row for each feature; never cut."""
+        return len(schema["feature"].labels())
+
+    def released(self, schema: Schema, rows: int, seed: int) -> Any:
         """One row for each feature: its name, its coefficient, and what was measured with which noise."""
         import pyarrow as pa
 
@@ -79,25 +84,6 @@ class ClassifierSynthesis:
             "standard_error": pa.array(np.full(len(names), made.standard_error)),
         }
         return pa.table(columns)
-
-    def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """ConfigError: a classifier counts nothing."""
-        self._counts_nothing()
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """ConfigError: a classifier counts nothing."""
-        self._counts_nothing()
-
-    def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """ConfigError: a classifier has no records."""
-        self._counts_nothing()
-
-    def _counts_nothing(self) -> NoReturn:
-        raise ConfigError(
-            "the release is a classifier: it has no records, and answers no counts",
-            where="release",
-            allowed="release.classifier, and its predict",
-        )
 
     def accuracy(self) -> dict[str, Any]:
         """For the manifest: which run this is, what it cost, and how noisy the coefficients are."""

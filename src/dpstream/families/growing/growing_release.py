@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.contracts import Packed, SyntheticTable
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.distributions import AnyTable, answer, unpack_table
@@ -55,7 +55,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class GrowingSynthesis:
+class GrowingSynthesis(SyntheticTable):
     """The last run's table at the present size.
 
     Shares of records are the run's; numbers of records are shares times ``t``, which is public. Between runs only
@@ -91,11 +91,6 @@ class GrowingSynthesis:
         return 0.0
 
     @property
-    def measured(self) -> dict[Clique, Measured]:
-        """No marginal is measured at every step."""
-        return {}
-
-    @property
     def stale(self) -> float:
         """By how much a share may have moved since the run, at most."""
         return 1.0 if self.made is None else stale(self.made.t, self.t)
@@ -115,10 +110,6 @@ class GrowingSynthesis:
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat, in records."""
         return [share * self.t for share in self.table.shares(cliques)]
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """One marginal, shaped. No public scale tells how wrong a cell is."""
-        return CellEstimate(self.marginals([clique])[0].reshape(self.domain.shape(clique)), None)
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Draw records: public post-processing, repeatable for one seed."""

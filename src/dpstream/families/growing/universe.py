@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.contracts import CellEstimate, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import MAX_UNIVERSE, LinearQuery
@@ -154,7 +154,7 @@ def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, m
 
 
 @dataclass(frozen=True)
-class HistogramSynthesis:
+class HistogramSynthesis(SyntheticTable):
     """``y`` as a step gives it: what the answers so far have taught, as a table. Public.
 
     Attributes:
@@ -181,11 +181,6 @@ class HistogramSynthesis:
     def total_error(self) -> float | None:
         """0: it is public."""
         return 0.0
-
-    @property
-    def measured(self) -> Mapping[Clique, Measured]:
-        """None: nothing is measured at every step."""
-        return {}
 
     def marginal(self, clique: Clique) -> CellEstimate:
         """What ``y`` says; how far it is from the truth is known only where a question was asked."""

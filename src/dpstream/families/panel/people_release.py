@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed, PeopleEstimate
+from dpstream.core.contracts import CellEstimate, Packed, PeopleEstimate, SyntheticTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
@@ -26,8 +26,8 @@ __all__ = ["CumulativeSynthesis", "PanelSynthesis", "WindowSynthesis", "append_c
 
 
 @dataclass(frozen=True)
-class PanelSynthesis(ABC):
-    """A ``PeopleSynthesis``.
+class PanelSynthesis(SyntheticTable):
+    """Synthetic people, who are in all releases; a ``GrowingTable``.
 
     Attributes:
         domain: the released columns.
@@ -60,22 +60,9 @@ class PanelSynthesis(ABC):
         """How many people reported what in the newest period, without padding."""
 
     @abstractmethod
-    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
-        """See ``PeopleSynthesis.answer``."""
-
-    @abstractmethod
-    def accuracy(self) -> dict[str, Any]:
-        """See ``PeopleSynthesis.accuracy``."""
-
-    @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]: ...
 
     # The same for all.
-
-    @property
-    def measured(self) -> Mapping[Clique, Measured]:
-        """None: counts of a panel are not independent cells of one measurement."""
-        return {}
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
@@ -89,17 +76,36 @@ class PanelSynthesis(ABC):
         chosen = generator.choice(people, rows, replace=rows > people) if people else np.zeros(0, np.int64)
         return self._codes(self.period)[chosen]
 
+    @property
+    def grows(self) -> PanelSynthesis:
+        """Itself."""
+        return self
+
+    def rows(self, schema: Schema, most: int) -> int:
+        """One for each synthetic person; never cut."""
+        return len(self.history)
+
+    def released(self, schema: Schema, rows: int, seed: int) -> Any:
+        """The synthetic people: all, in their order, where as many are wanted as there are; else some of them."""
+        table, people = self.table(schema), len(self.history)
+        if rows == people:
+            return table
+        if people == 0:
+            raise ConfigError("there are no synthetic people", where="rows", allowed="a later period")
+        chosen = np.random.default_rng(seed).choice(people, rows, replace=rows > people)
+        return table.take(np.sort(chosen))
+
     def table(self, schema: Schema) -> Any:
-        """See ``PeopleSynthesis.table``. Cost: all periods so far, one byte a person and period before decoding."""
+        """See ``GrowingTable.table``. Cost: all periods so far, one byte a person and period before decoding."""
         return wide_table(self._frames(schema, self.history.shape[1]), len(self.history))
 
     def additions(self, schema: Schema) -> Any:
-        """See ``PeopleSynthesis.additions``."""
+        """See ``GrowingTable.additions``."""
         empty = schema.decode(np.zeros((0, len(schema)), np.int32), 0)
         return long_rows(self._frames(schema, self.new), len(self.history), empty)
 
     def facts(self) -> dict[str, Any]:
-        """See ``PeopleSynthesis.facts``."""
+        """See ``GrowingTable.facts``."""
         return {
             "kind": "panel",
             "person": PERSON,
@@ -182,7 +188,7 @@ class WindowSynthesis(PanelSynthesis):
         error = math.sqrt(release.error_variance((cell[codes] == 0).astype(np.float64)))
         return CellEstimate(values.reshape(self.domain.shape(clique)), error)
 
-    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
         """A ``WindowQuery``, or words (see ``questions.parse_question``)."""
         query = parse_question(question, codes_of, self._default()) if isinstance(question, str) else question
         if not isinstance(query, WindowQuery):
@@ -202,7 +208,7 @@ class WindowSynthesis(PanelSynthesis):
         )
 
     def accuracy(self) -> dict[str, Any]:
-        """See ``PeopleSynthesis.accuracy``."""
+        """Errors, padding and clipping, for the manifest; JSON-able."""
         core = self.core
         return {
             "total_standard_error": self.total_error,
@@ -276,7 +282,7 @@ class CumulativeSynthesis(PanelSynthesis):
         counts[0] -= self.release.plan.padding
         return CellEstimate(counts if clique else np.array(counts.sum()), None)
 
-    def answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
+    def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
         """A number of times, or words such as "at least 3 so far"."""
         times = question
         if isinstance(question, str):
@@ -301,7 +307,7 @@ class CumulativeSynthesis(PanelSynthesis):
         )
 
     def accuracy(self) -> dict[str, Any]:
-        """See ``PeopleSynthesis.accuracy``."""
+        """Errors, padding and clipping, for the manifest; JSON-able."""
         release, plan = self.release, self.release.plan
         bound = plan.bounds[self.period - 1]
         thresholds = range(1, min(self.period, plan.recipe.largest) + 1)

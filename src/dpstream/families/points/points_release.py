@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.contracts import Packed, SyntheticTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch
@@ -27,8 +27,8 @@ Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class PointsSynthesis:
-    """A ``PlacedSynthesis``: the release is the points themselves.
+class PointsSynthesis(SyntheticTable):
+    """The points themselves; ``PlacedRecords``.
 
     Attributes:
         space: the partition.
@@ -66,25 +66,15 @@ class PointsSynthesis:
         """0: it is public."""
         return 0.0
 
-    @property
-    def measured(self) -> Mapping[Clique, Measured]:
-        """None: counts are of cells, which are no bins."""
-        return {}
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """How many of the points are in each bin; no public scale tells their errors."""
-        values = self._binned.count([clique])[0].astype(np.float64)
-        return CellEstimate(values.reshape(self.domain.shape(clique)), None)
-
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
         return [counts.astype(np.float64) for counts in self._binned.count(cliques)]
 
     def sample(self, rows: int, seed: int) -> Codes:
         """Some of the points, by their bins; all of them where as many are wanted as there are."""
-        return self.schema.encode(self.table(rows, seed))
+        return self.schema.encode(self.released(self.schema, rows, seed))
 
-    def table(self, rows: int, seed: int) -> Any:
+    def released(self, schema: Schema, rows: int, seed: int) -> Any:
         """As many points as typed columns, in the units of the data.
 
         The release itself, whatever the seed, where as many are wanted as there are; else some of it, drawn with the
@@ -104,6 +94,11 @@ class PointsSynthesis:
         return self._table.take(pa.array(np.sort(chosen)))
 
     # Points that stay from release to release.
+
+    @property
+    def placed(self) -> PointsSynthesis:
+        """Itself."""
+        return self
 
     def records(self, rows: int, seed: int) -> Codes:
         """Fine codes of a first release of so many points."""

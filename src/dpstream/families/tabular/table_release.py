@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed
+from dpstream.core.contracts import CellEstimate, Measured, Packed, SyntheticTable
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.law import Law, unpack_law
 from dpstream.core.schema.domain import Clique, Domain
@@ -49,7 +49,7 @@ def unpack_models(metas: Sequence[dict[str, Any]], arrays: Mapping[str, NDArray[
 
 
 @dataclass(frozen=True)
-class ModelSynthesis:
+class ModelSynthesis(SyntheticTable):
     """A mixture of one or more graphical models.
 
     Attributes:
@@ -99,6 +99,11 @@ class ModelSynthesis:
         """One marginal, shaped, with the standard error where the marginal was measured."""
         values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
         return CellEstimate(values, self.errors.get(clique))
+
+    @property
+    def density(self) -> Callable[[NDArray[np.int32]], NDArray[np.float64]]:
+        """See ``log_density``."""
+        return self.log_density
 
     def log_density(self, codes: NDArray[np.int32]) -> NDArray[np.float64]:
         """Logarithm of the probability of each record under the mixture, shape (rows,)."""
@@ -172,7 +177,7 @@ class ModelSynthesis:
 
 
 @dataclass(frozen=True)
-class TableSynthesis:
+class TableSynthesis(SyntheticTable):
     """A synthetic table itself, as codes of shape (records, columns)."""
 
     domain: Domain
@@ -185,20 +190,10 @@ class TableSynthesis:
         """The noisy number of records (the table has the nearest number of rows, at least 0)."""
         return self.records
 
-    @property
-    def measured(self) -> dict[Clique, Measured]:
-        """None: every run measures other marginals, of one batch, and adds what a model makes of them."""
-        return {}
-
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat, in records."""
         counts = count_marginals(self.codes, self.domain, cliques)
         return [count.astype(np.float64) for count in counts]
-
-    def marginal(self, clique: Clique) -> CellEstimate:
-        """One marginal, shaped; a sum of fitted tables has no simple standard error."""
-        values = self.marginals([clique])[0].reshape(self.domain.shape(clique))
-        return CellEstimate(values, None)
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """The table's rows in random order; more rows than it has are drawn again from it."""

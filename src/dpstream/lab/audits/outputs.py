@@ -108,11 +108,13 @@ def _parting(base: TinyStream, other: TinyStream) -> int:
 def _read(
     synthesis: Synthesis, cliques: Sequence[Clique], values: NDArray[np.float64], flags: NDArray[np.float64]
 ) -> None:
-    measured = synthesis.measured
+    table = synthesis.answers
+    assert table is not None
+    measured = table.measured
     cells = (len(values) - 1) // 2
     place = 0
     for i, clique in enumerate(cliques):
-        model = synthesis.marginal(clique).values.ravel()
+        model = table.marginal(clique).values.ravel()
         known = measured.get(clique)
         values[place : place + model.size] = model
         values[cells + place : cells + place + model.size] = model if known is None else known.values.ravel()

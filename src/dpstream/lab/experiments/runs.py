@@ -161,8 +161,9 @@ def _stepwise(
     for step in range(1, steps + 1):
         batch = stream.batch(step)
         table.add(batch)
-        synthesis = plan.step(state, batch, randomness)
+        synthesis = plan.step(state, batch, randomness).answers
         if step in wanted:
+            assert synthesis is not None
             truth, found = table.marginals(workload.cliques), synthesis.marginals(workload.cliques)
             points.append((step, errors_or_blank(truth, found, table.records).as_dict()))
         if seen is not None:

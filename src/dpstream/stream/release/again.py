@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpstream.core.contracts import PeopleSynthesis, Synthesis
+from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
-from dpstream.stream.release.persistent_records import Records, carry
-from dpstream.stream.release.release import draw_table
+from dpstream.stream.release.persistent_records import Records, before_it, carry
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.stored import MANIFEST
@@ -84,11 +83,11 @@ class Again:
             return
         synthesis = self._synthesis_of(step)
         self._step, self._files = step, {}
-        if isinstance(synthesis, PeopleSynthesis):
-            self._files = self._sink.render(synthesis.table(self._schema))
-            self._files |= self._sink.render_changes(synthesis.additions(self._schema))
-        elif synthesis is not None:
-            self._files = self._sink.render(self._drawn(synthesis, facts))
+        if synthesis is not None:
+            rows, seed = facts["rows_in_table"], facts["sampling_seed"]
+            self._files = self._sink.render(synthesis.released(self._schema, rows, seed))
+            if synthesis.grows is not None:
+                self._files |= self._sink.render_changes(synthesis.grows.additions(self._schema))
 
     def _follow(self, step: int) -> None:
         """Records that persist follow from all tables before."""
@@ -105,21 +104,18 @@ class Again:
         synthesis, records = self._synthesis_of(step), self._records
         self._files, self._records = {}, None
         told = facts.get("records") or {}
-        if synthesis is None or told.get("kind") != "persistent":
+        after = None if synthesis is None else synthesis.answers
+        if after is None or told.get("kind") != "persistent":
             return
-        earlier = None if records is None else self._synthesis_of(step - 1)
-        before = None if records is None or earlier is None else (records, earlier)
+        before = before_it(records, self._synthesis_of, step)
         if before is None and told["change_from_step"] is not None:
             return  # what it follows from was dropped
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
-        made = carry(before, synthesis, self._schema, rows, seed, first_id=self._next_id)
+        made = carry(before, after, self._schema, rows, seed, first_id=self._next_id)
         self._records, self._next_id = made.records, made.records.next_id
         self._files = self._sink.render(made.records.with_ids)
         if made.changes is not None:
             self._files |= self._sink.render_changes(made.changes)
-
-    def _drawn(self, synthesis: Synthesis, facts: dict[str, Any]) -> Any:
-        return draw_table(synthesis, self._schema, facts["rows_in_table"], facts["sampling_seed"])
 
     def _manifest(self, step: int) -> bytes:
         found = self._store.find(step=step)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dpstream
-from dpstream.core.contracts import SaysAccuracy, StreamPlan, Synthesis
+from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, User
 from dpstream.stream.declared import shown_public
@@ -101,9 +101,10 @@ def accuracy_of(
             total is no estimate.
         with_base: whether the stream began with another one's table.
     """
-    if isinstance(synthesis, SaysAccuracy):
-        return synthesis.accuracy()
-    measured = synthesis.measured
+    own_words = synthesis.accuracy()
+    if own_words is not None:
+        return own_words
+    measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
     total = _total_words(synthesis.total_error, plan.unit.relation)
     counts = plan.counts_words(step, len(measured), with_base=with_base)

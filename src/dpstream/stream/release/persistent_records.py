@@ -17,35 +17,28 @@ records have places, by what of the old table fits the new counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, PlacedSynthesis, Synthesis
+from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["HasDensity", "Records", "Succession", "carry", "carry_codes", "join_packed", "split_packed"]
+__all__ = ["Records", "Succession", "before_it", "carry", "carry_codes", "join_packed", "split_packed"]
 
 Codes = NDArray[np.int32]
+Density = Callable[[Codes], NDArray[np.float64]]
 _PREFIX = "records/"
 #: Rounds of draws from the new model before the last few places are filled without looking at the old one.
 _ROUNDS = 16
-
-
-@runtime_checkable
-class HasDensity(Protocol):
-    """A synthesis that knows the probability of a record."""
-
-    def log_density(self, codes: Codes) -> NDArray[np.float64]:
-        """Logarithm of each record's probability."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -107,9 +100,18 @@ class Succession:
     inserts: int
 
 
+def before_it(
+    records: Records | None, synthesis_of: Callable[[int], Synthesis | None], step: int
+) -> tuple[Records, SyntheticTable] | None:
+    """What ``carry`` starts from at a step; None where there is nothing, or its model was dropped."""
+    earlier = None if records is None else synthesis_of(step - 1)
+    table = None if earlier is None else earlier.answers
+    return None if records is None or table is None else (records, table)
+
+
 def carry(
-    before: tuple[Records, Synthesis] | None,
-    after: Synthesis,
+    before: tuple[Records, SyntheticTable] | None,
+    after: SyntheticTable,
     schema: Schema,
     rows: int,
     seed: int,
@@ -125,8 +127,8 @@ def carry(
 
     Cost: two looks at the density of each record, and one or two samples of the new model.
     """
-    if isinstance(after, PlacedSynthesis):
-        return _carry_placed(before[0] if before else None, after, rows, seed, first_id)
+    if after.placed is not None:
+        return _carry_placed(before[0] if before else None, after.placed, rows, seed, first_id)
     if before is None:
         return _begin(after.sample(rows, seed), schema, seed, first_id)
     stays, added = carry_codes(before[0].codes, before[1], after, rows, seed)
@@ -134,7 +136,7 @@ def carry(
 
 
 def _carry_placed(
-    before: Records | None, after: PlacedSynthesis, rows: int, seed: int, first_id: int
+    before: Records | None, after: PlacedRecords, rows: int, seed: int, first_id: int
 ) -> Succession:
     """The same where the release is the records: those that still have their place stay."""
     if before is None:
@@ -151,17 +153,24 @@ def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession
 
 
 def carry_codes(
-    old: Codes, earlier: Synthesis, after: Synthesis, rows: int, seed: int
+    old: Codes, earlier: SyntheticTable, after: SyntheticTable, rows: int, seed: int
 ) -> tuple[NDArray[np.bool_], Codes]:
     """Which of the old records stay, and the codes of those that come (see ``carry``)."""
-    if isinstance(after, HasDensity) and isinstance(earlier, HasDensity) and len(old):
-        stays, added = _couple(old, earlier, after, rows, seed)
+    if after.density is not None and earlier.density is not None and len(old):
+        stays, added = _couple(old, earlier.density, after.density, after.sample, rows, seed)
     else:
         stays, added = np.zeros(len(old), dtype=bool), after.sample(rows, seed)
     return _cancel(old, stays, added)
 
 
-def _couple(old: Codes, earlier: HasDensity, after: HasDensity, rows: int, seed: int) -> tuple[Any, Codes]:
+def _couple(
+    old: Codes,
+    earlier: Density,
+    after: Density,
+    sample: Callable[[int, int], Codes],
+    rows: int,
+    seed: int,
+) -> tuple[Any, Codes]:
     """Which records stay, and the codes of those that come."""
     generator = np.random.default_rng([seed, 1])
     scale = np.log(len(old)) - np.log(max(rows, 1))
@@ -169,7 +178,7 @@ def _couple(old: Codes, earlier: HasDensity, after: HasDensity, rows: int, seed:
     def surplus(codes: Codes) -> NDArray[np.float64]:
         """log of n p / (m q); where both vanish in floating point the record may stay."""
         with np.errstate(invalid="ignore"):
-            log: NDArray[np.float64] = scale + earlier.log_density(codes) - after.log_density(codes)
+            log: NDArray[np.float64] = scale + earlier(codes) - after(codes)
         log[np.isnan(log)] = 0.0
         return log
 
@@ -180,7 +189,6 @@ def _couple(old: Codes, earlier: HasDensity, after: HasDensity, rows: int, seed:
     if over > 0:  # rounding: the chances add up to at most ``rows``, and dealing is within one of them
         stays[generator.choice(np.flatnonzero(stays), over, replace=False)] = False
     missing = rows - int(stays.sum())
-    sample = cast(Synthesis, after).sample
     parts: list[Codes] = []
     for _ in range(_ROUNDS):
         if missing == 0:

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import ClassifierRelease, PeopleSynthesis, Synthesis
+from dpstream.core.contracts import GrowingTable, Synthesis
 from dpstream.core.tables.change_tables import content_sha256
-from dpstream.stream.release.persistent_records import Records, carry
+from dpstream.stream.release.persistent_records import Records, before_it, carry
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
-from dpstream.stream.release.release import draw_table
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Carried", "Made", "make_files", "table_rows"]
+__all__ = ["Carried", "Made", "make_files"]
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,6 @@ def _taken_back(store: Store, policy: Publishing, step: int) -> set[int]:
     return set(store.in_publication(*states, since=step - policy.full_every))
 
 
-def table_rows(synthesis: Synthesis, policy: Publishing, schema: Schema) -> int:
-    """Rows of the released table: the rounded noisy number of records, cut by a public rule; or the synthetic people,
-    or a table of its own, which are never cut."""
-    if isinstance(synthesis, PeopleSynthesis):
-        return int(synthesis.facts()["people"])
-    if isinstance(synthesis, ClassifierRelease):
-        return int(synthesis.whole_table(schema).num_rows)
-    return min(max(0, round(synthesis.total)), policy.max_rows)
-
-
 def make_files(
     policy: Publishing,
     store: Store,
@@ -91,14 +80,15 @@ def make_files(
 ) -> Made:
     """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
     carried, synthesis_of = before
-    if isinstance(synthesis, PeopleSynthesis):
-        return _people_files(policy, store, sink, schema, synthesis, step)
-    if policy.records == "fresh" or isinstance(synthesis, ClassifierRelease):
-        files = {} if sink is None else sink.render(draw_table(synthesis, schema, rows, seed))
+    if synthesis.grows is not None:
+        return _grown_files(policy, store, sink, schema, synthesis.grows, step)
+    after = synthesis.answers
+    if policy.records == "fresh" or after is None:
+        files = {} if sink is None else sink.render(synthesis.released(schema, rows, seed))
         return Made(files, Carried(None, carried.next_id), None, policy.keep)
-    earlier = None if carried.records is None else synthesis_of(step - 1)
-    start = None if carried.records is None or earlier is None else (carried.records, earlier)
-    made = carry(start, synthesis, schema, rows, seed, first_id=carried.next_id)
+    made = carry(
+        before_it(carried.records, synthesis_of, step), after, schema, rows, seed, first_id=carried.next_id
+    )
     files, keep = {}, policy.keep
     if sink is not None:
         names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
@@ -111,12 +101,12 @@ def make_files(
     return Made(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
 
 
-def _people_files(
-    policy: Publishing, store: Store, sink: Sink | None, schema: Schema, synthesis: PeopleSynthesis, step: int
+def _grown_files(
+    policy: Publishing, store: Store, sink: Sink | None, schema: Schema, growing: GrowingTable, step: int
 ) -> Made:
-    """The files of a panel: the table is part of the synthesis, and what changes are its new periods."""
-    table = synthesis.table(schema)
-    facts = {**synthesis.facts(), "content_sha256": content_sha256(table)}
+    """The files of a table that only grows: what changes is what was added to it."""
+    table = growing.table(schema)
+    facts = {**growing.facts(), "content_sha256": content_sha256(table)}
     files: dict[str, bytes] = {}
     keep = policy.keep
     if sink is not None:
@@ -124,7 +114,7 @@ def _people_files(
         if policy.full_table(step, names, withdrawn):
             files |= sink.render(table)
         if policy.publish != "full":
-            files |= sink.render_changes(synthesis.additions(schema))
+            files |= sink.render_changes(growing.additions(schema))
         if keep is not None and policy.publish == "changes":
             keep = keep_for_changes(step, keep, {**names, step: set(files)})
     return Made(files, Carried(), facts, keep)

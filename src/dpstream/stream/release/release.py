@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    ClassifierRelease,
-    Measured,
-    PeopleEstimate,
-    PeopleSynthesis,
-    PlacedSynthesis,
-    Synthesis,
-)
+from dpstream.core.contracts import Measured, PeopleEstimate, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.schema.domain import Clique, Domain
@@ -27,7 +19,7 @@ from dpstream.core.tables.predicate import parse_predicate
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["MAX_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release", "draw_table"]
+__all__ = ["MAX_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release"]
 
 #: Largest joint domain that ``marginal`` and ``answer`` evaluate.
 MAX_CELLS = 2_000_000
@@ -176,19 +168,15 @@ class Release:
         Errors:
             ConfigError: negative rows or seed, or a step whose model was dropped; rows or a seed of a classifier.
         """
-        if isinstance(self._model, ClassifierRelease) and (rows is not None or seed is not None):
-            raise ConfigError(
-                "the release is a classifier: no records can be drawn from it",
-                where="rows" if rows is not None else "seed",
-                allowed="neither, which gives the released table of coefficients",
-            )
+        if rows is not None or seed is not None:
+            self._answers("rows" if rows is not None else "seed")
         count = self.rows if rows is None else rows
         if seed is None:
             seed = int(self.manifest["sampling_seed"]) if rows is None else secrets.randbits(63)
         for name, value in (("rows", count), ("seed", seed)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
                 raise ConfigError(f"{value!r} cannot be used", where=name, allowed="an integer from 0")
-        return draw_table(self._model, self._schema, int(count), int(seed))
+        return self._model.released(self._schema, int(count), int(seed))
 
     def marginal(self, columns: Sequence[str]) -> Marginal:
         """Estimated counts of all value combinations of some columns.
@@ -196,6 +184,7 @@ class Release:
         Errors:
             SchemaError: an unknown column. ConfigError: none, or one twice. LimitError: too many cells.
         """
+        model = self._answers("marginal")
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         domain = self._schema.domain
         asked = [domain.index(name) for name in names]
@@ -203,11 +192,11 @@ class Release:
             raise ConfigError("name each column once", where="marginal", allowed="one or more columns")
         clique = tuple(sorted(asked))
         self._check_cells(clique, "marginal")
-        estimate = self._model.marginal(clique)
+        estimate = model.marginal(clique)
         shaped = np.asarray(estimate.values, dtype=np.float64).reshape(domain.shape(clique))
         values = shaped.transpose([clique.index(i) for i in asked])
         labels = tuple(self._schema.columns[i].labels() for i in asked)
-        known = self._model.measured.get(clique)
+        known = model.measured.get(clique)
         measured = None if known is None else known.values.transpose([clique.index(i) for i in asked])
         return Marginal(names, labels, values, estimate.standard_error, measured, known)
 
@@ -218,11 +207,12 @@ class Release:
         Errors:
             ConfigError: a release of another mechanism, or a step whose model was dropped.
         """
-        if not isinstance(self._model, ClassifierRelease):
+        predictor = self._model.predictor
+        if predictor is None:
             raise ConfigError(
                 "the release is no classifier", where="release", allowed='a stream with black_box = "erm"'
             )
-        return self._model.classifier
+        return predictor
 
     def answer(self, question: Any) -> Answer:
         """How many records satisfy a question such as ``"non_payment = 1 and zip = '94103'"``.
@@ -238,19 +228,18 @@ class Release:
             ConfigError, SchemaError: the question cannot be read or cuts through a bin.
             LimitError: its columns have more than ``MAX_CELLS`` cells together.
         """
-        if isinstance(self._model, PeopleSynthesis):
-            found_people = self._model.answer(question, self._codes_of)
-            return Answer(
-                found_people.count, found_people.count_error, found_people.words, people=found_people
-            )
+        model = self._answers("answer")
+        people = model.own_answer(question, self._codes_of)
+        if people is not None:
+            return Answer(people.count, people.count_error, people.words, people=people)
         predicate = parse_predicate(question, self._schema)
         self._check_cells(predicate.columns, "answer")
-        estimate = self._model.marginal(predicate.columns)
+        estimate = model.marginal(predicate.columns)
         mask = predicate.mask()
         values = np.asarray(estimate.values, dtype=np.float64).reshape(mask.shape)
         cells = int(mask.sum())
         value = float(values[mask].sum())
-        found = _smallest(self._model.measured, predicate.columns, self._schema.domain)
+        found = _smallest(model.measured, predicate.columns, self._schema.domain)
         if found is None:
             error, note = _error_of_sum(cells, estimate.standard_error)
             return Answer(value, error, note)
@@ -279,6 +268,15 @@ class Release:
                 allowed=f"{MAX_CELLS}",
             )
 
+    def _answers(self, where: str) -> SyntheticTable:
+        if self._model.answers is None:
+            raise ConfigError(
+                f"the release is {self._model.noun}: it has no records, and answers no counts",
+                where=where,
+                allowed="sample() without arguments, which gives the released table",
+            )
+        return self._model.answers
+
     @property
     def _model(self) -> Synthesis:
         if self._synthesis is None:
@@ -288,31 +286,6 @@ class Release:
                 allowed='keep = "all", or a later step',
             )
         return self._synthesis
-
-
-def draw_table(synthesis: Synthesis, schema: Schema, rows: int, seed: int) -> Any:
-    """Records of a synthesis as a typed table; equal for equal arguments and program versions."""
-    if isinstance(synthesis, PeopleSynthesis):
-        return _draw_people(synthesis.table(schema), rows, seed)
-    if isinstance(synthesis, PlacedSynthesis):
-        return synthesis.table(rows, seed)
-    if isinstance(synthesis, ClassifierRelease):
-        return synthesis.whole_table(schema)
-    codes = synthesis.sample(rows, seed)
-    # Another seed inside the bins: equal generators would tie a record to its place in the bin.
-    inner = int.from_bytes(hashlib.sha256(b"decode:%d" % seed).digest()[:8], "little") >> 1
-    return schema.decode(codes, inner)
-
-
-def _draw_people(table: Any, rows: int, seed: int) -> Any:
-    """Some of the synthetic people: all, in their order, where as many are wanted as there are."""
-    people = int(table.num_rows)
-    if rows == people:
-        return table
-    if people == 0:
-        raise ConfigError("there are no synthetic people", where="rows", allowed="a later period")
-    chosen = np.random.default_rng(seed).choice(people, rows, replace=rows > people)
-    return table.take(np.sort(chosen))
 
 
 def _smallest(
