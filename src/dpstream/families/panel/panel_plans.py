@@ -42,11 +42,11 @@ from dpstream.families.panel.people import (
 from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSynthesis, append_columns
 from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowState
 
-__all__ = ["CumulativeStream", "CumulativeStreamPlan", "WindowStream", "WindowStreamPlan"]
+__all__ = ["CumulativeStreamPlan", "PanelCumulative", "PanelWindow", "WindowStreamPlan"]
 
 
 @dataclass(frozen=True)
-class WindowStream:
+class PanelWindow:
     """A stream of the fixed-window synthesizer.
 
     Attributes:
@@ -90,7 +90,7 @@ class WindowStream:
 
 @dataclass(frozen=True)
 class WindowStreamPlan(PeoplePlan[WindowState]):
-    """A calibrated ``WindowStream``; see ``PeoplePlan`` and ``FixedWindowPlan`` for the guarantee."""
+    """A calibrated ``PanelWindow``; see ``PeoplePlan`` and ``FixedWindowPlan`` for the guarantee."""
 
     budget: ZCDP
     unit: Individual
@@ -189,7 +189,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
 
 
 @dataclass(frozen=True)
-class CumulativeStream:
+class PanelCumulative:
     """A stream of the cumulative synthesizer: how many people have had at least b so far.
 
     Attributes:
@@ -197,7 +197,7 @@ class CumulativeStream:
         counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
             missing ones included.
         thresholds, counter, split, failure: see ``Cumulative``.
-        people: as in ``WindowStream``.
+        people: as in ``PanelWindow``.
     """
 
     schema: Schema
@@ -220,7 +220,7 @@ class CumulativeStream:
         """Fix the noise so that all periods together cost one person's whole history ``rho``.
 
         Errors:
-            As ``WindowStream.calibrate``; ConfigError: several columns, or labels that the column does not have.
+            As ``PanelWindow.calibrate``; ConfigError: several columns, or labels that the column does not have.
         """
         epsilon, rho = amounts(budget, epsilon, rho)
         periods, amount = periods_and_rho(epsilon, rho, horizon)
@@ -263,7 +263,7 @@ class CumulativeStream:
 
 @dataclass(frozen=True)
 class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
-    """A calibrated ``CumulativeStream``; see ``PeoplePlan`` and ``CumulativePlan`` for the guarantee."""
+    """A calibrated ``PanelCumulative``; see ``PeoplePlan`` and ``CumulativePlan`` for the guarantee."""
 
     budget: ZCDP
     unit: Individual

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.core.privacy import PureDP
-from dpstream.families.points.points_plan import PointsStream
+from dpstream.families.points.points_plan import Points
 from dpstream.io.sinks import read, released_schema
 from dpstream.tools.evaluate.point_truth import true_codes, uniform_places
 from dpstream.tools.evaluate.point_view import PointView
@@ -128,7 +128,7 @@ def released_view(folder: Folder) -> PointView:
     schema, manifest = released_schema(folder.releases, folder.manifest), folder.manifest
     try:
         options = manifest["mechanism"]["options"]
-        recipe = PointsStream(
+        recipe = Points(
             schema,
             options["variant"],
             options["max_depth"],
