@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parents[1]
 #: Words by which code asks, or says, which family or mechanism something is.
 WORDS = re.compile(
     r"\b(?:tabular|panel|panels|points|growing|dpstabs|DPStabs|pooled|Pooled|baseline|Baseline|pmwg|PMWG|scheduler|improver"
-    r"|erm|classifiers?|PeoplePlan|PeopleSynthesis|PointsStream|PanelWindow|PanelCumulative|PlacedSynthesis|ClassifierRelease)\b"
+    r"|erm|classifiers?|PeoplePlan|PeopleSynthesis|PointsStream|PlacedSynthesis|ClassifierRelease)\b"
 )
 #: Where families may be named: their own folders, the laboratory, and the registries.
 FREE = ("families", "lab", "tabular", "panel", "points", "growing")

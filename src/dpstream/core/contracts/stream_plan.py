@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.plan_words import plan_html, plan_text
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.law import Law, check_confidence
@@ -351,6 +352,12 @@ class StreamPlan(ABC):
     unit: Unit
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
+
+    def __str__(self) -> str:
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.tables.predicate import parse_predicate
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -130,4 +130,4 @@ def _true(config: Config, shares: list[_Share], steps: int) -> Iterator[NDArray[
 
 def _released(releases: Path, schema: Schema, steps: int) -> Iterator[NDArray[np.int32]]:
     for step in range(1, steps + 1):
-        yield schema.encode(read(releases, step))
+        yield schema.encode(read_table(releases, step))
