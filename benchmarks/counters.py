@@ -27,7 +27,7 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import certificate
+from dpstream.lab.checks import certify
 
 HORIZONS = (10, 100, 1000, 10_000)
 WIDTHS = (1, 100, 10_000, 100_000)
@@ -161,7 +161,7 @@ def certificates() -> None:
         for name in COUNTER_NAMES:
             counter = by_name(name, horizon=ticks).calibrate(PureDP.of(1), Event())
             start = time.process_time()
-            proof = certificate(counter, ticks)
+            proof = certify(counter, ticks)
             print(f"{time.process_time() - start:8.2f}  {proof}")
 
 

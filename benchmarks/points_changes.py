@@ -9,7 +9,7 @@ import numpy as np
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Categorical, Real, Schema
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.points import PointsStream, PointsSynthesis
+from dpstream.families.points import Points, PointsSynthesis
 from dpstream.tools.simulate import EXAMPLES
 
 STEPS, ROWS = 104, 2000
@@ -31,7 +31,7 @@ def least(old: PointsSynthesis, new: PointsSynthesis, codes: np.ndarray) -> int:
 
 def main() -> None:
     """The invented rides, week by week."""
-    plan = PointsStream(SCHEMA, periodic=("hour",)).calibrate(epsilon="1", unit=Event("replace"))
+    plan = Points(SCHEMA, periodic=("hour",)).calibrate(epsilon="1", unit=Event("replace"))
     source, state = Randomness.system(), plan.start()
     frames = EXAMPLES["points"].steps(ROWS, np.random.default_rng(0))
     before, codes, shares, seconds, needed, deeper = None, np.zeros((0, 4), np.int32), [], [], 0, []

@@ -25,7 +25,7 @@ from made_by import write_result
 
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.io.sinks import read
+from dpstream.io.sinks import read_table
 from dpstream.lab.experiments import Replay, data_folder, kumar_stream, published_kumar
 from dpstream.tools.evaluate import workload_errors
 
@@ -70,7 +70,7 @@ def evaluate(stream: Replay, folder: Path) -> tuple[float, float]:
     workload = Workload.all_k_way(stream.domain, 2)
     found = []
     for step in range(len(stream) - 9, len(stream) + 1):
-        codes = schema.encode(read(folder / "releases", step=step))
+        codes = schema.encode(read_table(folder / "releases", step=step))
         rows = stream.codes[: stream.borders[step]]
         truth = count_marginals(rows, stream.domain, workload.cliques)
         made = count_marginals(codes, stream.domain, workload.cliques)

@@ -1,6 +1,13 @@
 """Differentially private synthetic copies of private tables that grow and change over time.
 
-The names below are loaded when they are first used: ``import dpstream`` itself imports nothing heavy.
+``import dpstream as dp``. The names below are loaded when they are first used: importing this imports nothing heavy.
+
+* A stream from Python: ``open``, ``Schema`` and its columns (``Boolean``, ``Categorical``, ``Integer``, ``Real``,
+  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``), budgets (``PureDP``, ``ZCDP``), ``Batch``.
+* From a file: ``Config.load("dpstream.toml").run()``.
+* What is published: ``read`` gives a ``PublicRelease``; a ``Stream`` gives a ``Release``; both give an ``Answer``.
+* Mechanisms: ``tabular``, ``panel``, ``points``, ``growing``; ``Workload``; ``counters``, ``certify``.
+* ``errors``: every exception; ``DpstreamError`` is their base.
 """
 
 from __future__ import annotations
@@ -9,44 +16,103 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpstream import counters, growing, panel, points, tabular
+    from dpstream.core import errors
     from dpstream.core.errors import DpstreamError
-    from dpstream.core.schema import Schema
-    from dpstream.io.sinks import Publisher, read
+    from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, User
+    from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
+    from dpstream.core.tables import Workload
+    from dpstream.io.sinks import Publisher
+    from dpstream.lab.checks import certify
     from dpstream.project import Config
-    from dpstream.stream import Batch, Release, Stream
+    from dpstream.project.front import open
+    from dpstream.stream import Answer, Batch, Marginal, Release, Stream
+    from dpstream.stream.public_release import PublicRelease, read
 
 __all__ = [
+    "ZCDP",
+    "Answer",
     "Batch",
+    "Boolean",
+    "Categorical",
     "Config",
+    "Date",
+    "DateTime",
     "DpstreamError",
+    "Event",
+    "Individual",
+    "Integer",
+    "Marginal",
+    "PublicRelease",
     "Publisher",
+    "PureDP",
+    "Real",
     "Release",
     "Schema",
     "Stream",
+    "User",
+    "Workload",
     "__version__",
+    "certify",
+    "counters",
+    "errors",
+    "growing",
+    "open",
+    "panel",
+    "points",
     "read",
+    "tabular",
 ]
 
 __version__ = "0.1.0"
 
 #: Public name -> the part it comes from.
 _HOME = {
+    "Answer": "dpstream.stream",
     "Batch": "dpstream.stream",
+    "Boolean": "dpstream.core.schema",
+    "Categorical": "dpstream.core.schema",
     "Config": "dpstream.project",
+    "Date": "dpstream.core.schema",
+    "DateTime": "dpstream.core.schema",
     "DpstreamError": "dpstream.core.errors",
+    "Event": "dpstream.core.privacy",
+    "Individual": "dpstream.core.privacy",
+    "Integer": "dpstream.core.schema",
+    "Marginal": "dpstream.stream",
+    "PublicRelease": "dpstream.stream.public_release",
     "Publisher": "dpstream.io.sinks",
+    "PureDP": "dpstream.core.privacy",
+    "Real": "dpstream.core.schema",
     "Release": "dpstream.stream",
     "Schema": "dpstream.core.schema",
     "Stream": "dpstream.stream",
-    "read": "dpstream.io.sinks",
+    "User": "dpstream.core.privacy",
+    "Workload": "dpstream.core.tables",
+    "ZCDP": "dpstream.core.privacy",
+    "certify": "dpstream.lab.checks",
+    "open": "dpstream.project.front",
+    "read": "dpstream.stream.public_release",
+}
+#: Public name -> the module that it is.
+_MODULES = {
+    "counters": "dpstream.counters",
+    "errors": "dpstream.core.errors",
+    "growing": "dpstream.growing",
+    "panel": "dpstream.panel",
+    "points": "dpstream.points",
+    "tabular": "dpstream.tabular",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562)."""
-    if name not in _HOME:
+    if name in _MODULES:
+        thing: Any = import_module(_MODULES[name])
+    elif name in _HOME:
+        thing = getattr(import_module(_HOME[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    thing = getattr(import_module(_HOME[name]), name)
     globals()[name] = thing
     return thing
 

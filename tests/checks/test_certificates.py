@@ -22,7 +22,7 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import certificate, read_map
+from dpstream.lab.checks import certify, read_map
 from dpstream.lab.checks.lattice import IntegerSystem, unique_solutions
 from dpstream.lab.checks.shifts import shift_costs
 
@@ -87,7 +87,7 @@ def accumulate(noise_of_tick: Callable[[int, Callable[..., NDArray]], NDArray]) 
 
 
 def true_loss(rule: Rule, ticks: int = 8, **options) -> float:
-    return certificate(Planted(rule, **options), ticks).certified
+    return certify(Planted(rule, **options), ticks).certified
 
 
 # --- planted bugs ------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class ShortTreeCalibrated(CalibratedIntervalCounter):
 def test_a_tree_with_one_level_too_few(unit: Event) -> None:
     for exponent, truth in ((1, 2.0), (2, 1.5), (3, 4 / 3), (5, 1.2)):
         for budget in (ONE, ZCDP.of(1)):
-            proof = certificate(ShortTree(2**exponent).calibrate(budget, unit), 2**exponent)
+            proof = certify(ShortTree(2**exponent).calibrate(budget, unit), 2**exponent)
             assert proof.certified == pytest.approx(truth, rel=1e-9)
             assert not proof.holds
             assert proof.worst_step == 1
@@ -144,7 +144,7 @@ def test_a_counter_that_draws_once_and_keeps_the_sample() -> None:
             state["kept"] = draw()
         return total + state["kept"]
 
-    proof = certificate(Planted(rule), 6)
+    proof = certify(Planted(rule), 6)
     # A change at tick 1 moves every output and is hidden; a later one leaves the earlier outputs in place.
     assert proof.per_step[0] == 1.0
     assert proof.certified == math.inf
@@ -163,14 +163,14 @@ def test_parity_is_seen_although_the_linear_program_sees_half() -> None:
 def test_two_thirds_of_the_noise(unit: Event) -> None:
     less = accumulate(lambda t, draw: draw(Fraction(3, 2)))
     for budget in (ONE, ZCDP.of(1)):
-        proof = certificate(Planted(less, budget, unit), 8)
+        proof = certify(Planted(less, budget, unit), 8)
         assert proof.certified == pytest.approx(1.5, rel=1e-12)
         assert not proof.holds
         assert proof.exact
 
 
 def test_one_tick_with_half_the_noise_is_found() -> None:
-    proof = certificate(Planted(accumulate(lambda t, draw: draw(2 if t == 5 else 1))), 12)
+    proof = certify(Planted(accumulate(lambda t, draw: draw(2 if t == 5 else 1))), 12)
     assert (proof.certified, proof.worst_step) == (2.0, 5)
     assert proof.per_step == tuple(2.0 if t == 5 else 1.0 for t in range(1, 13))
 
@@ -196,7 +196,7 @@ def test_cells_that_share_noise() -> None:
             return np.repeat(self.inner.draw(noise, 1), size)
 
     for unit in (Event(), Event("replace")):
-        assert certificate(Broadcast(SimpleCounter(), ONE, unit), 4).certified == math.inf
+        assert certify(Broadcast(SimpleCounter(), ONE, unit), 4).certified == math.inf
 
 
 def test_three_levels_on_two_shares() -> None:
@@ -207,7 +207,7 @@ def test_three_levels_on_two_shares() -> None:
         def interval(self, t: int) -> Interval:
             return Interval(super().interval(t).level, Fraction(1, 2))
 
-    proof = certificate(TwoShares().calibrate(ONE, Event()), 13)
+    proof = certify(TwoShares().calibrate(ONE, Event()), 13)
     assert proof.certified == pytest.approx(1.5, rel=1e-12)
 
 
@@ -218,15 +218,15 @@ def test_a_replaced_record_charged_as_an_added_one() -> None:
 
     for recipe in (SimpleCounter(), BlockCounter(9), TreeCounter(9)):
         for budget in (ONE, ZCDP.of(1)):
-            assert certificate(OneCell(recipe, budget, Event()), 9).holds
-            assert certificate(OneCell(recipe, budget, Event("replace")), 9).certified == pytest.approx(2.0)
+            assert certify(OneCell(recipe, budget, Event()), 9).holds
+            assert certify(OneCell(recipe, budget, Event("replace")), 9).certified == pytest.approx(2.0)
 
 
 def test_loose_claims_show_the_wasted_budget() -> None:
-    loose = certificate(Planted(accumulate(lambda t, draw: draw(Fraction(2, 3)))), 6)
+    loose = certify(Planted(accumulate(lambda t, draw: draw(Fraction(2, 3)))), 6)
     assert loose.holds
     assert loose.wasted == pytest.approx(1 / 3)
-    early = certificate(TreeCounter(64).calibrate(ONE, Event()), 16)  # levels not reached yet: 5 of 7
+    early = certify(TreeCounter(64).calibrate(ONE, Event()), 16)  # levels not reached yet: 5 of 7
     assert early.wasted == pytest.approx(2 / 7)
 
 
@@ -242,14 +242,14 @@ def test_what_is_not_linear_is_refused() -> None:
 
     for rule, message in ((rounds, "not a linear map"), (looks, "depends on the data")):
         with pytest.raises(ConfigError, match=message):
-            certificate(Planted(rule), 3)
+            certify(Planted(rule), 3)
 
     class Words(CalibratedIntervalCounter):
         def step(self, state, increment, randomness):
             return increment + int(randomness.below(2))
 
     with pytest.raises(ConfigError, match="uniform random words"):
-        certificate(Words(SimpleCounter(), ONE, Event()), 3)
+        certify(Words(SimpleCounter(), ONE, Event()), 3)
 
 
 def test_noise_of_the_other_kind_is_refused() -> None:
@@ -258,16 +258,16 @@ def test_noise_of_the_other_kind_is_refused() -> None:
             return DiscreteGaussian(Fraction(100))
 
     with pytest.raises(ConfigError, match="other kind"):
-        certificate(Gaussian(SimpleCounter(), ONE, Event()), 3)
+        certify(Gaussian(SimpleCounter(), ONE, Event()), 3)
 
 
 def test_numbers_of_ticks() -> None:
     counter = SimpleCounter().calibrate(ONE, Event())
     for bad in (0, -1, 1.5, 10**6):
         with pytest.raises(ConfigError, match="ticks to certify"):
-            certificate(counter, bad)  # type: ignore[arg-type]
+            certify(counter, bad)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="two ticks"):
-        certificate(counter, 1, pairs=True)
+        certify(counter, 1, pairs=True)
 
 
 # --- more noise than outputs: programs, and exact brute force ----------------------------------------
@@ -275,13 +275,13 @@ def test_numbers_of_ticks() -> None:
 
 def test_spare_noise_is_not_counted_twice() -> None:
     """z + n1 + n2: under Laplace noise the loss in the tails is that of one."""
-    proof = certificate(Planted(accumulate(lambda t, draw: draw() + draw())), 3)
+    proof = certify(Planted(accumulate(lambda t, draw: draw() + draw())), 3)
     assert (proof.certified, proof.exact) == (1.0, True)
     # Unequal scales: the wider noise decides.
-    wider = certificate(Planted(accumulate(lambda t, draw: draw() + draw(Fraction(1, 4)))), 3)
+    wider = certify(Planted(accumulate(lambda t, draw: draw() + draw(Fraction(1, 4)))), 3)
     assert (wider.certified, wider.exact) == (0.25, True)
     # Gaussian: between the loss of the sum of the variances and that of one integer shift.
-    two = certificate(Planted(accumulate(lambda t, draw: draw() + draw()), ZCDP.of(1)), 3)
+    two = certify(Planted(accumulate(lambda t, draw: draw() + draw()), ZCDP.of(1)), 3)
     assert two.certified == pytest.approx(1.0)
     assert two.lower == pytest.approx(0.5)
     assert two.holds
@@ -290,7 +290,7 @@ def test_spare_noise_is_not_counted_twice() -> None:
 
 def test_an_integer_program_where_the_linear_one_is_not_integral() -> None:
     """z + 2 n1 + 3 n2: real shifts cost 1/3, the cheapest integer one is (1, -1)."""
-    proof = certificate(Planted(accumulate(lambda t, draw: 2 * draw() + 3 * draw())), 2)
+    proof = certify(Planted(accumulate(lambda t, draw: 2 * draw() + 3 * draw())), 2)
     assert proof.certified == pytest.approx(2.0)
     assert proof.lower == pytest.approx(1 / 3)
     assert not proof.exact
@@ -358,16 +358,16 @@ def test_integer_systems(rows: int, columns: int, data: st.DataObject) -> None:
 
 def test_pairs_of_ticks() -> None:
     """One unit moved between ticks: at most a group of two, less where both are in one noisy sum."""
-    simple = certificate(SimpleCounter().calibrate(ONE, Event()), 6, pairs=True)
+    simple = certify(SimpleCounter().calibrate(ONE, Event()), 6, pairs=True)
     assert (simple.claimed, simple.certified) == (2.0, 2.0)
     assert simple.relation == "pairs"
     assert len(simple.per_step) == 15
-    block = certificate(BlockCounter(4, 4).calibrate(ONE, Event()), 4, pairs=True)
+    block = certify(BlockCounter(4, 4).calibrate(ONE, Event()), 4, pairs=True)
     assert block.certified == pytest.approx(1.0)  # the block's sum does not move
     assert (block.worst_step, block.worst_partner) == (1, 2)
-    gaussian = certificate(SimpleCounter().calibrate(ZCDP.of(1), Event()), 4, pairs=True)
+    gaussian = certify(SimpleCounter().calibrate(ZCDP.of(1), Event()), 4, pairs=True)
     assert (gaussian.claimed, gaussian.certified) == (4.0, 2.0)
-    replace = certificate(SimpleCounter().calibrate(ONE, Event("replace")), 4, pairs=True)
+    replace = certify(SimpleCounter().calibrate(ONE, Event("replace")), 4, pairs=True)
     assert (replace.claimed, replace.certified) == (1.0, 1.0)
 
 

@@ -27,7 +27,7 @@ from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.lab.checks import certificate, read_cell, read_map
+from dpstream.lab.checks import certify, read_cell, read_map
 from dpstream.lab.checks.lattice import Echelon, IntegerSystem
 from dpstream.lab.checks.tape import run_on_tape
 
@@ -79,7 +79,7 @@ def test_the_claim_is_certified_at_every_horizon(name: str, budget: Budget) -> N
             return
         if counter.horizon is None and 16 < horizon < 63:
             continue  # the same counter: its first ticks are those of the longer run
-        proof = certificate(counter, horizon)
+        proof = certify(counter, horizon)
         assert proof.holds, proof
         assert proof.exact, proof
         reached = reached_after(counter, horizon)
@@ -94,12 +94,12 @@ def test_replacement_and_pairs(name: str, budget: Budget) -> None:
         counter = calibrated(name, horizon, budget, Event("replace"))
         if counter is None:
             return
-        proof = certificate(counter, horizon)
+        proof = certify(counter, horizon)
         assert (proof.holds, proof.relation) == (True, "replace")
         reached = reached_after(counter, horizon)
         assert proof.certified == pytest.approx(float(reached * budget.amount), rel=1e-6), proof
         if horizon > 1:
-            moved = certificate(counter, horizon, pairs=True)
+            moved = certify(counter, horizon, pairs=True)
             assert moved.holds, moved
             assert len(moved.per_step) == math.comb(horizon, 2)
 
@@ -209,16 +209,16 @@ def test_bugs_are_found_at_any_horizon(ticks: int) -> None:
             (Parity(SimpleCounter(), budget, add), math.inf),
             (Parity(TreeCounter(ticks), budget, add), math.inf),
         ):
-            proof = certificate(counter, ticks)
+            proof = certify(counter, ticks)
             assert not proof.holds, proof
             assert proof.certified == pytest.approx(truth, rel=1e-6), (type(counter).__name__, proof)
-            assert certificate(CalibratedIntervalCounter(counter.recipe, budget, counter.unit), ticks).holds
+            assert certify(CalibratedIntervalCounter(counter.recipe, budget, counter.unit), ticks).holds
 
 
 def test_noise_that_comes_again_in_a_later_epoch_is_found() -> None:
     counter = ReusedAcrossEpochs(SimpleCounter(), PureDP.of(1), Event())
-    assert certificate(counter, 400).holds  # not reached yet: a certificate speaks of the ticks that were run
-    proof = certificate(counter, 401)
+    assert certify(counter, 400).holds  # not reached yet: a certificate speaks of the ticks that were run
+    proof = certify(counter, 401)
     assert proof.certified == math.inf
     assert not proof.holds
 
@@ -227,14 +227,14 @@ def test_gaussian_noise_that_is_used_before_its_increments_is_no_proof() -> None
     """Its rho is the claim for a change that is fixed beforehand; with a tick picked while watching it is more."""
     for recipe in (SubtractBlocksCounter(), KaryTreeCounter(25, 5), OptimalTreeCounter(30)):
         ahead = type(recipe.calibrate(PURE, Event()))(recipe, RHO, Event())  # type: ignore[arg-type]
-        proof = certificate(ahead, 9)
+        proof = certify(ahead, 9)
         assert proof.certified == pytest.approx(1 / 3, rel=1e-9)
         assert (proof.adaptive, proof.holds) == (False, False)
         assert "fixed beforehand" in str(proof)
-        assert certificate(recipe.calibrate(PURE, Event()), 9).adaptive
+        assert certify(recipe.calibrate(PURE, Event()), 9).adaptive
 
     for name in ZCDP_COUNTER_NAMES:
-        assert certificate(counter_by_name(name, horizon=9).calibrate(RHO, Event()), 9).adaptive
+        assert certify(counter_by_name(name, horizon=9).calibrate(RHO, Event()), 9).adaptive
 
 
 def test_numbers_of_ticks_that_are_too_many() -> None:
@@ -250,11 +250,11 @@ def test_numbers_of_ticks_that_are_too_many() -> None:
 
     simple = SimpleCounter().calibrate(PURE, Event())
     with pytest.raises(ConfigError, match="ticks to certify"):
-        certificate(simple, 2049)
+        certify(simple, 2049)
     with pytest.raises(ConfigError, match="in pairs"):
-        certificate(simple, 513, pairs=True)
+        certify(simple, 513, pairs=True)
     with pytest.raises(ConfigError, match="ticks to certify"):
-        certificate(Broadcast(SimpleCounter(), PURE, Event()), 513)
+        certify(Broadcast(SimpleCounter(), PURE, Event()), 513)
 
 
 def test_echelon_against_the_general_solver() -> None:

@@ -14,7 +14,7 @@ from config_files import DEFAULTS, OF_OFFLINE, PUBLIC, ROWS, load, recipe_defaul
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, zcdp_to_delta
-from dpstream.families.points import PointsStream
+from dpstream.families.points import Points
 from dpstream.families.tabular import (
     AIM,
     MWEMPGM,
@@ -57,8 +57,8 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
     """Defaults and choices are taken from the recipes; the rows themselves have to be there."""
     mechanism = keys_of("mechanism")
     points = {key for key, row in mechanism.items() if "points" in row.mechanisms}
-    assert points == {item.name for item in dataclasses.fields(PointsStream)} - {"schema"}
-    assert set(recipe_defaults(PointsStream)) == points
+    assert points == {item.name for item in dataclasses.fields(Points)} - {"schema"}
+    assert set(recipe_defaults(Points)) == points
     for name, kind in (("pooled", Pooled), ("dpstabs", DPStabs), ("baseline", MWEMPGM)):
         fields = {key for key, row in mechanism.items() if name in row.mechanisms}
         own = {"prior", "offline"} if kind is MWEMPGM else set()

@@ -40,7 +40,7 @@ from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual
-from dpstream.lab.checks import NoiseTape, certificate, check_counter
+from dpstream.lab.checks import NoiseTape, certify, check_counter
 from dpstream.lab.checks.tape import run_on_tape
 
 BUDGETS: list[Budget] = [PureDP.of("0.7"), ZCDP.of("1/3")]
@@ -84,7 +84,7 @@ def test_conformance(name: str, budget: Budget, unit: Event) -> None:
 def test_the_certificate_returns_the_claim(horizon: int, budget: Budget, unit: Event) -> None:
     """Tight to the last digit, but for the first ticks of the unbounded block counters."""
     for recipe in every_recipe(horizon):
-        proof = certificate(recipe.calibrate(budget, unit), horizon)
+        proof = certify(recipe.calibrate(budget, unit), horizon)
         reached = Fraction(1)
         if recipe.name == "unbounded-block":
             reached = min(Fraction(horizon, 2), Fraction(1))  # in-block noise at 1, block sum at 2

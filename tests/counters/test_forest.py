@@ -28,7 +28,7 @@ from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitEr
 from dpstream.core.privacy.budget import ZCDP, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks import NoiseTape, certificate
+from dpstream.lab.checks import NoiseTape, certify
 from dpstream.lab.checks.law_of_errors import two_sample_p_values
 from dpstream.lab.checks.tape import measured_on_tape, run_on_tape
 from dpstream.stream.watched import WatchedRandomness
@@ -122,7 +122,7 @@ def test_the_certificate_of_what_is_measured(unit: Event) -> None:
     """The running code's loss is at most the claim, and reaches it over a whole horizon."""
     for horizon in (1, 2, 3, 9, 20):
         for recipe in recipes(horizon):
-            proof = certificate(recipe.calibrate(PURE, unit), horizon)
+            proof = certify(recipe.calibrate(PURE, unit), horizon)
             assert proof.holds, str(proof)
             if recipe.tick_limit is not None:
                 assert proof.certified == pytest.approx(1.0, rel=1e-9), str(proof)

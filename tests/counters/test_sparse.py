@@ -23,7 +23,7 @@ from dpstream.core.errors import (
     StoreDamagedError,
 )
 from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, Noise, PureDP, Randomness
-from dpstream.lab.checks import NoiseTape, certificate
+from dpstream.lab.checks import NoiseTape, certify
 
 ONE = PureDP.of(1)
 TICKS = 4
@@ -115,7 +115,7 @@ def test_both_parts_add_up_to_the_budget() -> None:
 
 
 def certificate_of(counter: CalibratedSparseCounter) -> Fraction:
-    proof = certificate(counter.segments, 20)
+    proof = certify(counter.segments, 20)
     assert proof.exact
     assert proof.holds
     return counter.segments.budget.amount
@@ -257,7 +257,7 @@ def test_refusals() -> None:
         with pytest.raises(ConfigError, match="depend on the data"):
             call(1)
     with pytest.raises(ConfigError, match="cannot be certified"):
-        certificate(counter, 2)
+        certify(counter, 2)
     state, tape = counter.init(2), NoiseTape()
     before = {name: array.copy() for name, array in state.items()}
     refused = [

@@ -26,7 +26,7 @@ from dpstream.core.counters.lagbins import LagBins
 from dpstream.core.counters.propagation import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Noise, PureDP, Randomness
-from dpstream.lab.checks import NoiseTape, certificate, check_counter, read_cell
+from dpstream.lab.checks import NoiseTape, certify, check_counter, read_cell
 
 RHO = ZCDP.of("1/2")
 UNITS = [Event(), Event("replace")]
@@ -177,8 +177,8 @@ def test_the_certificate_finds_planted_bugs() -> None:
     """Multipliers one too large, weights of the newest in a bin, noise for one cell of two: not what was paid for."""
     unit = Event("replace")
     counter = calibrated(ToeplitzCounter(60, tolerance=0.3), unit=unit)
-    assert certificate(counter, 60).holds
-    assert certificate(counter, 60).certified == pytest.approx(0.5, rel=1e-12)
+    assert certify(counter, 60).holds
+    assert certify(counter, 60).certified == pytest.approx(0.5, rel=1e-12)
 
     class Greedy(Design):
         def multiplier(self, tick: int) -> int:
@@ -195,7 +195,7 @@ def test_the_certificate_finds_planted_bugs() -> None:
     newest.bins = Newest(counter.design.weights.rounded, counter.design.weights.exact, 0.3)
     for noise, design in ((counter.noise, greedy), (loud, counter.design), (counter.noise, newest)):
         broken = CalibratedBinnedCounter(counter.recipe, RHO, unit, noise, design)
-        assert not certificate(broken, 60).holds
+        assert not certify(broken, 60).holds
 
 
 # --- errors ----------------------------------------------------------------------------------------------

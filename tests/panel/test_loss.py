@@ -23,7 +23,7 @@ from dpstream.families.panel import Cumulative, FixedWindow
 from dpstream.families.panel.thresholds import moved_loss, person_factor
 from dpstream.lab.audits.panel_audit import exact_panel, history_loss, panel_subjects, sampled_panel
 from dpstream.lab.audits.panel_controls import broken_unpaired_counters, two_thirds
-from dpstream.lab.checks import certificate
+from dpstream.lab.checks import certify
 
 REPLACE = Individual("replace")
 SUBJECTS = {subject.name: subject for subject in panel_subjects()}
@@ -105,8 +105,8 @@ def test_the_cost_of_a_moved_change_by_pairs(ticks):
         assert person_factor(name, ticks, Individual()) == 1
         # The same from the running code instead of its matrix; and a change may be picked while watching.
         proofs = [
-            certificate(counter, ticks),
-            *([certificate(counter, ticks, pairs=True)] if ticks > 1 else []),
+            certify(counter, ticks),
+            *([certify(counter, ticks, pairs=True)] if ticks > 1 else []),
         ]
         assert max(proof.certified for proof in proofs) == pytest.approx(float(moved_loss(linear)))
         assert all(proof.adaptive for proof in proofs)
@@ -153,7 +153,7 @@ def test_the_best_counter_depends_on_public_things_only():
     tree = Cumulative(60, counter="tree").calibrate("0.1", REPLACE)
     best = Cumulative(60).calibrate("0.1", REPLACE)
     assert best.bounds[-1] < tree.bounds[-1] / 2
-    assert certificate(best.counters[0], 60).certified <= float(best.shares[0])
+    assert certify(best.counters[0], 60).certified <= float(best.shares[0])
 
 
 def test_a_reading_of_what_is_private_after_the_noise_is_caught():

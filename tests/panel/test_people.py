@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.core.schema import Boolean, Schema
 from dpstream.core.tables import EncodedReports
-from dpstream.families.panel import WindowStream, people
+from dpstream.families.panel import PanelWindow, people
 
 PERIODS = 4
 SCHEMA = Schema((Boolean("poor", missing="absent"),))
@@ -38,7 +38,7 @@ def batches(panel: dict[int, History]) -> Iterator[EncodedReports]:
 def seen(panel: dict[int, History], relation: str) -> Counter[int]:
     """What reaches the noise: with a window of all periods, how many people have each whole history."""
     places = 10 if relation == "replace" else None
-    plan = WindowStream(SCHEMA, PERIODS, people=places).calibrate(
+    plan = PanelWindow(SCHEMA, PERIODS, people=places).calibrate(
         rho="1",
         unit=Individual(relation),
         horizon=PERIODS,  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from dpstream.core.errors import (
 from dpstream.core.privacy import Event, Individual, Randomness, User
 from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
 from dpstream.core.tables import EncodedBatch
-from dpstream.families.points import PointsStream, PointsStreamPlan
+from dpstream.families.points import Points, PointsStreamPlan
 from dpstream.families.points.points_plan import shuffled
 from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
 from dpstream.stream import Batch, Stream, open_stream
@@ -48,9 +48,7 @@ REPLACE = Event("replace")
 
 def plan(schema: Schema = CITY, epsilon: str = "4", **options: Any) -> PointsStreamPlan:
     more = {"log": ("price",), "periodic": ("hour",)} if schema is CITY else {}
-    return PointsStream(schema, **{"max_depth": 12, **more, **options}).calibrate(
-        epsilon=epsilon, unit=REPLACE
-    )
+    return Points(schema, **{"max_depth": 12, **more, **options}).calibrate(epsilon=epsilon, unit=REPLACE)
 
 
 def start(folder: Path, made: PointsStreamPlan, *, seed: int = 1, **publishing: Any) -> Stream:
@@ -333,10 +331,10 @@ WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
         ConfigError,
         "leave none",
     ),
-    "rho": (lambda: PointsStream(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
-    "event": (lambda: PointsStream(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
-    "user": (lambda: PointsStream(TWO).calibrate(epsilon="1", unit=User(3)), UnitError, "number of points"),
-    "person": (lambda: PointsStream(TWO).calibrate(epsilon="1", unit=Individual()), UnitError, "number"),
+    "rho": (lambda: Points(TWO).calibrate(rho="1", unit=REPLACE), BudgetError, "pure"),
+    "event": (lambda: Points(TWO).calibrate(epsilon="1", unit=Event()), UnitError, "number of points"),
+    "user": (lambda: Points(TWO).calibrate(epsilon="1", unit=User(3)), UnitError, "number of points"),
+    "person": (lambda: Points(TWO).calibrate(epsilon="1", unit=Individual()), UnitError, "number"),
     "tiny": (lambda: plan(TWO, epsilon="1e-30"), LimitError, "larger epsilon"),
 }
 

@@ -10,7 +10,7 @@ from fault_harness import STEPS, Fault, Subject, fails_clearly_at, full_disk, ki
 
 from dpstream.core.privacy import Individual
 from dpstream.core.schema import Boolean, Schema
-from dpstream.families.panel import CumulativeStream, WindowStream
+from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.io.sinks import read
 from dpstream.stream import Batch, StateKey
 from dpstream.stream.release.publishing import Publishing
@@ -28,7 +28,7 @@ def reports(step: int) -> Batch:
 
 def subject(kind: str) -> Subject:
     recipe = (
-        WindowStream(SCHEMA, window=2, people=40) if kind == "window" else CumulativeStream(SCHEMA, people=40)
+        PanelWindow(SCHEMA, window=2, people=40) if kind == "window" else PanelCumulative(SCHEMA, people=40)
     )
     plan = recipe.calibrate(rho="1/2", unit=Individual("replace"), horizon=STEPS)
     publish = "changes" if kind == "window" else "both"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpstream.core.errors import BudgetError, ConfigError, DataError, DpstreamError, HorizonError, UnitError
 from dpstream.core.privacy import Event, Individual, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.families.panel import AtLeast, CumulativeStream, FixedWindow, WindowStream
+from dpstream.families.panel import AtLeast, FixedWindow, PanelCumulative, PanelWindow
 from dpstream.families.panel.seats import seat
 from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
 from dpstream.stream import Batch, Stream, open_stream
@@ -37,7 +37,7 @@ def plan(
     horizon: int = 6,
     **options: Any,
 ) -> Any:
-    recipe = WindowStream(schema, 3, **options) if kind == "window" else CumulativeStream(schema, **options)
+    recipe = PanelWindow(schema, 3, **options) if kind == "window" else PanelCumulative(schema, **options)
     return recipe.calibrate(rho=rho, unit=Individual(relation), horizon=horizon)  # type: ignore[arg-type]
 
 
@@ -295,7 +295,7 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
     schema = Schema(
         (Boolean("poor"), Categorical("job", ["none", "part", "full"]), Integer("age", edges=[0, 20, 99]))
     )
-    made = WindowStream(schema, 2).calibrate(rho=QUIET, unit=Individual(), horizon=3)
+    made = PanelWindow(schema, 2).calibrate(rho=QUIET, unit=Individual(), horizon=3)
     generator = np.random.default_rng(1)
     jobs = generator.integers(0, 3, (3, 200))
     sink = Publisher(tmp_path / "releases")
@@ -318,13 +318,13 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
 
 WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
     "pure epsilon": (
-        lambda: WindowStream(POOR, 2).calibrate(epsilon="1", horizon=3),
+        lambda: PanelWindow(POOR, 2).calibrate(epsilon="1", horizon=3),
         BudgetError,
         "Gaussian",
     ),
-    "no horizon": (lambda: WindowStream(POOR, 2).calibrate(rho="1"), HorizonError, "how many periods"),
+    "no horizon": (lambda: PanelWindow(POOR, 2).calibrate(rho="1"), HorizonError, "how many periods"),
     "an event": (
-        lambda: WindowStream(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
+        lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
         UnitError,
         "reports every period",
     ),

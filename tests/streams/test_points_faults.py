@@ -10,7 +10,7 @@ from fault_harness import Fault, Subject, fails_clearly_at, full_disk, killed_at
 
 from dpstream.core.privacy import Event
 from dpstream.core.schema import Categorical, Real, Schema
-from dpstream.families.points import PointsStream
+from dpstream.families.points import Points
 from dpstream.stream import Batch, StateKey
 from dpstream.stream.release.publishing import Publishing
 
@@ -21,7 +21,7 @@ KEY = StateKey.generate()
 
 def subject(schema: Schema, *, publish: str) -> Subject:
     """Levels end within steps and between them; with one coordinate earlier points are kept for ever."""
-    plan = PointsStream(schema, max_depth=6).calibrate(epsilon="8", unit=Event("replace"))
+    plan = Points(schema, max_depth=6).calibrate(epsilon="8", unit=Event("replace"))
 
     def points(step: int) -> Batch:
         generator = np.random.default_rng(step)

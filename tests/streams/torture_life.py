@@ -37,7 +37,7 @@ from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, Store
 from dpstream.core.privacy import Event, PureDP, Randomness, User
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import Workload
-from dpstream.families.points import PointsStream
+from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes
 from dpstream.stream import Batch, PostgresServer, Publishing, StateKey, Stream, open_stream
@@ -106,7 +106,7 @@ def plan_of(settings: Settings) -> StreamPlan:
         recipe = DPStabs(Workload.all_k_way(SCHEMA.domain, 2), k=2, iterations=1)
         return recipe.calibrate(epsilon="1", horizon=settings.steps)
     if settings.mechanism == "points":
-        points = PointsStream(POINTS, max_depth=5)
+        points = Points(POINTS, max_depth=5)
         return points.calibrate(epsilon="1", unit=Event("replace"), horizon=settings.steps)
     return ToyPlan(horizon=settings.steps, unit=User(2) if settings.users else Event())  # type: ignore[arg-type]
 

@@ -101,7 +101,7 @@ def command(
       dpstream run dpstream.toml --watch --interval 5m
     """
     from dpstream.core.errors import ConfigError
-    from dpstream.project import Config
+    from dpstream.project import Config, last_wanted
 
     loaded = Config.load(config)
     if as_json and loaded.output.sink == "stdout":
@@ -123,8 +123,7 @@ def command(
         if discard_reserved:
             stream.discard_reservation()
         before = stream.last_step
-        if steps is not None:
-            until = before + steps if until is None else min(until, before + steps)
+        until = last_wanted(stream, until, steps)
         restored = stream.publish_again()
         if restored:
             gone = ", ".join(map(str, restored))
@@ -162,14 +161,13 @@ def _take(
 ) -> bool:
     """Every step that is due; True if a signal stopped it before the last one."""
     from dpstream.cli.progress import progress
-    from dpstream.project import expected_steps, pending_steps
+    from dpstream.project import expected_steps, taken_steps
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress(quiet=as_json or config.output.sink == "stdout"))
         bar.expect(expected_steps(config, source, until))
-        for pending in pending_steps(config, stream, source, until=until, recheck=recheck):
-            with guard.hold():
-                release = pending.take()
+        steps = taken_steps(config, stream, source, until=until, recheck=recheck, during=guard.hold)
+        for pending, release in steps:
             _tell(bar, pending, release, as_json, held=config.output.publishing.approve)
             if guard.stop:
                 bar.close()

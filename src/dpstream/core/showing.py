@@ -6,10 +6,12 @@ and a URL under a misspelt key stands in the message about that key.
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-__all__ = ["Shown", "shown"]
+__all__ = ["Shown", "notebook_page", "shown"]
 
 #: Control characters but tab and newline, marks of direction, separators of lines, halves of characters.
 _UNSEEN = re.compile(
@@ -36,6 +38,37 @@ def shown(text: str) -> str:
         text = _URL.sub(r"\1***@", text)
     text = _PAIR.sub(r"\1***", text)
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def notebook_page(
+    title: str,
+    facts: Mapping[str, Any],
+    heads: Sequence[str] = (),
+    rows: Iterable[Sequence[Any]] = (),
+    below: str = "",
+) -> str:
+    """What a notebook shows of an object: facts, and a table. Every text is escaped.
+
+    >>> notebook_page("Plan", {"unit": "<event>"})
+    '<div><strong>Plan</strong><dl><dt>unit</dt><dd>&lt;event&gt;</dd></dl></div>'
+    """
+
+    def cells(name: str, values: Iterable[Any]) -> str:
+        return "".join(f"<{name}>{_escaped(value)}</{name}>" for value in values)
+
+    parts = [f"<strong>{_escaped(title)}</strong><dl>"]
+    parts += [f"<dt>{_escaped(key)}</dt><dd>{_escaped(value)}</dd>" for key, value in facts.items()]
+    parts.append("</dl>")
+    if heads:
+        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+        parts.append(f"<table><thead><tr>{cells('th', heads)}</tr></thead><tbody>{body}</tbody></table>")
+    if below:
+        parts.append(f"<p>{_escaped(below)}</p>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _escaped(value: Any) -> str:
+    return "" if value is None else html.escape(shown(str(value)))
 
 
 class Shown:

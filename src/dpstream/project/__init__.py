@@ -12,6 +12,7 @@ from dpstream.project.due_steps import Watch
 from dpstream.project.keys import SECTIONS
 from dpstream.project.pending import Pending, expected_steps, pending_steps
 from dpstream.project.reader import Used
+from dpstream.project.running import last_wanted, taken_steps
 from dpstream.project.sections import BudgetOptions, OutputOptions
 
 __all__ = [
@@ -28,7 +29,9 @@ __all__ = [
     "describe",
     "expected_steps",
     "guarantee",
+    "last_wanted",
     "pending_steps",
+    "taken_steps",
 ]
 
 

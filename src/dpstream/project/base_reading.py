@@ -212,9 +212,9 @@ def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> Mapp
     """
     from dpstream.core.errors import DataError
     from dpstream.core.tables.start_table import ColumnSource, MappedTable
-    from dpstream.io.sinks import read
+    from dpstream.io.sinks import read_table
 
-    table = read(found.folder, found.step)
+    table = read_table(found.folder, found.step)
     columns = []
     for rule in column_rules(options, found.schema, schema):
         codes = np.zeros(table.num_rows, np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from dpstream.stream import PostgresServer, StateKey
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
-    from dpstream.stream import Sink, Stream
+    from dpstream.stream import Release, Sink, Stream
     from dpstream.stream.predecessor_cost import Base
 
 __all__ = ["Config"]
@@ -84,6 +84,8 @@ class Config:
             ConfigError, SchemaError: name file, section, key, value and what is allowed.
             UnitError, BudgetError, HorizonError: a guarantee that cannot be given.
         """
+        if not isinstance(path, str | Path):
+            raise ConfigError(f"a {type(path).__name__} is no file", where="Config.load", allowed="a path")
         file = Path(path)
         document = load_toml(file)
         base = file.parent
@@ -300,6 +302,47 @@ class Config:
             key=self.state_key(),
             base=self.base(folder),
         )
+
+    def run(
+        self,
+        *,
+        until: int | None = None,
+        steps: int | None = None,
+        recheck: bool = True,
+        randomness: Randomness | None = None,
+    ) -> Iterator[Release]:
+        """Take every step that is due, publish each, and give its release: what ``dpstream run`` does.
+
+        Steps that are released already are compared with the data and not given again, so a run that was stopped
+        goes on where it stopped. The stream is open while the releases are iterated over.
+
+        Args:
+            until: the last step.
+            steps: at most so many new ones.
+            recheck: False begins after the last released step, and compares nothing.
+            randomness: for tests; releases made with it say so.
+
+        Errors:
+            ConfigError: until or steps is no whole number from 1, and as of ``open_stream``. DataError, SchemaError:
+            records that do not fit. StepError: released steps whose records have changed since. StoreError: see
+            ``Stream.step``.
+        """
+        for name, value in (("until", until), ("steps", steps)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ConfigError(f"{value!r} cannot be used", where=name, allowed="a whole number from 1")
+        return self._run(until, steps, recheck, randomness)
+
+    def _run(
+        self, until: int | None, steps: int | None, recheck: bool, randomness: Randomness | None
+    ) -> Iterator[Release]:
+        from dpstream.project.running import last_wanted, taken_steps
+
+        with self.open_stream(randomness=randomness) as stream:
+            stream.publish_again()
+            last = last_wanted(stream, until, steps)
+            for pending, release in taken_steps(self, stream, self.source(), until=last, recheck=recheck):
+                if not pending.released:
+                    yield release
 
     def _ask_usual_place(self, state: Path) -> None:
         """The folder that the file names witnesses against a state that was rolled back, wherever a run publishes."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
+import numbers
 from collections.abc import Mapping
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError
 from dpstream.stream.identity import canonical_json
 
-__all__ = ["check_options", "check_places", "check_text", "position_text"]
+__all__ = ["check_options", "check_places", "check_text", "name_text", "position_text"]
 
 # Counts of records and bytes, and fingerprints of up to 64 bytes.
 _POSITION_END = 2**512
@@ -43,7 +45,7 @@ def check_places(path: Path, releases: Path) -> None:
         )
 
 
-def check_text(value: str, where: str) -> None:
+def check_text(value: object, where: str) -> None:
     """A name that people type and read.
 
     Errors:
@@ -51,6 +53,20 @@ def check_text(value: str, where: str) -> None:
     """
     if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
         raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")
+
+
+def name_text(name: str | int | datetime.date) -> str:
+    """The name of a step as it is kept: a text; a whole number or a day is written as one.
+
+    Errors:
+        ConfigError: something else, or a text that people cannot type and read.
+    """
+    if isinstance(name, datetime.date):
+        return name.isoformat()
+    if isinstance(name, numbers.Integral) and not isinstance(name, bool):
+        return str(int(name))
+    check_text(name, "name")
+    return str(name)
 
 
 def position_text(position: Mapping[str, int]) -> str:

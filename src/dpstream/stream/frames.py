@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import DataError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables import EncodedBatch
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Batch", "Codes", "encode_batch"]
+__all__ = ["Batch", "Codes", "as_batch", "encode_batch"]
 
 Codes = NDArray[np.int32]
 
@@ -43,6 +43,23 @@ class Batch:
 
     def __repr__(self) -> str:
         return "Batch(records hidden)"
+
+
+def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch:
+    """A batch as it is, or one of a frame of inserts.
+
+    Errors:
+        ConfigError: a batch, and deletes or users beside it.
+    """
+    if not isinstance(given, Batch):
+        return Batch(given, deletes, users)
+    if deletes is not None or users is not None:
+        raise ConfigError(
+            "deletes or users are given beside a batch, which has its own",
+            where="step",
+            allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
+        )
+    return given
 
 
 def encode_batch(batch: Batch, schema: Schema, *, where: str = "step") -> tuple[EncodedBatch, Codes, Codes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
 import os
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.errors import HorizonError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.stream.arguments import check_places, check_text, position_text
+from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
-from dpstream.stream.frames import Batch
+from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
@@ -112,6 +113,15 @@ class Stream:
         except BaseException:
             self._store.close()
             raise
+
+    def __repr__(self) -> str:
+        """What a person wants to know of it; no private value, and no number of records."""
+        name, how, where = self._facts["stream"], self._plan.name, str(self.path)
+        try:
+            done = f"{self.last_step} steps, spent {self.spent if self.last_step else 'nothing'}"
+        except StoreError:
+            done = "closed"
+        return f"<Stream {name!r} in {where!r}: {how}, {done}; the budget is {self._plan.budget}>"
 
     # Public facts
 
@@ -242,25 +252,29 @@ class Stream:
 
     def step(
         self,
-        batch: Batch,
-        batch_id: str,
+        batch: Any,
+        name: str | int | datetime.date,
         period: str | None = None,
         *,
+        deletes: Any = None,
+        users: Any = None,
         position: Mapping[str, int] | None = None,
     ) -> Release:
         """Spend once, advance by one batch, and publish.
 
         Args:
-            batch: the private records that arrive and leave. An empty batch is a step like any other.
-            batch_id: the owner's name for it. The same id with the same records (in any order) gives the
-                stored release again: nothing is drawn and nothing is spent.
+            batch: the private records that arrive: a pandas, Polars or pyarrow table, a DuckDB relation, or a dict
+                of arrays; or a ``Batch``. None, or a table without rows, is a step like any other.
+            name: the owner's name for the batch; it is not published. The same name with the same records (in any
+                order) gives the stored release again: nothing is drawn and nothing is spent.
+            deletes: records that leave, and ``users``: whose the records are, as in ``Batch``.
             period: what the step stands for, such as ``"2026-W01"``; public, goes into the manifest.
             position: how far the source was read (``FileSource.position``), kept with the step in its own
                 transaction, in the secret state. A repetition keeps the one that is there.
 
         Errors:
             ConfigError: a bad argument. DataError, SchemaError: the records do not fit. Nothing was spent.
-            StepError: the id was used for other records; or a step was reserved before a crash for another
+            StepError: the name was used for other records; or a step was reserved before a crash for another
                 batch, or failed after it had drawn noise (see ``discard_reservation``).
             HorizonError: the plan pays for no further step.
             StoreError: the disk failed. If the step was committed, it is published on the next call or open.
@@ -268,7 +282,7 @@ class Stream:
         Cost: the plan's step, two commits, and the files' fsyncs.
         """
         self._check_process()
-        check_text(batch_id, "batch_id")
+        batch_id, batch = name_text(name), as_batch(batch, deletes, users)
         if period is not None:
             check_text(period, "period")
         place = None if position is None else position_text(position)
@@ -457,7 +471,9 @@ class Stream:
 
     def _release(self, found: Step) -> Release:
         manifest = json.loads(found.manifest)
-        return Release(found.step, found.batch_id, manifest, self._synthesis(found.step), self._released)
+        folder = None if self._sink is None else self._sink.directory
+        synthesis = self._synthesis(found.step)
+        return Release(found.step, found.batch_id, manifest, synthesis, self._released, folder)
 
     def _synthesis(self, step: int) -> Synthesis | None:
         packed = self._store.synthesis(step) if step else None

@@ -1,7 +1,8 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``releases``: what a step gives.
-``explanation``: what a plan says about itself. ``options``: recipes whose fields say what a file may hold. ``families``: what a family says about itself. ``registry``: which families there are.
+``explanation``: what a plan says about itself. ``options``: recipes whose fields say what a file may hold.
+``families``: what a family says about itself. ``registry``: which families there are.
 """
 
 from dpstream.core.contracts.explanation import (

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.explanation import Explanation, counts_words
+from dpstream.core.contracts.plan_words import plan_html, plan_text
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
@@ -145,6 +146,12 @@ class StreamPlan(ABC):
     unit: Unit
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
+
+    def __str__(self) -> str:
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
 
     @property
     @abstractmethod

@@ -85,6 +85,9 @@ class CalibratedCounter(ABC):
     budget: Budget
     unit: Event
 
+    def __str__(self) -> str:
+        return self.describe()
+
     @property
     @abstractmethod
     def horizon(self) -> int | None:

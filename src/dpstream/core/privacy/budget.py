@@ -100,11 +100,21 @@ def _shown(value: Amount) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class PureDP:
-    """Pure differential privacy: every output at most ``exp(epsilon)`` times likelier."""
+    """Pure differential privacy: every output at most ``exp(epsilon)`` times likelier.
+
+    Errors:
+        BudgetError: an epsilon that is no number, negative, or too large to protect anybody.
+
+    >>> PureDP("1/2") == PureDP(0.5)
+    True
+    """
 
     epsilon: Fraction
+
+    def __init__(self, epsilon: Amount) -> None:
+        object.__setattr__(self, "epsilon", _given(epsilon, "epsilon", MAX_EPSILON))
 
     @classmethod
     def of(cls, epsilon: Amount) -> Self:
@@ -132,11 +142,14 @@ class PureDP:
         return f"epsilon = {decimal_text(self.epsilon)} (pure)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ZCDP:
-    """Zero-concentrated differential privacy with parameter ``rho``."""
+    """Zero-concentrated differential privacy with parameter ``rho``; errors as of ``PureDP``."""
 
     rho: Fraction
+
+    def __init__(self, rho: Amount) -> None:
+        object.__setattr__(self, "rho", _given(rho, "rho", MAX_EPSILON**2 // 2))
 
     @classmethod
     def of(cls, rho: Amount) -> Self:
@@ -167,6 +180,13 @@ class ZCDP:
 Budget = PureDP | ZCDP
 
 
+def _given(value: Amount, where: str, maximum: int) -> Fraction:
+    """An amount as written, or as arithmetic gave it: parts of budgets, and what was spent so far, may be 0."""
+    if type(value) is Fraction and value >= 0:
+        return value
+    return exact_amount(value, where=where, maximum=maximum)
+
+
 def amounts(
     budget: Budget | None, epsilon: Amount | None, rho: Amount | None
 ) -> tuple[Amount | None, Amount | None]:
@@ -181,7 +201,7 @@ def amounts(
     if budget is None:
         return epsilon, rho
     if not isinstance(budget, PureDP | ZCDP):
-        raise BudgetError(f"{budget!r} is no budget", where="budget", allowed="PureDP.of(1), ZCDP.of(1)")
+        raise BudgetError(f"{budget!r} is no budget", where="budget", allowed="PureDP(1), ZCDP(1)")
     if epsilon is not None or rho is not None:
         raise BudgetError("the budget is given twice", where="budget", allowed="budget, or epsilon, or rho")
     return (budget.epsilon, None) if isinstance(budget, PureDP) else (None, budget.rho)

@@ -2,9 +2,9 @@
 
 from dpstream.families.panel.cumulative import Cumulative, CumulativeAnswer, CumulativePlan, CumulativeRelease
 from dpstream.families.panel.panel_plans import (
-    CumulativeStream,
     CumulativeStreamPlan,
-    WindowStream,
+    PanelCumulative,
+    PanelWindow,
     WindowStreamPlan,
 )
 from dpstream.families.panel.people_history import People
@@ -18,16 +18,16 @@ __all__ = [
     "CumulativeAnswer",
     "CumulativePlan",
     "CumulativeRelease",
-    "CumulativeStream",
     "CumulativeStreamPlan",
     "FixedWindow",
     "FixedWindowPlan",
+    "PanelCumulative",
+    "PanelWindow",
     "Pattern",
     "People",
     "Weighted",
     "WindowAnswer",
     "WindowQuery",
     "WindowRelease",
-    "WindowStream",
     "WindowStreamPlan",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.core.contracts import Family, Limits
-from dpstream.families.panel.panel_plans import CumulativeStream, WindowStream
+from dpstream.families.panel.panel_plans import PanelCumulative, PanelWindow
 from dpstream.families.panel.people_check import PeopleCheck
 
 __all__ = ["PANEL"]
@@ -11,7 +11,7 @@ __all__ = ["PANEL"]
 PANEL = Family(
     "panel",
     "a panel",
-    {"panel-window": WindowStream, "panel-cumulative": CumulativeStream},
+    {"panel-window": PanelWindow, "panel-cumulative": PanelCumulative},
     Limits(
         units=("individual", "individual-replace"),
         other_units="a panel cannot protect the unit {unit!r} only: a person reports every period",

@@ -45,11 +45,11 @@ from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSy
 from dpstream.families.panel.queries import AtLeast
 from dpstream.families.panel.window import FixedWindow, FixedWindowPlan, WindowRelease, WindowState
 
-__all__ = ["CumulativeStream", "CumulativeStreamPlan", "WindowStream", "WindowStreamPlan"]
+__all__ = ["CumulativeStreamPlan", "PanelCumulative", "PanelWindow", "WindowStreamPlan"]
 
 
 @dataclass(frozen=True)
-class WindowStream:
+class PanelWindow:
     """A stream of the fixed-window synthesizer.
 
     Attributes:
@@ -93,7 +93,7 @@ class WindowStream:
 
 @dataclass(frozen=True)
 class WindowStreamPlan(PeoplePlan[WindowState]):
-    """A calibrated ``WindowStream``; see ``PeoplePlan`` and ``FixedWindowPlan`` for the guarantee."""
+    """A calibrated ``PanelWindow``; see ``PeoplePlan`` and ``FixedWindowPlan`` for the guarantee."""
 
     budget: ZCDP
     unit: Individual
@@ -213,7 +213,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
 
 
 @dataclass(frozen=True)
-class CumulativeStream:
+class PanelCumulative:
     """A stream of the cumulative synthesizer: how many people have had at least b so far.
 
     Attributes:
@@ -221,7 +221,7 @@ class CumulativeStream:
         counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
             missing ones included.
         thresholds, counter, split, failure: see ``Cumulative``.
-        people: as in ``WindowStream``.
+        people: as in ``PanelWindow``.
     """
 
     schema: Schema
@@ -244,7 +244,7 @@ class CumulativeStream:
         """Fix the noise so that all periods together cost one person's whole history ``rho``.
 
         Errors:
-            As ``WindowStream.calibrate``; ConfigError: several columns, or labels that the column does not have.
+            As ``PanelWindow.calibrate``; ConfigError: several columns, or labels that the column does not have.
         """
         epsilon, rho = amounts(budget, epsilon, rho)
         periods, amount = periods_and_rho(epsilon, rho, horizon)
@@ -287,7 +287,7 @@ class CumulativeStream:
 
 @dataclass(frozen=True)
 class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
-    """A calibrated ``CumulativeStream``; see ``PeoplePlan`` and ``CumulativePlan`` for the guarantee."""
+    """A calibrated ``PanelCumulative``; see ``PeoplePlan`` and ``CumulativePlan`` for the guarantee."""
 
     budget: ZCDP
     unit: Individual

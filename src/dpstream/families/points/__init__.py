@@ -8,16 +8,16 @@ from dpstream.families.points.online import (
     PointsState,
     Variant,
 )
-from dpstream.families.points.points_plan import PointsStream, PointsStreamPlan
+from dpstream.families.points.points_plan import Points, PointsStreamPlan
 from dpstream.families.points.points_release import PointsSynthesis
 
 __all__ = [
     "OnlinePoints",
     "OnlinePointsPlan",
     "PointChanges",
+    "Points",
     "PointsRelease",
     "PointsState",
-    "PointsStream",
     "PointsStreamPlan",
     "PointsSynthesis",
     "Variant",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dpstream.core.contracts import Family, Limits
-from dpstream.families.points.points_plan import PointsStream
+from dpstream.families.points.points_plan import Points
 
 __all__ = ["POINTS"]
 
 POINTS = Family(
     "points",
     "a stream of points",
-    {"points": PointsStream},
+    {"points": Points},
     Limits(
         units=("event-replace",),
         other_units="points cannot protect the unit {unit!r}: their clock counts points, so their number is public",

@@ -35,14 +35,14 @@ from dpstream.families.points.partition import MAX_DEPTH, whole
 from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
-__all__ = ["PointsStream", "PointsStreamPlan"]
+__all__ = ["Points", "PointsStreamPlan"]
 
 #: Depths that ``dpstream plan`` lists.
 _SHOWN = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
-class PointsStream:
+class Points:
     """A stream of online points.
 
     Attributes:
@@ -137,7 +137,7 @@ class PointsStream:
 
 @dataclass(frozen=True)
 class PointsStreamPlan(StreamPlan):
-    """A calibrated ``PointsStream``.
+    """A calibrated ``Points``.
 
     Guarantee: ``OnlinePointsPlan``'s for one record's replacement at its step, with the sizes of all steps public. The
     records of a step are read in an order that is drawn anew, so which record stands where in the source plays no
@@ -147,7 +147,7 @@ class PointsStreamPlan(StreamPlan):
     budget: PureDP
     unit: Event
     horizon: int | None
-    recipe: PointsStream
+    recipe: Points
     reading: Schema = field(repr=False)
     space: Space
     core: OnlinePointsPlan

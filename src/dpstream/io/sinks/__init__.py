@@ -6,13 +6,16 @@ from dpstream.io.sinks.database_feed import DatabaseFeed, DuckDBFeed, PostgresFe
 from dpstream.io.sinks.feed import Feed, Piece, StandardOutput, Tee
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.release_reader import (
-    read,
     read_catalogue,
     read_changes,
     read_manifest,
+    read_table,
     readable_steps,
     released_schema,
 )
+
+#: The name of ``read_table`` in earlier versions; ``dpstream.read`` gives a ``PublicRelease``.
+read = read_table
 
 __all__ = [
     "DatabaseFeed",
@@ -23,10 +26,10 @@ __all__ = [
     "Publisher",
     "StandardOutput",
     "Tee",
-    "read",
     "read_catalogue",
     "read_changes",
     "read_manifest",
+    "read_table",
     "readable_steps",
     "released_schema",
 ]

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
-from dpstream.io.sinks.release_reader import read
+from dpstream.io.sinks.release_reader import read_table
 from dpstream.io.sinks.table_files import from_bytes
 
 __all__ = ["Feed", "Piece", "StandardOutput", "Tee"]
@@ -142,7 +142,7 @@ class Tee:
         if found:
             return found
         pieces = {step: piece for step in committed if (piece := self._piece(step, tables=False)) is not None}
-        return self._feed.compare(pieces, lambda step: read(self.directory, step, ids=True), deep=deep)
+        return self._feed.compare(pieces, lambda step: read_table(self.directory, step, ids=True), deep=deep)
 
     def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
         """Folder, then feed."""

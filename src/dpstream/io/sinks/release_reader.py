@@ -17,10 +17,12 @@ from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 
 __all__ = [
     "Frame",
-    "read",
+    "as_frame",
+    "check_frame",
     "read_catalogue",
     "read_changes",
     "read_manifest",
+    "read_table",
     "readable_steps",
     "released_schema",
 ]
@@ -28,7 +30,9 @@ __all__ = [
 Frame = Literal["arrow", "pandas", "polars"]
 
 
-def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
+def read_table(
+    directory: str | Path, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False
+) -> Any:
     """The released table of a step.
 
     A step that was published as changes is put together from the last full table before it and the changes
@@ -44,8 +48,7 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
         ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
         StoreDamagedError: files that differ from the published hashes.
     """
-    if frame not in ("arrow", "pandas", "polars"):
-        raise ConfigError(f"unknown frame {frame!r}", where="read", allowed="arrow, pandas, polars")
+    check_frame(frame)
     root = Path(directory)
     chain = _choose(_catalogue(root), step, root)
     manifest, table = _part(root, chain[0], "table")
@@ -63,7 +66,7 @@ def read(directory: str | Path, step: int | None = None, *, frame: Frame = "arro
         )
     if digest is not None and not ids and not _is_panel(manifest):
         table = table.drop_columns([ID])
-    return _as_frame(table, frame)
+    return as_frame(table, frame)
 
 
 def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
@@ -84,7 +87,7 @@ def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") ->
             where=str(root),
             allowed='a stream with publish = "changes" or "both"',
         )
-    return _as_frame(_part(root, step, "changes")[1], frame)
+    return as_frame(_part(root, step, "changes")[1], frame)
 
 
 def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
@@ -111,7 +114,7 @@ def read_catalogue(directory: str | Path) -> dict[str, Any]:
 
 
 def readable_steps(directory: str | Path) -> tuple[int, ...]:
-    """The steps whose tables ``read`` can give, in order: full ones, and changes that follow one without a gap.
+    """The steps whose tables ``read_table`` can give, in order: full ones, and changes that follow one without a gap.
 
     Errors:
         As ``read_catalogue``.
@@ -261,7 +264,18 @@ def _is_panel(manifest: dict[str, Any]) -> bool:
     return bool(manifest.get("records", {}).get("kind") == "panel")
 
 
-def _as_frame(table: Any, frame: Frame) -> Any:
+def check_frame(frame: str) -> None:
+    """ConfigError for a kind of frame that is unknown."""
+    if frame not in ("arrow", "pandas", "polars"):
+        raise ConfigError(f"unknown frame {frame!r}", where="read", allowed="arrow, pandas, polars")
+
+
+def as_frame(table: Any, frame: Frame) -> Any:
+    """A pyarrow Table as one of another library.
+
+    Errors:
+        ConfigError: the library is not installed.
+    """
     if frame == "arrow":
         return table
     try:

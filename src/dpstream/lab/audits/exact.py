@@ -40,7 +40,7 @@ from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_ra
 from dpstream.lab.audits.finding import AuditLength, Finding, Progress
 from dpstream.lab.audits.sparse_audit import audit_sparse
 from dpstream.lab.audits.transcripts import selection_probabilities, transcript_loss
-from dpstream.lab.checks import certificate
+from dpstream.lab.checks import certify
 
 __all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
 
@@ -120,7 +120,7 @@ def exact_counter(
 ) -> Finding:
     """The worst certified loss of some counters with the same claim, each over its number of ticks."""
     began = time.perf_counter()
-    proofs = [certificate(counter, ticks) for counter, ticks in counters]
+    proofs = [certify(counter, ticks) for counter, ticks in counters]
     worst = max(proofs, key=lambda proof: proof.certified)
     horizons = _ranges([proof.ticks for proof in proofs])
     return Finding(

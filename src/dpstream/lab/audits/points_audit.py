@@ -38,7 +38,7 @@ from dpstream.lab.audits.points_controls import (
     quiet_rule,
     repeated,
 )
-from dpstream.lab.checks import certificate
+from dpstream.lab.checks import certify
 
 __all__ = ["PointsSubject", "audit_points", "exact_points", "points_subjects"]
 
@@ -173,7 +173,7 @@ def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int)
         if (base >> (_DEPTH - depth) != neighbour >> (_DEPTH - depth)).any():
             rule = plan.rule(depth, level)
             ticks = min(8, plan.schedule.ticks(level))
-            loss += 2 * (float(1 / rule.tests.scale) + certificate(rule.segments, ticks).certified)
+            loss += 2 * (float(1 / rule.tests.scale) + certify(rule.segments, ticks).certified)
     return loss
 
 

@@ -22,7 +22,7 @@ from dpstream.core.counters import CounterState, SimpleCounter, SparseCounter
 from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness
 from dpstream.lab.audits.finding import Finding, Progress
-from dpstream.lab.checks import NoiseTape, certificate
+from dpstream.lab.checks import NoiseTape, certify
 
 __all__ = ["audit_sparse", "exact_sparse"]
 
@@ -67,7 +67,7 @@ def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: boo
         subject=f"{subject}, all noise",
         kind="exact",
         claimed=float(counter.budget.amount),
-        found=worst + certificate(counter.segments, _TICKS).certified,
+        found=worst + certify(counter.segments, _TICKS).certified,
         confidence=None,
         runs=None,
         control=control,

@@ -17,7 +17,7 @@ from dpstream.core.privacy.unit import Relation
 from dpstream.lab.checks.shifts import ShiftCost, shift_costs
 from dpstream.lab.checks.tape import RecordedMap, read_cell, read_map
 
-__all__ = ["Certificate", "certificate"]
+__all__ = ["Certificate", "certify"]
 
 _MAX_TICKS = 2048
 #: Where cells are not independent, each impulse needs a run of its own; and pairs of ticks are many.
@@ -31,7 +31,7 @@ class Certificate:
     Attributes:
         subject: the counter's name.
         definition: "pure" (losses are epsilons) or "zCDP" (rhos).
-        relation: "add-remove", "replace", or "pairs" (see ``certificate``).
+        relation: "add-remove", "replace", or "pairs" (see ``certify``).
         claimed: what the counter says it costs.
         certified: a proved upper bound on what it costs; infinite where nothing hides some change.
         lower: a lower bound on what it costs; equal to ``certified`` where ``exact``.
@@ -79,7 +79,7 @@ class Certificate:
         )
 
 
-def certificate(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False) -> Certificate:
+def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False) -> Certificate:
     """Certify what the first ``horizon`` ticks of a counter cost, whatever its documentation says.
 
     The code is run on a tape of unit impulses instead of noise; this reads off ``outputs = A z + L noise``. The
@@ -99,9 +99,15 @@ def certificate(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = Fa
     512). A counter with more noise than outputs also costs a linear program per tick.
 
     Errors:
-        ConfigError: the counter is not linear, or mixes Laplace and Gaussian noise; too many ticks.
+        ConfigError: it is no calibrated counter, is not linear, or mixes Laplace and Gaussian noise; too many ticks.
         HorizonError: the counter ends before ``horizon``.
     """
+    if not isinstance(calibrated, CalibratedCounter):
+        raise ConfigError(
+            f"a {type(calibrated).__name__} is no calibrated counter",
+            where="certificate",
+            allowed="counter.calibrate(budget, unit), such as counters.Tree(64).calibrate(PureDP(1), Event())",
+        )
     ticks = check_count(horizon, what="the number of ticks to certify", least=1, most=_MAX_TICKS)
     if pairs:
         check_count(ticks, what="the number of ticks to certify in pairs", least=1, most=_MAX_SLOW)

@@ -18,7 +18,7 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
-from dpstream.lab.checks.certificate import certificate
+from dpstream.lab.checks.certificate import certify
 from dpstream.lab.checks.law_of_errors import error_p_values, two_sample_p_values
 from dpstream.lab.checks.tape import NoiseTape, RecordedMap, read_map, run_on_tape
 
@@ -144,7 +144,7 @@ def _checks(subject: _Subject) -> Iterator[CheckResult]:
     single = read_map(counter, subject.ticks)
     matrix = counter.materialize(subject.ticks)
     yield _exact_sums(subject)
-    proof = certificate(counter, subject.ticks)
+    proof = certify(counter, subject.ticks)
     yield CheckResult("certificate", proof.holds, str(proof))
     yield _matrix(counter, matrix, single)
     yield _variance(counter, matrix)

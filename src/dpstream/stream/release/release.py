@@ -5,18 +5,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Measured, PeopleEstimate, Synthesis, SyntheticTable
-from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.predicate import parse_predicate
+from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
+from dpstream.stream.release.release_words import release_html, spent_of
 
 if TYPE_CHECKING:
+    from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
 __all__ = ["MAX_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release"]
@@ -129,16 +133,57 @@ class Release:
     """
 
     def __init__(
-        self, step: int, batch_id: str, manifest: dict[str, Any], synthesis: Synthesis | None, schema: Schema
+        self,
+        step: int,
+        batch_id: str,
+        manifest: dict[str, Any],
+        synthesis: Synthesis | None,
+        schema: Schema,
+        folder: Path | None = None,
     ) -> None:
         self.step = step
         self.batch_id = batch_id
         self.manifest = manifest
         self._synthesis = synthesis
         self._schema = schema
+        #: Where it is published, if anywhere.
+        self._folder = folder
 
     def __repr__(self) -> str:
         return f"Release(stream={self.manifest['stream']!r}, step={self.step})"
+
+    def _repr_html_(self) -> str:
+        try:
+            table = self.table()
+        except DpstreamError:  # a table that was dropped, or that waits for approval
+            table = None
+        return release_html(self.manifest, table)
+
+    @property
+    def spent(self) -> Budget:
+        """What all releases up to and including this one cost one unit of protection."""
+        return spent_of(self.manifest)
+
+    def table(self, frame: Frame = "arrow") -> Any:
+        """The released table.
+
+        Args:
+            frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
+
+        Errors:
+            ConfigError: an unknown frame, a library that is not installed, a table that was dropped; or one with
+            persistent records that is not published.
+        """
+        check_frame(frame)
+        if (self.manifest.get("records") or {}).get("kind") != "persistent":
+            return as_frame(self.sample(), frame)
+        if self._folder is None:
+            raise ConfigError(
+                "persistent records are kept with the releases, and the stream has no place for any",
+                where="release",
+                allowed="a stream with a folder for its releases",
+            )
+        return read_table(self._folder, self.step, frame=frame)
 
     @property
     def total(self) -> float:
@@ -162,7 +207,7 @@ class Release:
             rows: how many; the released number by default.
             seed: repeats a draw. With neither argument: exactly the released table where tables are drawn anew.
                 Where records persist (``records = "persistent"``) the released table was carried over from the
-                one before; this draws another table of the same model, with as many rows (``dpstream.io.sinks.read``
+                one before; this draws another table of the same model, with as many rows (``table``
                 gives the released one).
 
         Errors:

@@ -30,7 +30,7 @@ from dpstream.families.panel import (
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.queries import digits
 from dpstream.families.panel.seats import seat
-from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.project.pending import named_step
 from dpstream.stream.contribution import ID_BYTES, read_owners
 from dpstream.stream.identity import plan_hash
@@ -89,7 +89,7 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
         raise ConfigError(
             "the releases belong to another plan", where=str(releases), allowed="the configuration of the run"
         )
-    synthetic = _synthetic(read(releases), plan, plan.released_schema(config.schema()))
+    synthetic = _synthetic(read_table(releases), plan, plan.released_schema(config.schema()))
     true = _true(config, plan, synthetic.shape[1] or last)
     if synthetic.shape[1] == 0:
         return []

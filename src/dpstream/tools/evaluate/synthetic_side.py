@@ -18,7 +18,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
-from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.stream.identity import mechanism_remedy, plan_hash
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class ReleasedTables:
         """The released table of a step as codes."""
         if self._held is None or self._held[0] != step:
             where = f"{self._directory}, step {step}"
-            self._held = (step, read_codes(read(self._directory, step), self._schema, where))
+            self._held = (step, read_codes(read_table(self._directory, step), self._schema, where))
         return self._held[1]
 
     def __enter__(self) -> Self:

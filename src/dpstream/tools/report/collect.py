@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.io.sinks import read, released_schema
+from dpstream.io.sinks import read_table, released_schema
 from dpstream.tools.evaluate.metrics import churn
 from dpstream.tools.report.run_folder import Accuracy, Folder, StepFacts, thin
 
@@ -118,7 +118,7 @@ def released_codes(schema: Schema, releases: Path, step: int) -> NDArray[np.int3
     Outside text columns ``other`` is released as null. It is read back as ``other`` where nulls can mean nothing
     else, and as ``missing`` where that is declared too.
     """
-    frame = read(releases, step)
+    frame = read_table(releases, step)
     try:
         return _reading_schema(schema).encode(frame, where=f"the table of step {step}")
     except InputError as error:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.core.privacy import PureDP
-from dpstream.families.points.points_plan import PointsStream
-from dpstream.io.sinks import read, released_schema
+from dpstream.families.points.points_plan import Points
+from dpstream.io.sinks import read_table, released_schema
 from dpstream.tools.evaluate.point_truth import true_codes, uniform_places
 from dpstream.tools.evaluate.point_view import PointView
 from dpstream.tools.evaluate.transport import Distance, w1
@@ -97,7 +97,7 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
     for step in thin(folder.readable, MOST_TABLES) if steps is None else steps:
         depth = _partition(folder, step)[0]
         try:
-            codes = view.schema.encode(read(folder.releases, step), where=f"the table of step {step}")
+            codes = view.schema.encode(read_table(folder.releases, step), where=f"the table of step {step}")
         except InputError as error:
             raise StoreDamagedError(
                 f"the table of step {step} does not fit the codebook: {error.what}",
@@ -128,7 +128,7 @@ def released_view(folder: Folder) -> PointView:
     schema, manifest = released_schema(folder.releases, folder.manifest), folder.manifest
     try:
         options = manifest["mechanism"]["options"]
-        recipe = PointsStream(
+        recipe = Points(
             schema,
             options["variant"],
             options["max_depth"],

@@ -1,0 +1,31 @@
+"""What a plan says to a person: the guarantee, what each part costs, and how noisy it is. Public."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpstream.core.showing import notebook_page
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts.stream_plan import StreamPlan
+
+__all__ = ["plan_html", "plan_text"]
+
+
+def _promise(plan: StreamPlan) -> str:
+    steps = "any number of steps" if plan.horizon is None else f"at most {plan.horizon} steps"
+    return f"All releases together, of {steps}, satisfy {plan.budget}; what is protected is {plan.unit.describe()}."
+
+
+def plan_text(plan: StreamPlan) -> str:
+    """For ``print``."""
+    lines = [f"Plan of {plan.name}", _promise(plan)]
+    lines += [f"  {part.name}: {part.times} x {part.budget}; {part.detail}" for part in plan.parts()]
+    return "\n".join(lines)
+
+
+def plan_html(plan: StreamPlan) -> str:
+    """For a notebook."""
+    rows = [(part.name, part.times, part.budget, part.detail) for part in plan.parts()]
+    facts = {"guarantee": _promise(plan), "columns": ", ".join(plan.domain.names)}
+    return notebook_page(f"Plan of {plan.name}", facts, ("part", "times", "each costs", "how"), rows)

@@ -1,0 +1,29 @@
+"""Recipes of growing databases: schedules, black boxes, and questions asked one after the other."""
+
+from __future__ import annotations
+
+from dpstream.families.growing import (
+    ERM,
+    MWEM,
+    PMWG,
+    BBImprover,
+    BBScheduler,
+    BlackBox,
+    LinearQuery,
+    MWEMPGMBox,
+    OwnMechanism,
+    SmallDB,
+)
+
+__all__ = [
+    "ERM",
+    "MWEM",
+    "PMWG",
+    "BBImprover",
+    "BBScheduler",
+    "BlackBox",
+    "LinearQuery",
+    "MWEMPGMBox",
+    "OwnMechanism",
+    "SmallDB",
+]

@@ -1,0 +1,14 @@
+"""Recipes of panels, and the questions that their releases answer."""
+
+from __future__ import annotations
+
+from dpstream.families.panel import (
+    AtLeast,
+    Consecutive,
+    PanelCumulative,
+    PanelWindow,
+    Pattern,
+    Weighted,
+)
+
+__all__ = ["AtLeast", "Consecutive", "PanelCumulative", "PanelWindow", "Pattern", "Weighted"]

@@ -1,0 +1,37 @@
+"""What a release says about itself to a person, from its manifest alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpstream.core.privacy import ZCDP, Budget, PureDP
+from dpstream.core.showing import notebook_page
+
+__all__ = ["release_html", "spent_of"]
+
+_ROWS = 10
+
+
+def spent_of(manifest: Mapping[str, Any]) -> Budget:
+    """What all releases up to and including this one cost one unit of protection."""
+    kind = PureDP if manifest["guarantee"]["definition"] == "pure" else ZCDP
+    return kind(manifest["spent"]["total"])
+
+
+def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
+    """For a notebook; ``table`` is the released one as a pyarrow Table, or None."""
+    facts = {
+        "stream": manifest["stream"],
+        "period": manifest["period"],
+        "guarantee": manifest["guarantee"]["words"],
+        "spent": spent_of(manifest),
+        "errors": manifest["accuracy"].get("words"),
+    }
+    told = {key: value for key, value in facts.items() if value is not None}
+    title = f"Release of step {manifest['step']}"
+    if table is None:
+        return notebook_page(title, told, below="Its table is not here.")
+    rows = [tuple(row.values()) for row in table.slice(0, _ROWS).to_pylist()]
+    below = f"The first {len(rows)} of {table.num_rows} synthetic rows." if len(rows) < table.num_rows else ""
+    return notebook_page(title, told, table.column_names, rows, below)
