@@ -51,19 +51,19 @@ class Batch:
         return "Batch(records hidden)"
 
 
-def encode_batch(batch: Batch, schema: Schema, *, where: str = "step") -> tuple[EncodedBatch, Codes, Codes]:
-    """The batch as a plan counts it, and its codes.
+def encode_batch(
+    batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
+) -> tuple[EncodedBatch, Codes, Codes]:
+    """The batch as a plan reads it, and its codes.
 
     Errors:
         DataError: values that do not fit the schema (columns are named, no values). Nothing was spent.
     """
-    if not isinstance(batch, Batch):
-        raise DataError(f"a {type(batch).__name__} is not a batch", where=where, allowed="dpstream.Batch")
     inserts = _codes(batch.inserts, schema, f"{where}, inserts")
     deletes = _codes(batch.deletes, schema, f"{where}, deletes")
     # "None" and "no rows" differ: a source without deletions declares none, whatever the step holds.
     declared = None if batch.deletes is None else deletes
-    return EncodedBatch(schema.domain, inserts, declared), inserts, deletes
+    return kind(schema.domain, inserts, declared), inserts, deletes
 
 
 def _codes(frame: Any, schema: Schema, where: str) -> Codes:

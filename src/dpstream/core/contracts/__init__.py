@@ -1,10 +1,19 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``stream_plan``: the contract between mechanisms and the streams that run them. ``releases``: what a step gives.
-``options``: recipes whose fields say what a configuration file may hold. ``families``: what a family says about itself.
-``registry``: which families there are.
+``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
+``releases``: what it gives. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what
+a family says about itself. ``registry``: which families there are.
 """
 
+from dpstream.core.contracts.batches import (
+    BoundedBatch,
+    EngineBatch,
+    Granted,
+    PrivateBatch,
+    Reads,
+    UserEvents,
+    Wanted,
+)
 from dpstream.core.contracts.families import Checks, Family, Limits
 from dpstream.core.contracts.options import (
     Given,
@@ -31,17 +40,19 @@ from dpstream.core.contracts.releases import (
 from dpstream.core.contracts.stream_plan import (
     Part,
     PredictedError,
-    PrivateBatch,
     StartTable,
     StreamPlan,
     StreamRecipe,
 )
 
 __all__ = [
+    "BoundedBatch",
     "CellEstimate",
     "Checks",
+    "EngineBatch",
     "Family",
     "Given",
+    "Granted",
     "GrowingTable",
     "Key",
     "Limits",
@@ -54,12 +65,15 @@ __all__ = [
     "PlacedRecords",
     "PredictedError",
     "PrivateBatch",
+    "Reads",
     "SectionReader",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
     "SyntheticTable",
+    "UserEvents",
+    "Wanted",
     "build",
     "located",
     "option",

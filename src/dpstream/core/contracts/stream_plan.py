@@ -4,7 +4,7 @@ A *recipe* (for example ``DPStabs``) holds options only. ``recipe.calibrate(...)
 scale and gives a frozen *plan*. A plan can be started, stepped and packed by anybody: the durable
 stream (``dpstream.stream``) does it inside one transaction per step, a benchmark does it in a loop.
 
-Private data reaches a plan only as the argument ``batch`` of ``step``, and only as counts.
+Private data reaches a plan only as the argument ``batch`` of ``step``, which grants what the plan ``reads``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.batches import PrivateBatch, Reads
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
@@ -31,29 +32,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Part",
     "PredictedError",
-    "PrivateBatch",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
 ]
-
-
-class PrivateBatch(Protocol):
-    """One step's private records, seen only through counts (the seam for NumPy, DuckDB, Spark)."""
-
-    def count(
-        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
-        """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
-
-        ``net`` is inserts minus deletes and may be negative.
-        """
-        ...
-
-    @property
-    def declares_deletes(self) -> bool:
-        """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -144,6 +126,8 @@ class StreamPlan(ABC):
     unit: Unit
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
+    #: What a batch grants to ``step``.
+    reads: ClassVar[Reads] = "counts"
 
     @property
     @abstractmethod

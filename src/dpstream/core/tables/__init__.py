@@ -1,8 +1,16 @@
 """See README.md in this folder."""
 
 from dpstream.core.tables.counting import MAX_CELLS, Backend, count_marginals
-from dpstream.core.tables.encoded_batch import EncodedBatch
+from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
 from dpstream.core.tables.report_tables import EncodedReports
 from dpstream.core.tables.workload import Workload
 
-__all__ = ["MAX_CELLS", "Backend", "EncodedBatch", "EncodedReports", "Workload", "count_marginals"]
+__all__ = [
+    "MAX_CELLS",
+    "Backend",
+    "EncodedBatch",
+    "EncodedRecords",
+    "EncodedReports",
+    "Workload",
+    "count_marginals",
+]
