@@ -1,10 +1,12 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
-``releases``: what it gives. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what
-a family says about itself. ``registry``: which families there are.
+``releases``: what it gives. ``asking``: what a plan offers that is asked between steps. ``options``: recipes whose
+fields say what a configuration file may hold. ``families``: what a family says about itself. ``registry``: which
+families there are.
 """
 
+from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
 from dpstream.core.contracts.batches import (
     BoundedBatch,
     EngineBatch,
@@ -46,6 +48,7 @@ from dpstream.core.contracts.stream_plan import (
 )
 
 __all__ = [
+    "AskedPlan",
     "BoundedBatch",
     "CellEstimate",
     "Checks",
@@ -65,6 +68,8 @@ __all__ = [
     "PlacedRecords",
     "PredictedError",
     "PrivateBatch",
+    "QuestionAnswer",
+    "QuestionsSoFar",
     "Reads",
     "SectionReader",
     "StartTable",

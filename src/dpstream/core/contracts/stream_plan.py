@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.asking import AskedPlan
 from dpstream.core.contracts.batches import PrivateBatch, Reads
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
@@ -161,6 +162,11 @@ class StreamPlan(ABC):
 
     def composition(self) -> str | None:
         """How what is spent at single steps adds up, for manifests; None: as the unit's relation has it."""
+        return None
+
+    @property
+    def asks(self) -> AskedPlan | None:
+        """The plan, where its stream answers questions between its steps."""
         return None
 
     def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
