@@ -8,7 +8,7 @@ import numpy as np
 
 from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema import Categorical, Real, Schema
-from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsSynthesis
 from dpstream.tools.simulate import EXAMPLES
 
@@ -37,7 +37,7 @@ def main() -> None:
     before, codes, shares, seconds, needed, deeper = None, np.zeros((0, 4), np.int32), [], [], 0, []
     for step in range(1, STEPS + 1):
         frame = {name: values for name, values in next(frames).items() if name != "day"}
-        batch = EncodedBatch(plan.reading.domain, plan.reading.encode(frame))
+        batch = EncodedRecords(plan.reading.domain, plan.reading.encode(frame))
         now = plan.step(state, batch, source)
         if before is None:
             codes = now.records(now.points, step)

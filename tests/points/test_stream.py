@@ -26,7 +26,7 @@ from dpstream.core.errors import (
 )
 from dpstream.core.privacy import Event, Individual, Randomness, User
 from dpstream.core.schema import Boolean, Categorical, Integer, Real, Schema
-from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables import EncodedRecords
 from dpstream.families.points import Points, PointsStreamPlan
 from dpstream.families.points.points_plan import shuffled
 from dpstream.io.sinks import Publisher, read, read_changes, read_manifest
@@ -116,7 +116,7 @@ def test_equal_entropy_gives_equal_states_however_often_they_are_packed(
     sizes, kept = [0, 1, 3, 40, 1, 500, 0, 1200, 3000, 2, 5000], False
     for step, size in enumerate(sizes):
         rows = made.reading.encode(frame(size, step, schema))
-        batch = EncodedBatch(made.reading.domain, rows)
+        batch = EncodedRecords(made.reading.domain, rows)
         left, right = made.step(one, batch, sources[0]), made.step(two, batch, sources[1])
         assert np.array_equal(left.counts, right.counts)
         kept = kept or bool(one.kept)

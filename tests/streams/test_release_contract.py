@@ -15,8 +15,8 @@ from dpstream.core.privacy import Event, Individual
 from dpstream.core.schema import Boolean, Categorical, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.growing import ERM, MWEM, PMWG, BBScheduler, FeatureMap
-from dpstream.families.panel import CumulativeStream, WindowStream
-from dpstream.families.points import PointsStream
+from dpstream.families.panel import PanelCumulative, PanelWindow
+from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.io.sinks import Publisher, read
 from dpstream.stream import Batch, Release, open_stream
@@ -37,9 +37,9 @@ CASES: dict[str, tuple[Callable[[], StreamPlan], Schema]] = {
         lambda: PMWG(FLAGS.domain, alpha="1/5", start=50, hard_questions=2).calibrate(epsilon=4),
         FLAGS,
     ),
-    "window": (lambda: WindowStream(ONE, 2).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
-    "cumulative": (lambda: CumulativeStream(ONE).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
-    "points": (lambda: PointsStream(PLANE).calibrate(epsilon=4, unit=Event("replace")), PLANE),
+    "window": (lambda: PanelWindow(ONE, 2).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
+    "cumulative": (lambda: PanelCumulative(ONE).calibrate(rho=1, unit=Individual(), horizon=4), ONE),
+    "points": (lambda: Points(PLANE).calibrate(epsilon=4, unit=Event("replace")), PLANE),
 }
 
 

@@ -25,16 +25,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpstream.core.contracts import Packed
+from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
 from dpstream.core.errors import StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.families.growing.answers import Answer, Standing
-from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
-from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
-from dpstream.families.growing.universe import WEIGHT_BITS
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
@@ -67,7 +60,7 @@ class Asked:
     question_id: str
     question: str
     step: int
-    answer: Answer
+    answer: QuestionAnswer
     test_seed: bool
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,12 +94,10 @@ def default_id(step: int, question: str) -> str:
 
 
 class AskingStream(Stream):
-    """A ``Stream`` of a ``PMWGPlan``; made by ``open_stream``.
+    """A ``Stream`` of a plan that is asked; made by ``open_stream``.
 
     A step counts the records that arrive (free) and releases a table drawn from the public histogram.
     """
-
-    _plan: PMWGPlan
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._questions: Store | None = None
@@ -117,7 +108,8 @@ class AskingStream(Stream):
         #: The present step, and its questions: content and number; None: to be read from the store.
         self._here: tuple[int, dict[bytes, int]] | None = None
         plan, _, path, facts, *_ = arguments
-        assert isinstance(plan, PMWGPlan)
+        assert plan.asks is not None
+        self._asks: AskedPlan = plan.asks
         self._begin = (path, facts, *_places(arguments, options))
         try:
             super().__init__(*arguments, **options)
@@ -128,27 +120,27 @@ class AskingStream(Stream):
     # Public facts
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> QuestionsSoFar:
         """What was asked so far, and what is left of the budget."""
         self._check_process()
-        return self._plan.standing(self._present())
+        return self._asks.standing(self._present())
 
     def asked(self) -> tuple[Asked, ...]:
         """All questions and their answers, in order."""
         self._check_process()
         store = self._question_store
         found = (store.find(step=number) for number in range(1, store.last_step + 1))
-        return tuple(_stored(row) for row in found if row is not None)
+        return tuple(self._stored(row) for row in found if row is not None)
 
     # Asking
 
-    def ask(self, question: Question, question_id: str | None = None) -> Asked:
+    def ask(self, question: Any, question_id: str | None = None) -> Asked:
         """Answer one question, durably.
 
         Guarantee: the plan's, for all answers and releases together, crashes and repetitions included.
 
         Args:
-            question: see ``growing.linear_queries``.
+            question: see ``AskedPlan.read_question``.
             question_id: the owner's name for it; the same id again gives the stored answer. By default the question
                 itself, at this step: it is answered anew only after more records came. Where the same question was
                 answered at this step in other words, that answer is given, and also stored under an id of its own.
@@ -162,12 +154,11 @@ class AskingStream(Stream):
         Cost: the plan's, and one commit; after a hard question the histogram is written.
         """
         self._check_process()
-        query, text = linear_query(question, self._schema), describe_question(question, self._schema)
+        query, text = self._asks.read_question(question, self._schema)
         name = default_id(self.last_step, text) if question_id is None else question_id
         check_text(name, "question_id")
         store = self._question_store
-        weights = self._plan.universe.weights(query)
-        content = _content(store, weights)
+        content, complement = (store.fingerprint([one]) for one in self._asks.question_bytes(query))
         known = store.find(batch_id=name)
         if known is not None:
             if known.content != content:
@@ -176,7 +167,7 @@ class AskingStream(Stream):
                     where=f"question {name!r}",
                     allowed="a new id for a new question",
                 )
-            return _stored(known)
+            return self._stored(known)
         same = self._answered_here.get(content)
         if same is not None and question_id is None:
             return self._stored_question(same)
@@ -186,7 +177,7 @@ class AskingStream(Stream):
         if kind is not None:
             raise _undecided(kind, name)
         told = None if same is None else self._stored_question(same).answer
-        other = self._answered_here.get(_content(store, 2**WEIGHT_BITS - weights))
+        other = self._answered_here.get(complement)
         if told is None and other is not None:
             told = self._stored_question(other).answer.of_complement()
         return self._answered(Reservation(store.last_step + 1, name, content), text, query, told)
@@ -211,7 +202,7 @@ class AskingStream(Stream):
             store, found = self._question_store, {}
             for number in range(store.last_step, 0, -1):
                 row = store.find(step=number)
-                if row is None or _stored(row).step != self.last_step:
+                if row is None or self._stored(row).step != self.last_step:
                     break
                 found[row.content] = number
             self._here = (self.last_step, found)
@@ -220,9 +211,28 @@ class AskingStream(Stream):
     def _stored_question(self, number: int) -> Asked:
         row = self._question_store.find(step=number)
         assert row is not None
-        return _stored(row)
+        return self._stored(row)
 
-    def _answered(self, place: Reservation, text: str, query: Any, told: Answer | None) -> Asked:
+    def _stored(self, row: Step) -> Asked:
+        try:
+            told = json.loads(row.manifest)
+            answer = {
+                name: value
+                for name, value in told.items()
+                if name not in ("number", "id", "question", "step", "made_with_test_seed")
+            }
+            return Asked(
+                row.step,
+                row.batch_id,
+                told["question"],
+                told["step"],
+                self._asks.read_answer(answer),
+                row.test_seed,
+            )
+        except (KeyError, ValueError):
+            raise StoreDamagedError("a stored answer cannot be read", where="questions") from None
+
+    def _answered(self, place: Reservation, text: str, query: Any, told: QuestionAnswer | None) -> Asked:
         """The answer, durably; ``told``: what it has to be, because an earlier answer implies it."""
         store, here = self._question_store, self._answered_here
         # As in a step: whatever stops it, the next one reads the stores again.
@@ -232,13 +242,13 @@ class AskingStream(Stream):
         def draw(noise: DiscreteLaplace) -> int:
             return int(randomness.draw(noise, 1)[0])
 
-        before = self._plan.standing(state)
+        before = self._asks.standing(state)
         try:
-            answer = self._plan.ask(state, query, draw) if told is None else told
-            learned = told is None and answer.kind == "hard"
+            answer = self._asks.ask(state, query, draw) if told is None else told
+            learned = told is None and answer.changes_memory
             seed = not randomness.secure or store.used_test_seed or self._store.used_test_seed
             asked = Asked(place.step, place.batch_id, text, self.last_step, answer, seed)
-            charge = self._plan.standing(state).spent - before.spent
+            charge = self._asks.standing(state).spent - before.spent
             prepared = self._prepared_question(place, asked, state, charge, learned)
             store.commit_step(prepared)
         except BaseException as error:
@@ -252,19 +262,24 @@ class AskingStream(Stream):
         return asked
 
     def _prepared_question(
-        self, place: Reservation, asked: Asked, state: PMWGState, charge: Fraction, learned: bool
+        self, place: Reservation, asked: Asked, state: Any, charge: Fraction, learned: bool
     ) -> Prepared:
         y_number = place.step if learned else self._y_number
         manifest = canonical_json(asked.as_dict())
-        books = {**self._plan.pack_books(state), "y_number": y_number, "t": state.t, "step": self.last_step}
-        histogram = Packed({"y_time": state.y_time}, {"y": state.y} if learned else {})
+        books = {
+            **self._asks.pack_books(state),
+            "y_number": y_number,
+            "t": self._asks.standing(state).t,
+            "step": self.last_step,
+        }
+        memory = self._asks.pack_memory(state)
         return Prepared(
             reservation=place,
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(charge),
             parts=canonical_json([{"name": asked.answer.kind, "amount": str(charge)}]),
             state=container.dump(Packed(books, {})),
-            synthesis=container.dump(histogram),
+            synthesis=container.dump(memory if learned else Packed(memory.meta, {})),
             manifest=manifest,
             files={},
             test_seed=asked.test_seed,
@@ -284,11 +299,10 @@ class AskingStream(Stream):
                 f"the failed attempt could not be recorded ({second}): see docs/guide/durability.md"
             )
 
-    def _present(self) -> PMWGState:
+    def _present(self) -> Any:
         if self._state is None:
             self._state = self._stored_state()
-        found: PMWGState = self._state
-        return found
+        return self._state
 
     def _stored_state(self) -> Any:
         """The counts of the stream's store; books and histogram of the questions'."""
@@ -301,27 +315,26 @@ class AskingStream(Stream):
             step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("the books of the questions cannot be read", where=where) from None
-        if step > self.last_step or t > state.t:
+        if step > self.last_step or t > self._asks.standing(state).t:
             raise StoreDamagedError(
                 "questions were asked when the stream had more steps than it has now: it was rolled back",
                 where=where,
                 allowed="the newest state of both",
             )
         # As of the last step: with older books, what was spent since could be spent again.
-        if state.asked > asked:
+        if self._asks.standing(state).asked > asked:
             raise StoreDamagedError(
                 "the stream knows of more questions than are stored: their store was rolled back",
                 where=where,
                 allowed="the newest state of both",
             )
-        self._plan.restore_books(state, books)
+        self._asks.restore_books(state, books)
         self._y_number = int(books["y_number"])
         if self._y_number:
             packed = store.synthesis(self._y_number)
             if packed is None:
                 raise StoreDamagedError("the histogram of the last hard question is missing", where=where)
-            histogram = container.load(packed, where=where)
-            state.y, state.y_time = histogram.arrays["y"].copy(), int(histogram.meta["y_time"])
+            self._asks.restore_memory(state, container.load(packed, where=where))
         return state
 
     def _open_questions(self) -> Store:
@@ -333,7 +346,7 @@ class AskingStream(Stream):
                 where=str(questions_path(path)),
                 allowed="the newest state of both",
             )
-        fresh = self._plan.pack_books(self._plan.start())
+        fresh = self._asks.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))
         # An id of its own: what is encrypted in one of the two stores means nothing in the other.
         own_id = hashlib.sha256(b"questions of " + stream_id).digest()[: len(stream_id)]
@@ -366,26 +379,6 @@ def _places(
     names = ("plan", "schema", "path", "facts", "randomness", "sink", "policy", "server", "membership", "key")
     given = {**dict(zip(names, arguments, strict=False)), **options}
     return given.get("server"), given.get("key")
-
-
-def _content(store: Store, weights: NDArray[np.int64]) -> bytes:
-    """What tells a question from all others: a keyed hash of its values in all cells."""
-    return store.fingerprint([weights.astype("<i8").tobytes()])
-
-
-def _stored(row: Step) -> Asked:
-    try:
-        told = json.loads(row.manifest)
-        answer = {
-            name: value
-            for name, value in told.items()
-            if name not in ("number", "id", "question", "step", "made_with_test_seed")
-        }
-        return Asked(
-            row.step, row.batch_id, told["question"], told["step"], Answer.from_dict(answer), row.test_seed
-        )
-    except (KeyError, ValueError):
-        raise StoreDamagedError("a stored answer cannot be read", where="questions") from None
 
 
 def _undecided(kind: str, name: str) -> StepError:

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from dpstream.core.tables import MultisetHash
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts import BatchRows
     from dpstream.core.schema.domain import Domain
     from dpstream.stream.frames import Codes
     from dpstream.stream.store.store import Store
 
-__all__ = ["RULE", "BatchContent"]
+__all__ = ["RULE", "BatchContent", "RecordRows"]
 
 #: 2: ``MultisetHash``. The rule before it, a keyed hash of the sorted records, left no mark.
 RULE = b"\x02"
@@ -37,8 +38,8 @@ _WORD = 2**63
 
 
 @dataclass(frozen=True, repr=False)
-class BatchContent:
-    """The records of one batch, to be stored and compared. Private.
+class RecordRows:
+    """The records of frames as a multiset; a ``BatchRows``. Private.
 
     Attributes:
         inserts, deletes: the records as codes.
@@ -46,32 +47,43 @@ class BatchContent:
             content. None: nobody's.
     """
 
-    store: Store
     domain: Domain
     inserts: Codes
     deletes: Codes
     owners: tuple[Words, Words] | None = None
 
-    @cached_property
-    def stored(self) -> bytes:
-        """What a step of this batch keeps. Cost: linear in the records."""
-        key = self.store.derived_key(b"rows")
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``. Cost: linear in the records."""
         first, second = (None, None) if self.owners is None else self.owners
         here = MultisetHash.of(self.inserts, first, key)
         gone = MultisetHash.of(self.deletes, second, key, deletes=True)
-        return RULE + here.merge(gone).finish(self.domain.sizes, key)
+        return here.merge(gone).finish(self.domain.sizes, key)
 
-    def is_stored_as(self, content: bytes) -> bool:
-        """Whether ``content`` was stored for these records, by whichever rule."""
-        if len(content) == _UNMARKED_BYTES:
-            return hmac.compare_digest(content, self.store.fingerprint(self._sorted()))
-        return hmac.compare_digest(content, self.stored)
-
-    def _sorted(self) -> list[bytes]:
-        """The sorted records, for the rule of the formats 1 to 8. Cost: one sort."""
+    def in_order(self) -> list[bytes]:
+        """The sorted records. Cost: one sort."""
         given = (None, None) if self.owners is None else self.owners
         pairs = zip((self.inserts, self.deletes), given, strict=True)
         return [part for codes, words in pairs for part in _sorted_words(codes, self.domain.sizes, words)]
+
+
+@dataclass(frozen=True, repr=False)
+class BatchContent:
+    """The records of one batch, to be stored and compared. Private."""
+
+    store: Store
+    rows: BatchRows
+
+    @cached_property
+    def stored(self) -> bytes:
+        """What a step of this batch keeps."""
+        return RULE + self.rows.fingerprint(self.store.derived_key(b"rows"))
+
+    def is_stored_as(self, content: bytes) -> bool:
+        """Whether ``content`` was stored for these records, by whichever rule."""
+        if len(content) != _UNMARKED_BYTES:
+            return hmac.compare_digest(content, self.stored)
+        parts = self.rows.in_order()
+        return parts is not None and hmac.compare_digest(content, self.store.fingerprint(parts))
 
 
 def _sorted_words(codes: Codes, sizes: Sequence[int], owners: Words | None) -> list[bytes]:

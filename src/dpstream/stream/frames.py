@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables import EncodedBatch
 
 if TYPE_CHECKING:
+    from dpstream.core.contracts import EngineBatch
     from dpstream.core.schema import Schema
 
 __all__ = ["Batch", "Codes", "as_batch", "encode_batch"]
@@ -45,13 +46,15 @@ class Batch:
         return "Batch(records hidden)"
 
 
-def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch:
+def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch | EngineBatch:
     """A batch as it is, or one of a frame of inserts.
 
     Errors:
         ConfigError: a batch, and deletes or users beside it.
     """
-    if not isinstance(given, Batch):
+    # By its class: a frame may have a column of any name.
+    engine = callable(getattr(type(given), "grant", None))
+    if not engine and not isinstance(given, Batch):
         return Batch(given, deletes, users)
     if deletes is not None or users is not None:
         raise ConfigError(
@@ -59,22 +62,22 @@ def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch:
             where="step",
             allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
         )
-    return given
+    return cast("Batch | EngineBatch", given)
 
 
-def encode_batch(batch: Batch, schema: Schema, *, where: str = "step") -> tuple[EncodedBatch, Codes, Codes]:
-    """The batch as a plan counts it, and its codes.
+def encode_batch(
+    batch: Batch, schema: Schema, *, where: str = "step", kind: type[EncodedBatch] = EncodedBatch
+) -> tuple[EncodedBatch, Codes, Codes]:
+    """The batch as a plan reads it, and its codes.
 
     Errors:
         DataError: values that do not fit the schema (columns are named, no values). Nothing was spent.
     """
-    if not isinstance(batch, Batch):
-        raise DataError(f"a {type(batch).__name__} is not a batch", where=where, allowed="dpstream.Batch")
     inserts = _codes(batch.inserts, schema, f"{where}, inserts")
     deletes = _codes(batch.deletes, schema, f"{where}, deletes")
     # "None" and "no rows" differ: a source without deletions declares none, whatever the step holds.
     declared = None if batch.deletes is None else deletes
-    return EncodedBatch(schema.domain, inserts, declared), inserts, deletes
+    return kind(schema.domain, inserts, declared), inserts, deletes
 
 
 def _codes(frame: Any, schema: Schema, where: str) -> Codes:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.growing.pmwg_plan import PMWGPlan
 from dpstream.stream.arguments import check_options
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.identity import plan_facts, plan_hash
@@ -88,5 +87,5 @@ def open_stream(
     facts = plan_facts(plan, schema, name, source, declared_public, None if base is None else base.facts)
     random = randomness or Randomness.system()
     member = None if account is None else Membership(account, Path(path), facts, plan_hash(facts))
-    kind: type[Stream] = AskingStream if isinstance(plan, PMWGPlan) else Stream
+    kind: type[Stream] = Stream if plan.asks is None else AskingStream
     return kind(plan, schema, Path(path), facts, random, publish_to, policy, server, member, key, base)

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dpstream.core.contracts import StreamPlan, Synthesis
+from dpstream.core.contracts import PrivateBatch, StreamPlan, Synthesis
 from dpstream.core.errors import HorizonError, StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
+from dpstream.stream.batch_reading import grant_batch
 from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.membership import Membership, check_account
@@ -37,13 +38,11 @@ from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
-from dpstream.stream.users import read_batch
 from dpstream.stream.watched import WatchedRandomness
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
     from dpstream.core.schema import Schema
-    from dpstream.core.tables import EncodedBatch
 
 __all__ = ["LedgerEntry", "Stream"]
 
@@ -287,7 +286,9 @@ class Stream:
             check_text(period, "period")
         place = None if position is None else position_text(position)
         at = f"step {batch_id!r}"
-        encoded, content, owned = read_batch(batch, self._plan, self._schema, self._store, at)
+        key = self._store.derived_key(b"user ids")
+        granted = grant_batch(batch, self._plan, self._schema, key, at)
+        content = BatchContent(self._store, granted.rows)
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
         if known is not None:
@@ -298,8 +299,10 @@ class Stream:
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        encoded, events = (encoded, None) if owned is None else owned.admit(encoded, self._store.user_events)
-        prepared = self._compute(reservation, held, state, encoded, period)
+        view, bounded, events = granted.view, granted.bounded, None
+        if bounded is not None:
+            view, events = bounded.admit(self._store.user_events)
+        prepared = self._compute(reservation, held, state, view, period)
         self._commit_and_publish(replace(prepared, position=place, users=events), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
@@ -354,12 +357,12 @@ class Stream:
         return wanted, held is not None
 
     def _compute(
-        self, reservation: Reservation, held: bool, state: Any, encoded: EncodedBatch, period: str | None
+        self, reservation: Reservation, held: bool, state: Any, view: PrivateBatch, period: str | None
     ) -> Prepared:
         """The whole result in memory; ``state`` is advanced."""
         randomness = WatchedRandomness(self._randomness)
         try:
-            synthesis = self._plan.step(state, encoded, randomness)
+            synthesis = self._plan.step(state, view, randomness)
             return self._prepare(reservation, state, synthesis, period, randomness)
         except BaseException as error:
             self._settle(reservation, held, randomness.used, error)

@@ -6,27 +6,17 @@ All writing happens inside the step's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import DataError
-from dpstream.core.privacy.unit import Individual, User
-from dpstream.core.tables import EncodedBatch, EncodedReports
-from dpstream.stream.batch_content import BatchContent
-from dpstream.stream.contribution import ID_BYTES, Owners, admit, checksum, read_owners, separate
-from dpstream.stream.frames import Batch, Codes, encode_batch
+from dpstream.core.contracts import UserEvents
+from dpstream.stream.contribution import ID_BYTES, checksum
 from dpstream.stream.store.store_database import Database
 
-if TYPE_CHECKING:
-    from dpstream.core.contracts import StreamPlan
-    from dpstream.core.schema import Schema
-    from dpstream.stream.store.store import Store
-
-__all__ = ["Owned", "UserEvents", "dropped", "read_batch", "read_events", "verify_events", "write_events"]
+__all__ = ["dropped", "read_events", "verify_events", "write_events"]
 
 #: Ids of one query; SQLite takes 32,766 parameters, PostgreSQL 65,535.
 _CHUNK = 10_000
@@ -36,94 +26,6 @@ _SELECT = "SELECT id, events, sealed FROM users"
 _WORD = 2**64
 
 Counts = NDArray[np.int64]
-
-
-@dataclass(frozen=True, repr=False)
-class UserEvents:
-    """What a step changes: events admitted before and after, for each user of its batch. Private."""
-
-    ids: list[bytes]
-    before: Counts
-    after: Counts
-    dropped: int
-
-
-@dataclass(frozen=True, repr=False)
-class Owned:
-    """A batch's records and whose they are, before it is decided which of them are admitted. Private."""
-
-    owners: Owners
-    inserts: Codes
-    deletes: Codes
-    max_events: int
-    key: bytes
-
-    def admit(
-        self, batch: EncodedBatch, events: Callable[[list[bytes]], Counts]
-    ) -> tuple[EncodedBatch, UserEvents]:
-        """The batch as the mechanism may see it, and what its step commits.
-
-        Args:
-            events: the committed counters (``Store.user_events``), so that a step that is computed afresh after a
-                crash admits the same records.
-        """
-        before = events(self.owners.ids)
-        found = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
-        changes = UserEvents(self.owners.ids, before, found.counts, found.dropped)
-        return found.bounded(batch, self.inserts, self.deletes), changes
-
-
-def read_batch(
-    batch: Batch, plan: StreamPlan, schema: Schema, store: Store, where: str
-) -> tuple[EncodedBatch, BatchContent, Owned | None]:
-    """A whole batch as codes, its content to compare, and whose records they are where the unit is a user.
-
-    Errors:
-        DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
-    """
-    unit = plan.unit
-    if isinstance(unit, Individual) and isinstance(batch, Batch):
-        return (*read_reports(batch, unit, schema, store, where), None)
-    if isinstance(unit, User) and isinstance(batch, Batch):
-        batch, columns = separate(batch, schema, where)
-        encoded, inserts, deletes = encode_batch(batch, schema, where=where)
-        key = store.derived_key(b"user ids")
-        owners = read_owners(columns, (len(inserts), len(deletes)), key=key, where=where)
-        owned = Owned(owners, inserts, deletes, unit.max_events, key)
-        return encoded, BatchContent(store, schema.domain, inserts, deletes, owners.words()), owned
-    schema = plan.reading_schema(schema)
-    encoded, inserts, deletes = encode_batch(batch, schema, where=where)
-    if batch.users is not None:
-        raise DataError(
-            f"the batch says whose records they are, and the unit is {unit.name!r}, which does not use it",
-            where=where,
-            allowed="a plan with the unit user, or a batch without users",
-        )
-    return encoded, BatchContent(store, schema.domain, inserts, deletes), None
-
-
-def read_reports(
-    batch: Batch, unit: Individual, schema: Schema, store: Store, where: str
-) -> tuple[EncodedReports, BatchContent]:
-    """One period of a panel: the reports with keyed marks of their people, and the content of all of it.
-
-    Errors:
-        DataError, SchemaError: reports or people that do not fit, two reports of one person, or records that leave.
-    """
-    if batch.deletes is not None:
-        raise DataError(
-            "the batch comes with deletes", where=where, allowed="reports of people, one a person"
-        )
-    batch, columns = separate(batch, schema, where, unit.name)
-    _, codes, none = encode_batch(batch, schema, where=where)
-    owners = read_owners(columns, (len(codes), 0), key=store.derived_key(b"user ids"), where=where)
-    if len(owners.ids) != len(codes):
-        raise DataError("somebody has two reports", where=where, allowed="one report a person and period")
-    ordered = np.empty_like(codes)
-    ordered[owners.inserts] = codes
-    marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
-    content = BatchContent(store, schema.domain, codes, none, owners.words())
-    return EncodedReports(schema.domain, ordered, marks), content
 
 
 def read_events(db: Database, ids: list[bytes]) -> Counts:

@@ -1,10 +1,22 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
-``stream_plan``: the contract between mechanisms and the streams that run them. ``releases``: what a step gives.
-``explanation``: what a plan says about itself. ``options``: recipes whose fields say what a file may hold.
-``families``: what a family says about itself. ``registry``: which families there are.
+``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
+``releases``: what it gives. ``explanation``: what a plan says about itself. ``asking``: what a plan offers that is
+asked between steps. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what a
+family says about itself. ``registry``: which families there are.
 """
 
+from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
+from dpstream.core.contracts.batches import (
+    BatchRows,
+    BoundedBatch,
+    EngineBatch,
+    Granted,
+    PrivateBatch,
+    Reads,
+    UserEvents,
+    Wanted,
+)
 from dpstream.core.contracts.explanation import (
     COUNTS_UNKNOWN,
     Explanation,
@@ -38,7 +50,6 @@ from dpstream.core.contracts.releases import (
 from dpstream.core.contracts.stream_plan import (
     Part,
     PredictedError,
-    PrivateBatch,
     StartTable,
     StreamPlan,
     StreamRecipe,
@@ -46,11 +57,16 @@ from dpstream.core.contracts.stream_plan import (
 
 __all__ = [
     "COUNTS_UNKNOWN",
+    "AskedPlan",
+    "BatchRows",
+    "BoundedBatch",
     "CellEstimate",
     "Checks",
+    "EngineBatch",
     "Explanation",
     "Family",
     "Given",
+    "Granted",
     "GrowingTable",
     "Key",
     "Limits",
@@ -63,6 +79,9 @@ __all__ = [
     "PlacedRecords",
     "PredictedError",
     "PrivateBatch",
+    "QuestionAnswer",
+    "QuestionsSoFar",
+    "Reads",
     "SectionReader",
     "StartTable",
     "StreamPlan",
@@ -70,6 +89,8 @@ __all__ = [
     "Synthesis",
     "SyntheticTable",
     "Table",
+    "UserEvents",
+    "Wanted",
     "build",
     "located",
     "option",

@@ -4,7 +4,7 @@ A *recipe* (for example ``DPStabs``) holds options only. ``recipe.calibrate(...)
 scale and gives a frozen *plan*. A plan can be started, stepped and packed by anybody: the durable
 stream (``dpstream.stream``) does it inside one transaction per step, a benchmark does it in a loop.
 
-Private data reaches a plan only as the argument ``batch`` of ``step``, and only as counts.
+Private data reaches a plan only as the argument ``batch`` of ``step``, which grants what the plan ``reads``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.asking import AskedPlan
+from dpstream.core.contracts.batches import PrivateBatch, Reads
 from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.plan_words import plan_html, plan_text
 from dpstream.core.contracts.releases import Packed, Synthesis
@@ -33,29 +35,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Part",
     "PredictedError",
-    "PrivateBatch",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
 ]
-
-
-class PrivateBatch(Protocol):
-    """One step's private records, seen only through counts (the seam for NumPy, DuckDB, Spark)."""
-
-    def count(
-        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
-        """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
-
-        ``net`` is inserts minus deletes and may be negative.
-        """
-        ...
-
-    @property
-    def declares_deletes(self) -> bool:
-        """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -146,6 +129,8 @@ class StreamPlan(ABC):
     unit: Unit
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
+    #: What a batch grants to ``step``.
+    reads: ClassVar[Reads] = "counts"
 
     def __str__(self) -> str:
         return plan_text(self)
@@ -185,6 +170,11 @@ class StreamPlan(ABC):
 
     def composition(self) -> str | None:
         """How what is spent at single steps adds up, for manifests; None: as the unit's relation has it."""
+        return None
+
+    @property
+    def asks(self) -> AskedPlan | None:
+        """The plan, where its stream answers questions between its steps."""
         return None
 
     def predicted_errors(self, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:

@@ -1,7 +1,7 @@
 """See README.md in this folder."""
 
 from dpstream.core.tables.counting import MAX_CELLS, Backend, count_marginals
-from dpstream.core.tables.encoded_batch import EncodedBatch
+from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.report_tables import EncodedReports
 from dpstream.core.tables.workload import Workload
@@ -11,6 +11,7 @@ __all__ = [
     "MAX_CELLS",
     "Backend",
     "EncodedBatch",
+    "EncodedRecords",
     "EncodedReports",
     "MultisetHash",
     "Workload",

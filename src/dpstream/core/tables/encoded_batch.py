@@ -12,7 +12,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import Backend, add_counts, check_codes, count_plan, split
 
-__all__ = ["EncodedBatch"]
+__all__ = ["EncodedBatch", "EncodedRecords"]
 
 
 class EncodedBatch:
@@ -90,8 +90,29 @@ class EncodedBatch:
         """Whether ``deletes`` was given, an empty table included: a public fact of the source, not of the data."""
         return self._deletes is not None
 
+    @property
+    def records(self) -> NDArray[np.int32] | None:
+        """None: only counts are granted."""
+        return None
+
+    @property
+    def marks(self) -> NDArray[np.uint8] | None:
+        """None: whose records they are is not granted."""
+        return None
+
     def __repr__(self) -> str:
-        return f"EncodedBatch(columns={self._domain.names!r}, records hidden)"
+        return f"{type(self).__name__}(columns={self._domain.names!r}, records hidden)"
+
+
+class EncodedRecords(EncodedBatch):
+    """A batch that grants its inserted records, too, in the order given."""
+
+    __slots__ = ()
+
+    @property
+    def records(self) -> NDArray[np.int32]:
+        """Codes of the inserted records, shape (records, columns); private."""
+        return self._inserts
 
 
 def _own(codes: NDArray[np.int32], domain: Domain, where: str) -> NDArray[np.int32]:

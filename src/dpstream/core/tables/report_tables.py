@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
-from dpstream.core.tables.encoded_batch import EncodedBatch
+from dpstream.core.tables.encoded_batch import EncodedRecords
 
 if TYPE_CHECKING:
     from dpstream.core.schema.domain import Domain
@@ -36,7 +36,7 @@ PERSON = "person"
 PERIOD = "period"
 
 
-class EncodedReports(EncodedBatch):
+class EncodedReports(EncodedRecords):
     """One period's reports, one a person, as codes with a keyed mark of the person; a ``PrivateBatch``.
 
     Args:
@@ -48,7 +48,7 @@ class EncodedReports(EncodedBatch):
         DataError: wrong shapes or types, a code outside its column's domain, or marks that do not ascend.
     """
 
-    __slots__ = ("marks",)
+    __slots__ = ("_marks",)
 
     def __init__(self, domain: Domain, codes: NDArray[np.int32], marks: NDArray[np.uint8]) -> None:
         super().__init__(domain, codes)
@@ -57,12 +57,12 @@ class EncodedReports(EncodedBatch):
         texts = as_texts(marks)
         if (texts[1:] <= texts[:-1]).any():
             raise DataError("the marks of people do not ascend", where="panel")
-        self.marks = marks
+        self._marks = marks
 
     @property
-    def codes(self) -> NDArray[np.int32]:
-        """Codes of the reports, shape (people, columns); private."""
-        return self._inserts
+    def marks(self) -> NDArray[np.uint8]:
+        """Whose reports they are; private."""
+        return self._marks
 
 
 def as_texts(marks: NDArray[np.uint8]) -> NDArray[np.bytes_]:

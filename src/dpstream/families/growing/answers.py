@@ -74,6 +74,11 @@ class Answer:
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("a stored answer cannot be read", where="pmwg") from None
 
+    @property
+    def changes_memory(self) -> bool:
+        """Whether the histogram learned from it."""
+        return self.kind == "hard"
+
     def of_complement(self) -> Answer:
         """The answer to the complement, ``1 - f``: it follows from this one, as answers are shares."""
         return replace(self, value=1.0 - self.value, reason=_FROM_COMPLEMENT)

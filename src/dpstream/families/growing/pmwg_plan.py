@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.answers import Answer, Kind, Standing
 from dpstream.families.growing.blackbox import LinearQuery
+from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse
 from dpstream.families.growing.pmwg_noise import PowerNoise, hard_limit
 from dpstream.families.growing.pmwg_theory import Promise, easy_half_width, hard_half_width, promise
@@ -37,6 +38,9 @@ from dpstream.families.growing.universe import (
     mixed,
     multiplied,
 )
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
 
 __all__ = ["Arrivals", "Learning", "PMWGPlan", "PMWGState"]
 
@@ -204,6 +208,25 @@ class PMWGPlan(StreamPlan):
             facts={"asking": asking},
         )
 
+    @property
+    def asks(self) -> PMWGPlan:
+        """Itself."""
+        return self
+
+    def read_question(self, question: Question, schema: Schema) -> tuple[LinearQuery, str]:
+        """See ``linear_queries``."""
+        return linear_query(question, schema), describe_question(question, schema)
+
+    def question_bytes(self, query: LinearQuery) -> tuple[bytes, bytes]:
+        """Its values in all cells, and those of the complement ``1 - f``."""
+        weights = self.universe.weights(query)
+        own, complement = (values.astype("<i8").tobytes() for values in (weights, 2**WEIGHT_BITS - weights))
+        return own, complement
+
+    def read_answer(self, stored: dict[str, Any]) -> Answer:
+        """The inverse of ``Answer.as_dict``."""
+        return Answer.from_dict(stored)
+
     def start(self) -> PMWGState:
         """No records, and the uniform histogram."""
         cells = self.universe.cells
@@ -304,6 +327,14 @@ class PMWGPlan(StreamPlan):
         """The inverse of ``pack_books``, in place."""
         state.books = Books.unpack(packed)
         state.asked, state.hard = int(packed["asked"]), int(packed["hard"])
+
+    def pack_memory(self, state: PMWGState) -> Packed:
+        """The histogram."""
+        return Packed({"y_time": state.y_time}, {"y": state.y})
+
+    def restore_memory(self, state: PMWGState, packed: Packed) -> None:
+        """The inverse of ``pack_memory``, in place."""
+        state.y, state.y_time = packed.arrays["y"].copy(), int(packed.meta["y_time"])
 
     # Inside
 

@@ -18,7 +18,6 @@ from dpstream.core.privacy.unit import Individual, Unit
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON
 from dpstream.families.panel.reports import MAX_PEOPLE, whole
 from dpstream.families.panel.seats import Seating, seat
@@ -72,6 +71,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     columns: Domain
     absent: int | None
     places: int | None
+    reads = "reports"
 
     @property
     def domain(self) -> Domain:
@@ -119,7 +119,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
 
         Errors (before anything is drawn): DataError: reports without marks of people, or as ``seats.seat`` says.
         """
-        if not isinstance(batch, EncodedReports):
+        if batch.records is None or batch.marks is None:
             raise DataError(
                 "the batch does not say whose reports they are",
                 where="panel",
@@ -132,7 +132,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             self._replace_private(state.core, _reseated(self._private(state.core), seating))
         state.marks = seating.marks
         reports = np.full(len(self._private(state.core)), self.absent or 0, np.int64)
-        reports[seating.rows] = np.ravel_multi_index(tuple(batch.codes.T), self.columns.sizes)
+        reports[seating.rows] = np.ravel_multi_index(tuple(batch.records.T), self.columns.sizes)
         state.period += 1
         return self._advance(state, self._symbols(reports), randomness)
 

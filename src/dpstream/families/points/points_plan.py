@@ -19,7 +19,7 @@ from dpstream.core.contracts import (
     Table,
     option,
 )
-from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.errors import BudgetError, ConfigError, DataError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Unit
@@ -28,7 +28,6 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
-from dpstream.core.tables.placed_rows import rows_of
 from dpstream.families.points.online import OnlinePoints, OnlinePointsPlan, PointsState, Variant
 from dpstream.families.points.packing import pack_points, unpack_points, wide
 from dpstream.families.points.partition import MAX_DEPTH, whole
@@ -151,6 +150,7 @@ class PointsStreamPlan(StreamPlan):
     reading: Schema = field(repr=False)
     space: Space
     core: OnlinePointsPlan
+    reads = "records"
 
     @property
     def domain(self) -> Domain:
@@ -278,7 +278,13 @@ class PointsStreamPlan(StreamPlan):
 
         Errors (before anything is drawn): DataError: records that leave. HorizonError: more points than the core takes.
         """
-        cells = self.space.cells_of(rows_of(batch))
+        if batch.declares_deletes:
+            raise DataError(
+                "the batch comes with deletes", where="points", allowed="points that come, and stay"
+            )
+        if batch.records is None:
+            raise DataError("the batch does not hold records", where="points", allowed="an EncodedRecords")
+        cells = self.space.cells_of(batch.records)
         self.core.check_room(state, len(cells))
         if not state.points and len(cells):
             state.seed = int(randomness.words(1)[0])

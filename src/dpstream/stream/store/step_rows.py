@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpstream.stream.users import UserEvents
+from dpstream.core.contracts import UserEvents
 
 __all__ = ["FIRST", "RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
 

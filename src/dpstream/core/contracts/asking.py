@@ -1,0 +1,103 @@
+"""What a plan offers whose stream answers questions between its steps; see ``dpstream.stream.asking_stream``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dpstream.core.contracts.releases import Packed
+from dpstream.core.privacy.noise import DiscreteLaplace
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = ["AskedPlan", "QuestionAnswer", "QuestionsSoFar"]
+
+
+class QuestionAnswer(Protocol):
+    """One answer; public.
+
+    Attributes:
+        kind: of answer, in a word: what the ledger calls its charge.
+        changes_memory: whether later answers depend on it.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def changes_memory(self) -> bool: ...
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        ...
+
+    def of_complement(self) -> QuestionAnswer:
+        """The answer to the complement of the question, which follows from this one."""
+        ...
+
+    def describe(self) -> str:
+        """For people, in a few lines."""
+        ...
+
+
+class QuestionsSoFar(Protocol):
+    """What was asked so far; public.
+
+    Attributes:
+        t: number of records. asked: number of questions. spent: of the budget.
+    """
+
+    @property
+    def t(self) -> int: ...
+
+    @property
+    def asked(self) -> int: ...
+
+    @property
+    def spent(self) -> Fraction: ...
+
+
+class AskedPlan(Protocol):
+    """A plan that is asked. ``state`` is the plan's own; books and memory are what questions change in it."""
+
+    def read_question(self, question: Any, schema: Schema) -> tuple[Any, str]:
+        """A question as the plan takes it, and in words.
+
+        Errors:
+            ConfigError, SchemaError: it cannot be read.
+        """
+        ...
+
+    def question_bytes(self, query: Any) -> tuple[bytes, bytes]:
+        """What tells a question from all others, whatever its words; and the same of its complement."""
+        ...
+
+    def ask(self, state: Any, query: Any, draw: Callable[[DiscreteLaplace], int]) -> QuestionAnswer:
+        """Answer a question; advances ``state``. See the plan for guarantee and errors."""
+        ...
+
+    def read_answer(self, stored: dict[str, Any]) -> QuestionAnswer:
+        """The inverse of ``QuestionAnswer.as_dict``."""
+        ...
+
+    def standing(self, state: Any) -> QuestionsSoFar:
+        """What was asked so far."""
+        ...
+
+    def pack_books(self, state: Any) -> dict[str, Any]:
+        """What every question changes, JSON-able. Secret."""
+        ...
+
+    def restore_books(self, state: Any, packed: dict[str, Any]) -> None:
+        """The inverse of ``pack_books``, in place."""
+        ...
+
+    def pack_memory(self, state: Any) -> Packed:
+        """What the plan has learned from answers."""
+        ...
+
+    def restore_memory(self, state: Any, packed: Packed) -> None:
+        """The inverse of ``pack_memory``, in place."""
+        ...

@@ -1,0 +1,143 @@
+"""What a mechanism reads of a private batch, and what an engine that counts elsewhere has to offer a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.schema.domain import Clique
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+
+__all__ = [
+    "BatchRows",
+    "BoundedBatch",
+    "EngineBatch",
+    "Granted",
+    "PrivateBatch",
+    "Reads",
+    "UserEvents",
+    "Wanted",
+]
+
+#: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
+Reads = Literal["counts", "records", "reports"]
+
+
+class PrivateBatch(Protocol):
+    """One step's private records, as a mechanism sees them: what was not granted is None."""
+
+    def count(
+        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
+    ) -> list[NDArray[np.int64]]:
+        """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
+
+        ``net`` is inserts minus deletes and may be negative.
+        """
+        ...
+
+    @property
+    def declares_deletes(self) -> bool:
+        """Whether the batch was given deletes at all, an empty table included: a public fact of the source."""
+        ...
+
+    @property
+    def records(self) -> NDArray[np.int32] | None:
+        """Codes of the inserted records, shape (records, columns)."""
+        ...
+
+    @property
+    def marks(self) -> NDArray[np.uint8] | None:
+        """Keyed marks of the people whose ``records`` they are, shape (records, 16): ascending and different."""
+        ...
+
+
+@dataclass(frozen=True, repr=False)
+class UserEvents:
+    """What a step changes: events admitted before and after, for each user of its batch. Private."""
+
+    ids: list[bytes]
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+    dropped: int
+
+
+class BoundedBatch(Protocol):
+    """A batch that knows whose records it holds, before it is decided which of them are admitted."""
+
+    def admit(self, events: Callable[[list[bytes]], NDArray[np.int64]]) -> tuple[PrivateBatch, UserEvents]:
+        """The batch as the mechanism may see it, and what its step commits.
+
+        Args:
+            events: the committed counters of some users, by the keyed hashes of their ids, so that a step that is
+                computed afresh after a crash admits the same records.
+        """
+        ...
+
+
+class BatchRows(Protocol):
+    """The records of a batch as a multiset: what tells a repetition from other records. Private."""
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """The same for the same records (and owners) in any order and any partition, and for no others but by a chance
+        that the secret ``key`` makes negligible (``MultisetHash``)."""
+        ...
+
+    def in_order(self) -> list[bytes] | None:
+        """The sorted records, for comparison with what stores of the formats 1 to 8 kept; None where an engine cannot
+        give them: such a step is then another batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a stream asks of a batch.
+
+    Attributes:
+        reads: what the mechanism reads.
+        schema: the columns, as whose codes it reads records.
+        unit: name of the unit of protection.
+        max_events: how many events of a user are admitted; None where the unit is no user.
+        key: secret; ids are only ever seen as hashes of 16 bytes with this key.
+        where: for messages.
+    """
+
+    reads: Reads
+    schema: Schema
+    unit: str
+    max_events: int | None
+    key: bytes
+    where: str
+
+
+@dataclass(frozen=True, repr=False)
+class Granted:
+    """What a batch gives a stream.
+
+    Attributes:
+        view: all of it, for a mechanism that reads what was wanted.
+        rows: what tells it from another batch; the stream keeps a keyed hash.
+        bounded: where the events of users are bounded.
+    """
+
+    view: PrivateBatch
+    rows: BatchRows
+    bounded: BoundedBatch | None = None
+
+
+@runtime_checkable
+class EngineBatch(Protocol):
+    """One step's private records, wherever they are: what ``Stream.step`` takes beside a ``Batch`` of frames."""
+
+    def grant(self, wanted: Wanted) -> Granted:
+        """What is wanted, and nothing beyond it.
+
+        Errors:
+            DataError, SchemaError: records that do not fit. Nothing was spent.
+        """
+        ...

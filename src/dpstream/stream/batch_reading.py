@@ -1,0 +1,105 @@
+"""A step's batch, read as its plan declares: frames in this process, or what another engine grants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import EngineBatch, Granted, UserEvents, Wanted
+from dpstream.core.errors import DataError
+from dpstream.core.privacy.unit import User
+from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports
+from dpstream.stream.batch_content import RecordRows
+from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
+from dpstream.stream.frames import Batch, Codes, encode_batch
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import StreamPlan
+    from dpstream.core.schema import Schema
+
+__all__ = ["grant_batch"]
+
+
+def grant_batch(
+    batch: Batch | EngineBatch, plan: StreamPlan, schema: Schema, key: bytes, where: str
+) -> Granted:
+    """What a plan reads of a batch, and whose records they are where the unit is a user.
+
+    Args:
+        key: of user ids.
+
+    Errors:
+        DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
+    """
+    unit = plan.unit
+    most = unit.max_events if isinstance(unit, User) else None
+    wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where)
+    if isinstance(batch, EngineBatch):
+        return batch.grant(wanted)
+    if not isinstance(batch, Batch):
+        raise DataError(f"a {type(batch).__name__} is not a batch", where=where, allowed="dpstream.Batch")
+    if wanted.reads == "reports":
+        return _reports(batch, wanted)
+    if most is not None:
+        return _bounded(batch, wanted, most)
+    if batch.users is not None:
+        # The records are read first: what is wrong with them is said first.
+        encode_batch(batch, wanted.schema, where=where)
+        raise DataError(
+            f"the batch says whose records they are, and the unit is {unit.name!r}, which does not use it",
+            where=where,
+            allowed="a plan with the unit user, or a batch without users",
+        )
+    kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
+    encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=where, kind=kind)
+    return Granted(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+
+
+def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:
+    """Records, and the users whose they are."""
+    batch, columns = separate(batch, wanted.schema, wanted.where)
+    encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=wanted.where)
+    owners = read_owners(columns, (len(inserts), len(deletes)), key=wanted.key, where=wanted.where)
+    rows = RecordRows(wanted.schema.domain, inserts, deletes, owners.words())
+    return Granted(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key))
+
+
+def _reports(batch: Batch, wanted: Wanted) -> Granted:
+    """One period of a panel: the reports with keyed marks of their people."""
+    domain, where = wanted.schema.domain, wanted.where
+    if batch.deletes is not None:
+        raise DataError(
+            "the batch comes with deletes", where=where, allowed="reports of people, one a person"
+        )
+    batch, columns = separate(batch, wanted.schema, where, wanted.unit)
+    _, codes, none = encode_batch(batch, wanted.schema, where=where)
+    owners = read_owners(columns, (len(codes), 0), key=wanted.key, where=where)
+    if len(owners.ids) != len(codes):
+        raise DataError("somebody has two reports", where=where, allowed="one report a person and period")
+    ordered = np.empty_like(codes)
+    ordered[owners.inserts] = codes
+    marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
+    return Granted(EncodedReports(domain, ordered, marks), RecordRows(domain, codes, none, owners.words()))
+
+
+@dataclass(frozen=True, repr=False)
+class _Owned:
+    """A batch's records and whose they are, before it is decided which of them are admitted. Private."""
+
+    batch: EncodedBatch
+    owners: Owners
+    inserts: Codes
+    deletes: Codes
+    max_events: int
+    key: bytes
+
+    def admit(self, events: Callable[[list[bytes]], NDArray[np.int64]]) -> tuple[EncodedBatch, UserEvents]:
+        """See ``BoundedBatch``."""
+        before = events(self.owners.ids)
+        found = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
+        changes = UserEvents(self.owners.ids, before, found.counts, found.dropped)
+        return found.bounded(self.batch, self.inserts, self.deletes), changes
