@@ -19,13 +19,23 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint audit torture browser postgres bench docs lock clean
+# Deep tests that are fast: conformance and oracles of each part, without what starts processes or servers.
+QUICK := privacy/test_amounts.py counters/test_bank.py counters/test_counters.py tables config/test_recipes.py \
+	graphical/test_graphical_model.py project/test_toy_family.py project/test_toy_io.py project/test_layering.py \
+	sinks/test_sinks.py sources/test_source_keys.py streams/test_unspent.py schema/test_schema_toml.py
+CHANGED = $$(git diff --name-only --diff-filter=d $(or $(BASE),HEAD) -- '*.py'; git ls-files -o --exclude-standard -- '*.py')
+
+.PHONY: help demo quick test lint audit torture browser postgres bench docs lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUN) ## simulate a private stream, run dpstream on it, write demo/ with one picture
 	$(BIN)/python -m dpstream.tools.demo --out demo
+
+quick: $(DEV) ## before a commit: lint of changed files, deep fast tests (under a minute; BASE=main: changed since then)
+	@files="$(CHANGED)"; [ -z "$$files" ] || { $(BIN)/ruff check $$files && $(BIN)/ruff format --check $$files; }
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(addprefix tests/,$(QUICK)) $(ARGS)
 
 test: $(DEV) ## the whole test suite with doctests (ARGS="tests/counters -k tree" for a part)
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(ARGS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click.testing
 import pytest
+from installed import install
 
 from dpstream.cli import main
 from dpstream.core.contracts import Family, registry
@@ -38,20 +39,10 @@ epsilon = "1"
 """
 
 
-def install(folder: Path, package: str, entries: str) -> None:
-    """As an installer leaves it: a folder of metadata beside the code."""
-    info = folder / f"{package}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8"
-    )
-    (info / "entry_points.txt").write_text(f"[dpstream.families]\n{entries}\n", encoding="utf-8")
-
-
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installed toy family, and a file that uses it."""
-    install(tmp_path / "site", "toyfamily", "histogram = toy_family:FAMILY")
+    install(tmp_path / "site", "toyfamily", families="histogram = toy_family:FAMILY")
     for place in (HERE, tmp_path / "site"):
         monkeypatch.syspath_prepend(str(place))
     (tmp_path / "data").mkdir()
@@ -163,7 +154,11 @@ def test_commands_for_tables_say_what_it_is(toy: Path) -> None:
 
 
 def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(toy.parent / "other", "otherfamily", "histogram = toy_family:FAMILY\npoints = toy_family:FAMILY")
+    install(
+        toy.parent / "other",
+        "otherfamily",
+        families="histogram = toy_family:FAMILY\npoints = toy_family:FAMILY",
+    )
     monkeypatch.syspath_prepend(str(toy.parent / "other"))
     with pytest.raises(
         ConfigError, match=r"'(other|toy)family' and the package '(other|toy)family' both bring"
@@ -190,7 +185,7 @@ def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.M
 def test_a_broken_package_is_named(
     value: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(tmp_path / "site", "brokenfamily", f"histogram = {value}")
+    install(tmp_path / "site", "brokenfamily", families=f"histogram = {value}")
     for place in (HERE, tmp_path / "site"):
         monkeypatch.syspath_prepend(str(place))
     with pytest.raises(ConfigError) as caught:

@@ -239,6 +239,7 @@ class Config:
     def publisher(self, out: str | Path | None = None) -> Sink:
         """Where releases go: the folder, and the database or the standard output that it is followed by."""
         from dpstream.io.sinks import DuckDBFeed, Feed, PostgresFeed, Publisher, StandardOutput, Tee
+        from dpstream.io.sinks.sink_kinds import SINKS
         from dpstream.stream.release.described import describe_tables
 
         output = self.output
@@ -251,8 +252,10 @@ class Config:
             feed = PostgresFeed(output.database, table=output.table)
         elif output.sink == "stdout":
             feed = StandardOutput()
-        else:
+        elif output.sink == "folder":
             return folder
+        else:
+            feed = SINKS.get(output.sink).open(output.database, output.table)
         plan = self.plan()
         book = describe_tables(
             plan, plan.released_schema(self._schema), self.name, folder.table_name, with_ids=False

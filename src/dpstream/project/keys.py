@@ -12,6 +12,7 @@ from typing import Any
 from dpstream.core.contracts import Family, Key
 from dpstream.core.contracts.options import COUNT, NUMBER, TEXT, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
+from dpstream.io.sinks.sink_kinds import SINKS
 from dpstream.io.sources.source_keys import rows_of_source
 from dpstream.project.base_keys import BASE_KEYS
 from dpstream.project.output_keys import OUTPUT_KEYS
@@ -156,7 +157,11 @@ def keys_of(section: str) -> dict[str, Key]:
         return _options(families())
     if section == "source":
         return rows_of_source()
-    return {key.name: key for key in _SECTION_KEYS if key.section == section}
+    rows = {key.name: key for key in _SECTION_KEYS if key.section == section}
+    if section == "output":
+        sinks = SINKS.names()
+        rows["sink"] = replace(rows["sink"], allowed=", ".join(sinks), fragment=words(*sinks))
+    return rows
 
 
 def rows_of(section: str, table: Mapping[str, Any]) -> dict[str, Key]:

@@ -24,6 +24,7 @@ from dpstream.core.privacy import (
     exact_amount,
     parse_unit,
 )
+from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
 from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source_keys import Late
 from dpstream.project.keys import keys_of
@@ -34,7 +35,6 @@ from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKin
 __all__ = [
     "BudgetOptions",
     "OutputOptions",
-    "SinkKind",
     "check_source",
     "read_budget",
     "read_output",
@@ -42,9 +42,6 @@ __all__ = [
     "read_state",
     "read_unit",
 ]
-
-#: Where tables go besides the folder.
-SinkKind = Literal["folder", "duckdb", "postgresql", "stdout"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class OutputOptions:
     format: Literal["parquet", "csv"]
     keep: int | None
     publishing: Publishing = field(default_factory=Publishing)
-    sink: SinkKind = "folder"
+    sink: str = "folder"
     database: str | None = None
     table: str = "synthetic"
 
@@ -266,7 +263,7 @@ def read_output(section: Section, base: Path, limits: Limits) -> OutputOptions:
     form = section.choice("format", ("parquet", "csv"), "parquet")
     keep = section.count_or_word("keep", "all")
     publishing = _read_publishing(section, limits.records)
-    sink = cast(SinkKind, section.choice("sink", get_args(SinkKind), "folder"))
+    sink = section.choice("sink", SINKS.names(), "folder")
     database, table = _read_database(section, sink, base)
     if limits.no_changes and sink in ("duckdb", "postgresql") and publishing.publish == "changes":
         raise section.wrong("publish", f"sink = {sink!r} {limits.no_changes}", 'publish = "full" or "both"')
@@ -288,9 +285,9 @@ def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
         return Publishing(records=records, publish=publish, full_every=full_every, approve=approve)
 
 
-def _read_database(section: Section, sink: SinkKind, base: Path) -> tuple[str | None, str]:
+def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None, str]:
     table = "synthetic"
-    if sink not in ("duckdb", "postgresql"):
+    if sink in ("folder", "stdout"):
         for key in ("database", "table"):
             if section.has(key):
                 raise section.wrong(key, f"sink = {sink!r} has no database", "only with duckdb or postgresql")
@@ -300,6 +297,8 @@ def _read_database(section: Section, sink: SinkKind, base: Path) -> tuple[str | 
         raise section.wrong("table", f"{shown(table)} cannot be used")
     if sink == "duckdb":
         return str(section.file_path("database", base, "file", "releases.duckdb")), table
+    if sink not in OWN_SINKS and not section.has("database"):
+        return None, table
     place = section.text("database")
     if re.search(r"password|://[^/@]*:[^/@]*@", place):
         # The value is not shown: it holds a password.

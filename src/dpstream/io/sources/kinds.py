@@ -6,7 +6,7 @@ import datetime
 import re
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.source_keys import KINDS, SourceKeys, keys_of_kind
+from dpstream.io.sources.source_keys import SOURCES, SourceKeys, keys_of_kind
 
 __all__ = ["check_kind", "duration"]
 
@@ -44,15 +44,18 @@ def check_kind(options: SourceKeys) -> None:
     Errors:
         ConfigError: names the key, and what is allowed.
     """
-    if options.kind not in KINDS:
-        raise ConfigError(f"unknown kind = {options.kind!r}", where=_WHERE, allowed=", ".join(KINDS))
+    if options.kind not in SOURCES.names():
+        raise ConfigError(
+            f"unknown kind = {options.kind!r}", where=_WHERE, allowed=", ".join(SOURCES.names())
+        )
     own = keys_of_kind(options.kind)
     for key in options.given():
         if key not in own:
             raise ConfigError(
                 f'{key} has no meaning with kind = "{options.kind}"', where=_WHERE, allowed=", ".join(own)
             )
-    for key in _NEEDED[options.kind]:
+    needed = _NEEDED[options.kind] if options.kind in _NEEDED else SOURCES.get(options.kind).needed
+    for key in needed:
         value = getattr(options, key)
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(
@@ -68,7 +71,7 @@ def check_kind(options: SourceKeys) -> None:
     _check_database(options)
     if options.kind == "duckdb":
         _check_query(options)
-    else:
+    elif options.kind in ("postgres", "postgres-changes"):
         _check_server(options)
 
 

@@ -14,7 +14,7 @@ from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, p
 from dpstream.io.sources.kinds import check_kind, duration
 from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
-from dpstream.io.sources.source_keys import KINDS, Late, SourceKeys, keys_of_kind
+from dpstream.io.sources.source_keys import KINDS, SOURCES, Late, SourceKeys, keys_of_kind
 
 __all__ = ["SourceOptions"]
 
@@ -333,7 +333,10 @@ class SourceOptions(SourceKeys):
                 f"the number of records is declared public (steps of {self.rows} records; how many of them "
                 "are deletes is public too)"
             )
-        facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
+        if self.kind in KINDS:
+            facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
+        else:
+            facts += SOURCES.get(self.kind).public
         if self.kind in ("duckdb", "postgres") and self.late == "error":
             facts.append(_CHANGED_PUBLIC)
         elif self.grid is not None and self.kind != "duckdb":

@@ -6,14 +6,16 @@ The reader, the table of keys in the documentation and the JSON Schema come from
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from dpstream.core.contracts.options import TEXT, TEXTS, Key, Option, keys_of_recipes
+from dpstream.core.contracts.options import TEXT, TEXTS, Key, Option, keys_of_recipes, words
+from dpstream.core.contracts.plugins import Plugins
 from dpstream.io.sources.lines import Broken
 from dpstream.io.sources.operations import Operations
 
-__all__ = ["KINDS", "Late", "SourceKeys", "keys_of_kind", "rows_of_source"]
+__all__ = ["KINDS", "SOURCES", "Late", "SourceKeys", "SourceKind", "keys_of_kind", "rows_of_source"]
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 
@@ -250,15 +252,37 @@ class SourceKeys:
         return [one.name for one in _FIELDS if one.name != "kind" and getattr(self, one.name) != one.default]
 
 
+@dataclass(frozen=True)
+class SourceKind:
+    """What an entry point of the group ``dpstream.sources`` names; such a source is asked for public steps only.
+
+    Attributes:
+        open: called with the ``SourceOptions``, the folder that paths are relative to, and the names of the columns;
+            gives a ``Source``.
+        keys: of ``[source]``, which a file may write. Needed are ``end``, and with ``every`` ``start``.
+        needed: those of them that it cannot do without; texts.
+        public: what it leaves open to whoever watches the stream, in sentences for plans and manifests.
+    """
+
+    open: Callable[..., Any]
+    keys: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
+
+
+SOURCES = Plugins("dpstream.sources", "the source", SourceKind, KINDS)
 _FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
 
 
 def keys_of_kind(kind: str) -> tuple[str, ...]:
     """The keys that a kind of sources has, besides ``kind``."""
+    if kind not in KINDS:
+        return SOURCES.get(kind).keys
     return tuple(one.name for one in _FIELDS if one.name != "kind" and kind in one.metadata["kinds"])
 
 
 def rows_of_source() -> dict[str, Key]:
     """The rows of the table of keys, by name."""
-    rows = keys_of_recipes("source", {"": SourceKeys})
-    return {row.name: replace(row, mechanisms=()) for row in rows}
+    rows = {row.name: replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys})}
+    kinds = SOURCES.names()
+    return rows | {"kind": replace(rows["kind"], allowed=", ".join(kinds), fragment=words(*kinds))}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dpstream.core.errors import ConfigError
 from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source
+from dpstream.io.sources.source_keys import KINDS, SOURCES
 
 __all__ = ["open_source"]
 
@@ -43,6 +45,13 @@ def open_source(
         from dpstream.io.sources.replication import ChangeSource
 
         return ChangeSource(options, columns=columns)
+    if options.kind not in KINDS:
+        source = SOURCES.get(options.kind).open(options, Path(base), tuple(columns))
+        if not isinstance(source, Source):
+            raise ConfigError(
+                f"the source {options.kind!r} is no dpstream.io.sources.Source", where="[source] kind"
+            )
+        return source
     if options.stdin:
         from dpstream.io.sources.stdin import StdinSource
 

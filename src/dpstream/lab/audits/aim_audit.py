@@ -110,17 +110,13 @@ def exact_aim(
                 if loss > worst:
                     how = "noise that leans" if lean else "drawn noise"
                     worst, where = loss, f"a {name} table, {how}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, transcripts",
-        kind="exact",
-        claimed=float(plan.budget.amount),
+        claimed=plan.budget,
         found=worst,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"{transcripts} transcripts of each of some neighbours; most with {where}",
-        seconds=time.perf_counter() - began,
-        unit="epsilon" if isinstance(plan.budget, PureDP) else "rho",
     )
 
 

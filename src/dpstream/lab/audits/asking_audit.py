@@ -83,16 +83,13 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         loss = float(losses.max())
         if loss > worst:
             worst, where = loss, f"shares {_told(shares)} against {_told(other)}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, all noise",
-        kind="exact",
         claimed=float(ended.spent),
         found=worst,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"where it halts, most at {where}",
-        seconds=time.perf_counter() - began,
     )
 
 
@@ -300,15 +297,12 @@ def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: boo
         state.t += 1
 
     analyst(ask, arrive)
-    return Finding(
+    return Finding.exact(
+        began,
         subject=subject,
-        kind="exact",
         claimed=float(plan.budget.amount),
         found=float(paid),
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"{state.hard} hard questions of {state.asked}, {state.t} records at the end",
-        seconds=time.perf_counter() - began,
         unit="epsilon" if pure else "rho",
     )

@@ -80,16 +80,13 @@ def configured_audits(config: Config) -> dict[str, Audit]:
             yield chosen
             loss += parts.select.times * chosen.found
             words += f" + {parts.select.times} x {chosen.found:.6g} selected"
-        yield Finding(
+        yield Finding.exact(
+            began,
             subject=f"configured {plan.name}, {_who(plan.unit)} over the whole stream (sum of parts)",
-            kind="exact",
             claimed=float(plan.budget.amount),
             found=loss,
-            confidence=None,
-            runs=None,
             control=False,
             detail=words,
-            seconds=time.perf_counter() - began,
             unit=proof.unit,
         )
         yield from _controls(parts, ticks)

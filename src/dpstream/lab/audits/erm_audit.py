@@ -76,17 +76,13 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
             loss = _loss(first - second, noise)
             if loss > worst:
                 worst, where = loss, f"database {number}: {every[i].tolist()} against {every[j].tolist()}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, {'pure' if isinstance(budget, PureDP) else 'zCDP'}",
-        kind="exact",
-        claimed=float(budget.amount),
+        claimed=budget,
         found=worst,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"records of {', '.join(_DOMAIN.names)}; {where}",
-        seconds=time.perf_counter() - began,
-        unit="epsilon" if isinstance(budget, PureDP) else "rho",
     )
 
 

@@ -123,17 +123,14 @@ def exact_counter(
     proofs = [certify(counter, ticks) for counter, ticks in counters]
     worst = max(proofs, key=lambda proof: proof.certified)
     horizons = _ranges([proof.ticks for proof in proofs])
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, certificate",
-        kind="exact",
         claimed=worst.claimed,
         # A proof with slack must not catch a control.
         found=worst.lower if control else worst.certified,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"ticks {horizons}; most at tick {worst.worst_step} of {worst.ticks}",
-        seconds=time.perf_counter() - began,
         unit="epsilon" if worst.definition == "pure" else "rho",
     )
 
@@ -186,16 +183,13 @@ def exact_selector(
             loss = float(np.abs(np.log(before / after)).max()) if pure else divergence_rate(before, after)
             if loss > worst:
                 worst, where = loss, f"scores {base} with changes {moves}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, probabilities",
-        kind="exact",
         claimed=float(claimed.amount),
         found=worst,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"{sum(3 ** len(base) for base in _SCORES)} pairs; most at {where}",
-        seconds=time.perf_counter() - began,
         unit="epsilon" if pure else "rho",
     )
 
@@ -248,16 +242,13 @@ def exact_threshold(
         loss = float(np.abs(ratio).max())
         if loss > worst:
             worst, where = loss, f"{len(before)} numbers, the last {before[-4:]} against {after[-4:]}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, all noise",
-        kind="exact",
         claimed=float(test.epsilon),
         found=worst,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"{len(pairs)} pairs; most at {where}",
-        seconds=time.perf_counter() - began,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 
 __all__ = ["TOLERANCE", "Audit", "AuditLength", "Finding", "Progress"]
@@ -47,6 +49,24 @@ class Finding:
     detail: str
     seconds: float
     unit: Literal["epsilon", "rho"] = "epsilon"
+
+    @classmethod
+    def exact(
+        cls,
+        began: float,
+        *,
+        subject: str,
+        claimed: float | Budget,
+        found: float,
+        control: bool,
+        detail: str,
+        unit: Literal["epsilon", "rho"] = "epsilon",
+    ) -> Finding:
+        """The true loss; ``began``: ``time.perf_counter()`` then. A claimed budget says its own unit."""
+        if isinstance(claimed, PureDP | ZCDP):
+            claimed, unit = float(claimed.amount), "epsilon" if isinstance(claimed, PureDP) else "rho"
+        seconds = time.perf_counter() - began
+        return cls(subject, "exact", claimed, found, None, None, control, detail, seconds, unit)
 
     @property
     def caught(self) -> bool:

@@ -86,17 +86,13 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
                     loss,
                     f"a record of step {at + 1}, {'noise that leans' if lean else 'drawn noise'}",
                 )
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject.name}, transcripts",
-        kind="exact",
-        claimed=float(plan.budget.amount),
+        claimed=plan.budget,
         found=worst,
-        confidence=None,
-        runs=None,
         control=subject.control,
         detail=f"{2 * transcripts} transcripts; most with {where}",
-        seconds=time.perf_counter() - began,
-        unit="epsilon" if isinstance(plan.budget, PureDP) else "rho",
     )
 
 

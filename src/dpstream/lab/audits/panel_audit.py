@@ -150,16 +150,13 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Fi
         loss = history_loss(plan, _with(others, one), _with(others, other), randomness, subject.wrap)
         if loss > worst:
             worst, where = loss, f"{'nobody' if one is None else one} against {other}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject.name}, histories",
-        kind="exact",
         claimed=float(plan.budget.rho),
         found=worst,
-        confidence=None,
-        runs=None,
         control=subject.control,
         detail=f"{len(chosen)} pairs of histories; most with {where}",
-        seconds=time.perf_counter() - began,
         unit="rho",
     )
 

@@ -124,16 +124,13 @@ def exact_points(subject: PointsSubject, places: int, randomness: Randomness) ->
         loss = _loss(subject, first, released, (points, moved), place)
         if loss > worst:
             worst, where = loss, f"point {place + 1} of {_POINTS} moved by {far:.2g}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject.name}, sums and rules",
-        kind="exact",
         claimed=float(plan.budget.epsilon),
         found=worst,
-        confidence=None,
-        runs=None,
         control=subject.control,
         detail=f"most with {where}",
-        seconds=time.perf_counter() - began,
     )
 
 

@@ -99,17 +99,13 @@ def exact_pooled(
             loss = pooled_loss(plan, base, other, randomness)
             if loss > worst:
                 worst, where = loss, at
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, transcripts",
-        kind="exact",
-        claimed=float(plan.budget.amount),
+        claimed=plan.budget,
         found=worst,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"{transcripts * len(_AT)} transcripts of {_STEPS} steps; most with the change at step {where}",
-        seconds=time.perf_counter() - began,
-        unit="epsilon" if isinstance(plan.budget, PureDP) else "rho",
     )
 
 

@@ -102,16 +102,13 @@ def _finding(subject: str, plan: DPStabsPlan, *, control: bool) -> Finding:
     detail = (
         f"all {len(first)} files, {size} bytes, are equal" if not differing else f"differs: {differing[0]}"
     )
-    return Finding(
+    return Finding.exact(
+        start,
         subject=subject,
-        kind="exact",
         claimed=0.0,
         found=float("inf") if differing else 0.0,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"{detail}; streams of {', '.join(streams)}",
-        seconds=time.perf_counter() - start,
     )
 
 

@@ -63,16 +63,13 @@ def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: boo
             loss = float(np.abs(np.log(cell.law(stream) / cell.law(other))).max())
             if loss > worst:
                 worst, where = loss, f"increments {stream} against {other}"
-    return Finding(
+    return Finding.exact(
+        began,
         subject=f"{subject}, all noise",
-        kind="exact",
         claimed=float(counter.budget.amount),
         found=worst + certify(counter.segments, _TICKS).certified,
-        confidence=None,
-        runs=None,
         control=control,
         detail=f"patterns of releases {worst:.4g}, most at {where}; the rest: their sums",
-        seconds=time.perf_counter() - began,
     )
 
 

@@ -1,0 +1,83 @@
+"""What other packages bring by name: found through their entry points, loaded when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from dpstream.core.errors import ConfigError
+
+__all__ = ["Plugins"]
+
+T = TypeVar("T")
+
+
+class Plugins(Generic[T]):
+    """The entry points of one group.
+
+    Args:
+        group: such as ``dpstream.sources``; the name of an entry point is what a configuration says.
+        noun: what they are, for messages: "the source".
+        kind: the class whose objects they name.
+        taken: names that this package has itself.
+    """
+
+    def __init__(self, group: str, noun: str, kind: type[T], taken: tuple[str, ...]) -> None:
+        self._group, self._noun, self._kind, self._taken = group, noun, kind, taken
+
+    def names(self) -> tuple[str, ...]:
+        """All names, this package's own first; loads nothing."""
+        return (
+            *self._taken,
+            *(name for name in _found(self._group, tuple(sys.path)) if name not in self._taken),
+        )
+
+    def get(self, name: str) -> T:
+        """What a package brings under that name, loaded now.
+
+        Errors:
+            ConfigError: nobody or several packages bring it, or the package is broken.
+        """
+        places = _found(self._group, tuple(sys.path)).get(name, [])
+        owners = ["dpstream"] * (name in self._taken) + [_package(place) for place in places]
+        if len(owners) > 1:
+            raise ConfigError(
+                f"{' and '.join(owners)} both bring {self._noun} {name!r}",
+                where=f"entry points {self._group}",
+                allowed="one package for each name: uninstall one of them",
+            )
+        if not places:
+            raise ConfigError(
+                f"{self._noun} {name!r} is not installed",
+                where=f"entry points {self._group}",
+                allowed=", ".join(self.names()),
+            )
+        try:
+            loaded = places[0].load()
+        except Exception as error:  # noqa: BLE001 (somebody else's code may raise anything)
+            raise self._broken(places[0], f"cannot be loaded: {type(error).__name__}: {error}") from None
+        if not isinstance(loaded, self._kind):
+            raise self._broken(places[0], f"is no {self._kind.__name__}")
+        return loaded
+
+    def _broken(self, place: EntryPoint, what: str) -> ConfigError:
+        return ConfigError(
+            f"{self._noun} {place.name!r} of {_package(place)} ({place.value}) {what}",
+            where=f"entry points {self._group}",
+            allowed="a package that works with this version of dpstream, or none",
+        )
+
+
+@lru_cache(maxsize=16)
+def _found(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    """Name -> who brings it; ``path``: where packages are installed."""
+    found: dict[str, list[EntryPoint]] = {}
+    for place in sorted(entry_points(group=group), key=lambda one: one.name):
+        found.setdefault(place.name, []).append(place)
+    return found
+
+
+def _package(place: EntryPoint) -> str:
+    return "dpstream" if place.dist is None else f"the package {place.dist.name!r}"

@@ -1,0 +1,120 @@
+"""A source and a sink that another package brings: used by name, without a line of them in the source."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from installed import install
+
+from dpstream.cli import main
+from dpstream.core.errors import ConfigError
+from dpstream.io.sources.source_keys import SOURCES
+from dpstream.project import Config
+from dpstream.project.json_schema import json_schema
+
+HERE = Path(__file__).parent / "toy_io"
+FILE = """\
+[stream]
+name = "toy"
+[source]
+kind = "toy"
+database = "private.sqlite"
+table = "visits"
+end = 3
+[schema.columns.zip]
+type = "categorical"
+values = ["a", "b"]
+[mechanism]
+workload = "all-1-way"
+[budget]
+epsilon = "1"
+[output]
+sink = "toy"
+database = "public.sqlite"
+table = "released"
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package, private rows, and a file that uses them; we are in its folder."""
+    install(tmp_path / "site", "toyio", sources="toy = toy_io:SOURCE", sinks="toy = toy_io:SINK")
+    for place in (HERE, tmp_path / "site"):
+        monkeypatch.syspath_prepend(str(place))
+    monkeypatch.chdir(tmp_path)
+    with sqlite3.connect(tmp_path / "private.sqlite") as file:
+        file.execute("CREATE TABLE visits (step INTEGER, zip TEXT)")
+        file.executemany("INSERT INTO visits VALUES (?, ?)", [(1, "a")] * 200 + [(3, "b")] * 100)
+    return write(tmp_path)
+
+
+def write(folder: Path, old: str = "", new: str = "") -> Path:
+    assert old in FILE
+    path = folder / "dpstream.toml"
+    path.write_text(FILE.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+def test_it_runs_from_the_toy_source_into_the_toy_sink(toy: Path) -> None:
+    for verb in (["check"], ["plan"], ["run"], ["status"], ["run"]):
+        result = CliRunner().invoke(main, [*verb, str(toy)])
+        assert result.exit_code == 0, (verb, result.output)
+    manifest = json.loads((toy.parent / "releases/step-000003/manifest.json").read_text(encoding="utf-8"))
+    assert "trusted to hold each record in one row" in json.dumps(manifest)
+    with sqlite3.connect(toy.parent / "public.sqlite") as file:
+        rows = dict(file.execute("SELECT step, COUNT(*) FROM released GROUP BY step").fetchall())
+        assert [step for (step,) in file.execute("SELECT step FROM steps ORDER BY step")] == [1, 2, 3]
+    # Noise is far below the 200 and 300 rows of these steps (false alarms below 1e-6 at epsilon 1).
+    assert 100 < rows[1] < 300 < rows[3] + 100
+
+
+def test_the_names_are_in_the_json_schema(toy: Path) -> None:
+    made = json_schema()["properties"]
+    assert made["source"]["properties"]["kind"]["enum"][-1] == "toy"
+    assert made["output"]["properties"]["sink"]["enum"][-1] == "toy"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('table = "visits"\n', "", ('table is missing, which kind = "toy" needs',)),
+        (
+            "end = 3",
+            'end = 3\npath = "*"',
+            ('path has no meaning with kind = "toy"', "database, table, start, end"),
+        ),
+        ("end = 3\n", "", ("end is missing",)),
+        ('kind = "toy"', 'kind = "toys"', ("unknown kind = 'toys'", "postgres-changes, toy")),
+        ('sink = "toy"', 'sink = "toys"', ("[output] sink", "stdout, toy")),
+        ('"public.sqlite"', '"password=x"', ("holds a password",)),
+    ],
+)
+def test_mistakes_are_named(toy: Path, old: str, new: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.load(write(toy.parent, old, new))
+    for word in words:
+        assert word in str(caught.value)
+    assert "=x" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ("gone = gone_io:SOURCE", ("the source 'gone' of the package 'broken'", "ModuleNotFoundError")),
+        ("gone = toy_io:SINK", ("is no SourceKind",)),
+        ("files = toy_io:SOURCE", ("dpstream and the package 'broken' both bring the source 'files'",)),
+    ],
+)
+def test_a_broken_package_is_named(
+    toy: Path, entries: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(toy.parent / "other", "broken", sources=entries)
+    monkeypatch.syspath_prepend(str(toy.parent / "other"))
+    with pytest.raises(ConfigError) as caught:
+        SOURCES.get(entries.split()[0])
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,88 @@
+"""A source and a sink of another package, both of SQLite. Found through their entry points only."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dpstream.io.sinks import Piece
+from dpstream.io.sinks.sink_kinds import SinkKind
+from dpstream.io.sources import Source, SourceOptions, StepInput
+from dpstream.io.sources.source_keys import SourceKind
+
+
+class SqliteSource(Source):
+    """The rows of a table, whose column ``step`` says to which step one belongs: that is up to the row alone."""
+
+    def __init__(self, options: SourceOptions, base: Path, columns: Sequence[str]) -> None:
+        self.options = options
+        self._file, self._columns = base / str(options.database), list(columns)
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Nothing: a step can be asked for again."""
+        return {}
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """A step without rows is a step, too."""
+        asked = f"SELECT {', '.join(self._columns)} FROM {self.options.table} WHERE step = ?"
+        grid = self.options.grid
+        with sqlite3.connect(f"file:{self._file}?mode=ro", uri=True) as file:
+            for step in range(start_step, (self.options.final_step() or 0) + 1):
+                rows = file.execute(asked, (step,)).fetchall()
+                table = {name: [row[i] for row in rows] for i, name in enumerate(self._columns)}
+                yield StepInput(step, grid.batch_id(step), None, pa.table(table), None)
+
+
+class SqliteFeed:
+    """One row for every released record, with its step; and the hash of each step's manifest."""
+
+    def __init__(self, database: str | None, table: str) -> None:
+        self._file, self._table = sqlite3.connect(str(database)), table
+        self._file.execute(f"CREATE TABLE IF NOT EXISTS {table} (step INTEGER, record TEXT)")
+        self._file.execute("CREATE TABLE IF NOT EXISTS steps (step INTEGER PRIMARY KEY, manifest TEXT)")
+
+    def published(self, stream_id: str) -> Mapping[int, str]:
+        """What it remembers."""
+        return dict(self._file.execute("SELECT step, manifest FROM steps").fetchall())
+
+    def publish(self, piece: Piece) -> None:
+        """In one transaction; the same step again changes nothing."""
+        with self._file:
+            self.withdraw(piece.step)
+            rows = [(piece.step, str(row)) for row in piece.part("table").to_pylist()]
+            self._file.executemany(f"INSERT INTO {self._table} VALUES (?, ?)", rows)
+            digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
+            self._file.execute("INSERT OR REPLACE INTO steps VALUES (?, ?)", (piece.step, digest))
+
+    def compare(
+        self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
+    ) -> Mapping[tuple[int, str], str]:
+        """Which steps are missing."""
+        return {(step, self._table): "missing" for step in committed if step not in self.published("")}
+
+    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
+        """From the folder."""
+        found = piece(step)
+        if found is not None:
+            self.publish(found)
+
+    def withdraw(self, step: int) -> None:
+        """Lose the rows, and keep the hash."""
+        self._file.execute(f"DELETE FROM {self._table} WHERE step = ?", (step,))
+
+
+SOURCE = SourceKind(
+    SqliteSource,
+    keys=("database", "table", "start", "end"),
+    needed=("database", "table"),
+    public=("the table is trusted to hold each record in one row, which no other record moves",),
+)
+SINK = SinkKind(SqliteFeed)
