@@ -14,7 +14,7 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
-    from dpstream.tools.evaluate.contract import FamilyEvaluation, Finding
+    from dpstream.tools.evaluate.contract import Finding
 
 __all__ = ["command"]
 
@@ -73,10 +73,11 @@ def command(
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
     from dpstream.project import Config
-    from dpstream.tools.evaluate.contract import Asked, write_finding
+    from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, write_finding
     from dpstream.tools.evaluate.label import LABEL
     from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
+    from dpstream.tools.report.assembly import FamilyPage
 
     loaded = Config.load(config)
     with _progress(quiet=as_json) as progress:
@@ -90,7 +91,7 @@ def command(
             target=target,
             progress=progress,
         )
-        evaluation: FamilyEvaluation = tool_of("evaluation", loaded.family)
+        evaluation = tool_of("evaluation", FamilyEvaluation, loaded.family)
         evaluation.check(asked)
         places = {"releases": asked.releases, "state": asked.state or loaded.state_dir}
         folder = loaded.path.parent / "evaluation" if out is None else Path(out)
@@ -102,7 +103,7 @@ def command(
         print_json({**found.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
     _print(found)
-    if tool_of("page", loaded.family).private:
+    if tool_of("page", FamilyPage, loaded.family).private:
         page = folder / "report.html"
         click.echo(f"Pictures: dpstream report {config} --private-data --out {page}")
     click.echo(f"{LABEL}: {len(written)} files in {folder}")

@@ -6,7 +6,7 @@ A family of another package names its own in ``Family.tools``; one that names no
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
-from typing import Any, Final, Literal
+from typing import Final, Literal, TypeVar
 
 from dpstream.core.contracts import Family
 from dpstream.core.contracts.registry import family_of
@@ -15,6 +15,7 @@ from dpstream.core.errors import ConfigError
 __all__ = ["tool_for", "tool_of"]
 
 Tool = Literal["evaluation", "page"]
+T = TypeVar("T")
 _EVALUATION, _REPORT = "dpstream.tools.evaluate", "dpstream.tools.report"
 _OURS: Final[dict[Tool, dict[str, str]]] = {
     "evaluation": {
@@ -36,30 +37,38 @@ _OURS: Final[dict[Tool, dict[str, str]]] = {
 }
 
 
-def tool_of(kind: Tool, family: Family | None) -> Any:
-    """The ``FamilyEvaluation`` or the ``FamilyPage`` of a family; None: the one for any stream.
+def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
+    """The evaluation or the page of a family; None: the one for any stream.
+
+    Args:
+        contract: what it has to be: ``FamilyEvaluation`` or ``FamilyPage``.
 
     Errors:
-        ConfigError: a reference of another package that cannot be loaded.
+        ConfigError: a reference of another package that is none, or cannot be loaded.
     """
     ours, name = _OURS[kind], "" if family is None else family.name
     own = None if family is None else family.tools.get(kind)
     if own is None:
-        return EntryPoint(kind, ours.get(name, ours[""]), "").load()
+        found: T = EntryPoint(kind, ours.get(name, ours[""]), "").load()
+        return found
     try:
-        return EntryPoint(kind, own, "").load()
+        loaded = EntryPoint(kind, own, "").load()
+        what = f"is no {contract.__name__}"
     except Exception as error:  # noqa: BLE001 (somebody else's code may raise anything)
-        raise ConfigError(
-            f"the {kind} of the family {name!r} ({own}) cannot be loaded: {type(error).__name__}: {error}",
-            where=f"Family.tools[{kind!r}]",
-            allowed="module:NAME, in a package that works with this version of dpstream",
-        ) from None
+        loaded, what = None, f"cannot be loaded: {type(error).__name__}: {error}"
+    if isinstance(loaded, contract):
+        return loaded
+    raise ConfigError(
+        f"the {kind} of the family {name!r} ({own}) {what}",
+        where=f"Family.tools[{kind!r}]",
+        allowed="module:NAME, in a package that works with this version of dpstream",
+    )
 
 
-def tool_for(kind: Tool, mechanism: str) -> Any:
+def tool_for(kind: Tool, contract: type[T], mechanism: str) -> T:
     """The same by the name of a mechanism, as in manifests; of one that is not installed: the one for any stream."""
     try:
         family = family_of(mechanism)
     except ConfigError:
         family = None
-    return tool_of(kind, family)
+    return tool_of(kind, contract, family)

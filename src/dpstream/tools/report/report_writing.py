@@ -55,7 +55,7 @@ def write_report(
     _check_place(place, folder, private_data)
     if tell is not None and (text := _unfinished(folder)) is not None:
         tell(text)
-    drawn: FamilyPage = tool_for("page", folder.mechanism)
+    drawn = tool_for("page", FamilyPage, folder.mechanism)
     page = drawn.page(folder, _checked(pairs), private=private_data)
     # A label may hold half of a surrogate pair, which no file can.
     _write(place, page.encode("utf-8", "replace"), private_data)
