@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,8 +105,8 @@ def command(
         return
     _print(found)
     if tool_of("page", FamilyPage, loaded.family).private:
-        page = folder / "report.html"
-        click.echo(f"Pictures: dpstream report {config} --private-data --out {page}")
+        run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
+        click.echo(f"Pictures: dpstream report {run} --private-data --out {page}")
     click.echo(f"{LABEL}: {len(written)} files in {folder}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
 from dpstream.core.tables.report_tables import wide_name
 from dpstream.families.panel import (
@@ -27,12 +27,12 @@ from dpstream.families.panel import (
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.queries import digits
 from dpstream.families.panel.seats import seat
-from dpstream.io.sinks import read, read_catalogue, read_manifest
+from dpstream.io.sinks import read
 from dpstream.project.pending import named_step
 from dpstream.stream.contribution import ID_BYTES, read_owners
-from dpstream.stream.identity import plan_hash
 from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, Finding, Shown, csv_bytes, number
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
@@ -78,13 +78,7 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     """
     plan = config.plan()
     assert isinstance(plan, PeoplePlan)
-    last = max((int(entry["step"]) for entry in read_catalogue(releases)["steps"]), default=0)
-    if last == 0:
-        raise ConfigError("there are no releases", where=str(releases), allowed="a stream that was run")
-    if read_manifest(releases, last)["plan_hash"] != plan_hash(config.facts()):
-        raise ConfigError(
-            "the releases belong to another plan", where=str(releases), allowed="the configuration of the run"
-        )
+    last = releases_of(config, releases).states[-1][0]
     synthetic = _synthetic(read(releases), plan, plan.released_schema(config.schema()))
     true = _true(config, plan, synthetic.shape[1] or last)
     if synthetic.shape[1] == 0:
