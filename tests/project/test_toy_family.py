@@ -142,9 +142,13 @@ def test_it_can_bring_an_evaluation_and_a_page(toy: Path, monkeypatch: pytest.Mo
     )
     dpstream("report", toy, "--out", toy.parent / "page.html")
     assert "A toy has 3 values" in Page(toy.parent / "page.html").words
+    monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, name="points", tools={}))
+    assert (
+        json.loads(dpstream("evaluate", toy, "--json"))["workload"] == "all-1-way"
+    )  # a name gives nobody's tools
     for gone in ("toy_tools:NOBODY", "toy_gone:PAGE", "toy_tools"):
         monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, tools={"evaluation": gone}))
-        assert "the evaluation of the family 'histograms'" in dpstream("evaluate", toy, code=2)
+        assert "the evaluation of the family 'points'" in dpstream("evaluate", toy, code=2)
 
 
 def test_its_options_are_in_the_table_and_in_the_json_schema(toy: Path) -> None:

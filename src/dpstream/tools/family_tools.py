@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 from typing import Final, Literal, TypeVar
 
 from dpstream.core.contracts import Family
-from dpstream.core.contracts.registry import family_of
+from dpstream.core.contracts.registry import family_of, is_built_in
 from dpstream.core.errors import ConfigError
 
 __all__ = ["tool_for", "tool_of"]
@@ -46,10 +46,10 @@ def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
     Errors:
         ConfigError: a reference of another package that is none, or cannot be loaded.
     """
-    ours, name = _OURS[kind], "" if family is None else family.name
     own = None if family is None else family.tools.get(kind)
-    if own is None:
-        found: T = EntryPoint(kind, ours.get(name, ours[""]), "").load()
+    if family is None or own is None:
+        name = family.name if family is not None and is_built_in(family) else ""
+        found: T = EntryPoint(kind, _OURS[kind][name], "").load()
         return found
     try:
         loaded = EntryPoint(kind, own, "").load()
@@ -59,7 +59,7 @@ def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
     if isinstance(loaded, contract):
         return loaded
     raise ConfigError(
-        f"the {kind} of the family {name!r} ({own}) {what}",
+        f"the {kind} of the family {family.name!r} ({own}) {what}",
         where=f"Family.tools[{kind!r}]",
         allowed="module:NAME, in a package that works with this version of dpstream",
     )

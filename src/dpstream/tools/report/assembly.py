@@ -74,6 +74,12 @@ class FamilyPage:
         if (pairs and not self.pairs) or (private and not self.private):
             what, instead = self.refusal
             raise ConfigError(what, where="report", allowed=instead)
+        if private and folder.config is None:
+            raise ConfigError(
+                "a folder of releases does not say where the private data are",
+                where="private data",
+                allowed="the run's configuration file",
+            )
         return assemble(self.draw(folder, pairs, private), private=private)
 
 

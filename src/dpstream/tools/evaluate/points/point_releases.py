@@ -153,15 +153,10 @@ def collect_point_truth(run: PointRun) -> PointTruth:
     Cost: reads the data once; some seconds for each table.
 
     Errors:
-        ConfigError: a run that was named by its releases only, or one without any table.
+        ConfigError: a run without any table.
         StepError: data that end before the releases do. DataError, SchemaError: data that do not fit.
     """
-    if run.config is None:
-        raise ConfigError(
-            "a folder of releases does not say where the private data are",
-            where="private data",
-            allowed="the run's configuration file",
-        )
+    assert run.config is not None
     if not run.tables:
         raise ConfigError("no release has a table to compare with", where=str(run.releases))
     codes = true_codes(run.config, run.view, {one.step: one.points for one in run.tables})
