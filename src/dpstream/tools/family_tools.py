@@ -49,7 +49,7 @@ def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
     own = None if family is None else family.tools.get(kind)
     if family is None or own is None:
         name = family.name if family is not None and is_built_in(family) else ""
-        found: T = EntryPoint(kind, _OURS[kind][name], "").load()
+        found: T = EntryPoint(kind, _OURS[kind].get(name, _OURS[kind][""]), "").load()
         return found
     try:
         loaded = EntryPoint(kind, own, "").load()
