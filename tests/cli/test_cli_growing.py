@@ -76,7 +76,7 @@ def test_a_scheduler_runs_from_a_file_through_every_verb(tmp_path: Path) -> None
     sentences = dpstream("statement", made).output
     assert "every run reads all records so far" in sentences
     assert "charged in the one step" not in sentences
-    judged = json.loads(dpstream("evaluate", made, "--no-pictures", "--json").stdout)
+    judged = json.loads(dpstream("evaluate", made, "--json").stdout)
     assert judged
     dpstream("report", made, "--out", tmp_path / "page.html")
     page = " ".join((tmp_path / "page.html").read_text(encoding="utf-8").split())

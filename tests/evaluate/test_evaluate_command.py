@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +14,9 @@ from evaluated_runs import run, typical, write_run
 
 from dpstream.cli import evaluate as verb
 from dpstream.core.errors import ConfigError
-from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, evaluation_pictures, private_folder
-from dpstream.tools.evaluate.evaluation_files import FILES, PICTURES
+from dpstream.tools.evaluate import LABEL, METRICS, evaluate_run, private_folder
+from dpstream.tools.evaluate.contract import SUMMARIES
+from dpstream.tools.evaluate.evaluation_files import FILES
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +37,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_files_are_private_labelled_and_readable(finished, config, monkeypatch):
-    notes = []
-    save = evaluation_pictures.save
-
-    def noted(made, path, note):
-        notes.append(note)
-        save(made, path, note)
-
-    monkeypatch.setattr(evaluation_pictures, "save", noted)
+def test_files_are_private_labelled_and_readable(finished, config):
     umask = os.umask(0)
     try:
         result = dpstream("evaluate", config, "--target", "paid")
@@ -53,17 +45,14 @@ def test_files_are_private_labelled_and_readable(finished, config, monkeypatch):
         os.umask(umask)
     folder = config.parent / "evaluation"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*FILES, *PICTURES, private_folder.MARKER]
+        [*FILES, *SUMMARIES, private_folder.MARKER]
     )
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}
     assert result.stdout.startswith(f"{LABEL}\n")
-    assert result.stdout.endswith(f"{LABEL}: 9 files in {folder}\n")
-    assert [note.startswith(LABEL) for note in notes] == [True] * 3
+    assert result.stdout.endswith(f"{LABEL}: 6 files in {folder}\n")
+    assert f"dpstream report {config} --private-data --out {folder}/report.html" in result.stdout
     for path in folder.iterdir():
-        if path.suffix == ".png":
-            assert path.read_bytes().startswith(b"\x89PNG")
-            continue
         text = path.read_text(encoding="utf-8")
         assert LABEL in text
         if path.suffix == ".csv":
@@ -95,16 +84,21 @@ def test_files_are_private_labelled_and_readable(finished, config, monkeypatch):
 
 def test_json_repeats_the_summary_and_older_results_are_replaced(config):
     dpstream("evaluate", config)
-    again = dpstream("evaluate", config, "--json", "--every", 6, "--workload", "all-3-way", "--no-pictures")
-    facts = json.loads(again.stdout)
     folder = config.parent / "evaluation"
+    earlier = [folder / name for name in ("errors.png", "association.png", "workloads.png")]
+    for picture in earlier:
+        picture.touch()
+    again = dpstream("evaluate", config, "--json", "--every", 6, "--workload", "all-3-way")
+    facts = json.loads(again.stdout)
     assert again.stderr == ""
     assert facts["label"] == LABEL
     assert facts["evaluated_steps"] == [6, 12]
     assert (facts["workload"], facts["marginals"], facts["released_steps"]) == ("all-3-way", 1, 12)
     assert facts.items() >= json.loads((folder / "summary.json").read_text()).items()
-    assert set(facts["files"]) == set(FILES)
-    assert not any((folder / name).exists() for name in PICTURES), "old pictures would show other numbers"
+    assert set(facts["files"]) == {*FILES, *SUMMARIES}
+    assert not any(picture.exists() for picture in earlier), (
+        "pictures of earlier versions would show other numbers"
+    )
 
 
 def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
@@ -117,8 +111,6 @@ def test_an_empty_truth_gives_blanks_not_nan(tmp_path):
     assert json.loads((tmp_path / "results" / "summary.json").read_text())["last"]["AvgWE"] is None
     assert "nan" not in result.stdout.lower().replace(LABEL, "")
     assert not (tmp_path / "results" / "association.csv").exists()
-    assert not (tmp_path / "results" / "workloads.png").exists()
-    assert (tmp_path / "results" / "errors.png").exists()
 
 
 def test_from_models_other_places_and_listed_steps(config, tmp_path):
@@ -136,7 +128,6 @@ def test_from_models_other_places_and_listed_steps(config, tmp_path):
                 synthetic,
                 "--steps",
                 "1,4-6",
-                "--no-pictures",
             ).stdout
         )
         assert (facts["compared"], facts["evaluated_steps"]) == (synthetic, [1, 4, 5, 6])
@@ -194,13 +185,6 @@ def test_a_folder_of_results_is_never_somebody_elses(tmp_path):
     with pytest.raises(ConfigError, match="holds other files"):
         private_folder.open_private_folder(tmp_path / "other", {})
     assert mode(tmp_path / "other") == 0o755
-
-
-def test_without_matplotlib_there_are_numbers_only(config, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = dpstream("evaluate", config, "--every", 12, code=2)
-    assert "pip install 'dpstream[evaluate]', or --no-pictures" in result.stderr
-    dpstream("evaluate", config, "--every", 12, "--no-pictures")
 
 
 def test_progress_is_told_in_tenths(capsys):

@@ -21,10 +21,10 @@ from dpstream.core.errors import ConfigError, StepError
 from dpstream.families.points.space import Space
 from dpstream.io.sinks import read, read_manifest, readable_steps
 from dpstream.tools.evaluate import LABEL
-from dpstream.tools.evaluate.point_maps import LEVELS, leaves, levels
-from dpstream.tools.evaluate.transport import line, w1
+from dpstream.tools.evaluate.points.point_maps import LEVELS, leaves, levels
+from dpstream.tools.evaluate.points.transport import line, w1
 from dpstream.tools.report import write_report
-from dpstream.tools.report.maps import drawn_map
+from dpstream.tools.report.points.point_drawings import drawn_map
 
 STEPS = 5
 
@@ -198,9 +198,7 @@ def test_changes_are_put_together(tmp_path: Path) -> None:
     dpstream("withdraw", folder / "dpstream.toml", "--step", 2, "--reason", "a test")
     assert readable_steps(folder / "releases") == (1,)
     facts = json.loads(
-        dpstream(
-            "evaluate", folder / "dpstream.toml", "--out", tmp_path / "e", "--no-pictures", "--json"
-        ).stdout
+        dpstream("evaluate", folder / "dpstream.toml", "--out", tmp_path / "e", "--json").stdout
     )
     assert [one["step"] for one in facts["steps"]] == [1]
 
@@ -231,7 +229,7 @@ def test_evaluation_agrees_with_the_files(plane: Path, tmp_path: Path) -> None:
     facts = json.loads(dpstream("evaluate", plane / "dpstream.toml", "--out", out, "--json").stdout)
     rows = rows_of(plane)
     assert {path.name for path in out.iterdir()} == {
-        *("steps.csv", "cells.csv", "summary.md", "summary.json", "maps.png", "distance.png", "cells.png"),
+        *("steps.csv", "cells.csv", "summary.md", "summary.json"),
         "NOT-RELEASABLE.txt",
     }
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in out.iterdir())
@@ -259,7 +257,7 @@ def test_evaluation_agrees_with_the_files(plane: Path, tmp_path: Path) -> None:
 
 def test_evaluation_of_categories_and_chosen_steps(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "evaluation"
-    dpstream("evaluate", folder / "dpstream.toml", "--out", out, "--steps", "2,4", "--no-pictures")
+    dpstream("evaluate", folder / "dpstream.toml", "--out", out, "--steps", "2,4")
     assert [row["step"] for row in table_of(out / "steps.csv")] == ["2", "4"]
     released = Counter(read(folder / "releases", 4).column("vehicle").to_pylist())
     for row in table_of(out / "categories.csv"):

@@ -173,7 +173,19 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_make_targets_and_ci() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
-    assert {"demo", "quick", "test", "lint", "audit", "torture", "bench", "docs", "lock", "clean", "help"} <= targets
+    assert {
+        "demo",
+        "quick",
+        "test",
+        "lint",
+        "audit",
+        "torture",
+        "bench",
+        "docs",
+        "lock",
+        "clean",
+        "help",
+    } <= targets
     script = ROOT / ".ci" / "run"
     if script.exists():  # an sdist does not hold it
         assert script.stat().st_mode & 0o111

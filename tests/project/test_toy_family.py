@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click.testing
 import pytest
 from installed import install
+from report_pages import Page
 
 from dpstream.cli import main
 from dpstream.core.contracts import Family, registry
 from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.io.sinks import read_manifest, read_table
 from dpstream.project import Config, describe
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
@@ -103,6 +108,64 @@ def test_it_runs_and_every_text_says_something_true_of_it(toy: Path) -> None:
     assert manifest["spent"]["composition"].startswith("parallel over steps")
     book = json.loads((toy.parent / "releases/codebook.json").read_text())
     assert [field["name"] for field in book["resources"][0]["schema"]["fields"]] == ["zip", "paid"]
+
+
+def dpstream(*arguments: object, code: int = 0) -> str:
+    result = click.testing.CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_it_is_reported_and_evaluated(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The family brings nothing: its page is made of manifests, and its tables are compared column by column."""
+    dpstream("run", toy, "--test-seed", 1)
+    dpstream("report", toy, "--out", toy.parent / "page.html")
+    page = Page(toy.parent / "page.html")
+    assert page.chart("Rows per release")["released (noisy)"] == [
+        read_manifest(toy.parent / "releases", step)["rows_in_table"] for step in (1, 2)
+    ]
+    words = " ".join(page.words.split())
+    for text in ("Protected is", "From the codebook", "zip 3", "paid 2", "How wrong it can be"):
+        assert text in words
+    assert "made of manifests" in dpstream("report", toy, "--private-data", "--out", "x.html", code=2)
+    facts = json.loads(dpstream("evaluate", toy, "--json"))
+    assert (facts["workload"], facts["marginals"]) == ("all-1-way", 2)
+    lines = (toy.parent / "evaluation" / "workloads.csv").read_text(encoding="utf-8").splitlines()
+    for one in csv.DictReader(lines):
+        made = read_table(toy.parent / "releases", 2).column(one["workload"]).to_pylist()
+        true = {"zip": ["a", "b", "c"], "paid": [True, False, True]}[one["workload"]]
+        distance = sum(abs(true.count(value) - made.count(value)) for value in {*true, *made})
+        assert float(one["L1"]) == pytest.approx(distance / 3)
+    assert json.loads(dpstream("evaluate", toy, "--json", "--workload", "all-2-way"))["marginals"] == 1
+    assert "Pictures" not in dpstream("evaluate", toy)
+    # Who has the public folder only need not have the family's package.
+    shutil.copytree(toy.parent / "releases", toy.parent / "public")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not place.startswith(str(toy.parent))])
+    dpstream("report", toy.parent / "public", "--out", toy.parent / "public.html")
+    assert (toy.parent / "public.html").read_bytes() == (toy.parent / "page.html").read_bytes()
+
+
+def test_it_can_bring_an_evaluation_and_a_page(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import toy_family
+
+    dpstream("run", toy, "--test-seed", 1)
+    own = {"evaluation": "toy_tools:EVALUATION", "page": "toy_tools:PAGE"}
+    monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, tools=own))
+    assert json.loads(dpstream("evaluate", toy, "--json"))["released"] == [1, 2]
+    assert (toy.parent / "evaluation" / "toy.csv").stat().st_mode & 0o777 == 0o600
+    refused = dpstream("evaluate", toy, "--target", "paid", code=2)
+    assert "a toy is only looked at (allowed: --out, --releases, --steps, --json)" in " ".join(
+        refused.split()
+    )
+    dpstream("report", toy, "--out", toy.parent / "page.html")
+    assert "A toy has 3 values" in Page(toy.parent / "page.html").words
+    monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, name="points", tools={}))
+    assert (
+        json.loads(dpstream("evaluate", toy, "--json"))["workload"] == "all-1-way"
+    )  # a name gives nobody's tools
+    for gone in ("toy_tools:NOBODY", "toy_gone:PAGE", "toy_tools"):
+        monkeypatch.setattr(toy_family, "FAMILY", replace(toy_family.FAMILY, tools={"evaluation": gone}))
+        assert "the evaluation of the family 'points'" in dpstream("evaluate", toy, code=2)
 
 
 def test_its_options_are_in_the_table_and_in_the_json_schema(toy: Path) -> None:

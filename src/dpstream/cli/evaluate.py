@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,7 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
-    from dpstream.core.tables import Workload
-    from dpstream.project import Config
-    from dpstream.tools.evaluate import Evaluation, Utility
+    from dpstream.tools.evaluate.contract import Finding
 
 __all__ = ["command"]
 
@@ -49,7 +48,6 @@ __all__ = ["command"]
 @click.option("--target", metavar="COLUMN", help="Train on synthetic, test on real, for this column.")
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
-@click.option("--no-pictures", is_flag=True, help="Write numbers only (works without matplotlib).")
 @json_option
 def command(
     config: str,
@@ -61,7 +59,6 @@ def command(
     target: str | None,
     state: str | None,
     releases: str | None,
-    no_pictures: bool,
     as_json: bool,
 ) -> None:
     """Compare the releases of a run with the private table, step by step.
@@ -69,145 +66,48 @@ def command(
     Reads the source, the releases and (with --from models) the state; changes none of them and costs no
     budget. The results are evaluation only, not releasable: they hold exact private numbers, and options that
     are chosen by them are outside the guarantee. Points are compared by their distance (W1), panels by the usual
-    questions.
+    questions. For pictures see dpstream report --private-data.
 
     \b
     Example:
       dpstream evaluate dpstream.toml
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
-    from dpstream.families.panel.people import PeoplePlan
-    from dpstream.families.points.points_plan import PointsStreamPlan
     from dpstream.project import Config
-    from dpstream.tools.evaluate.evaluation import evaluate_run
-    from dpstream.tools.evaluate.evaluation_files import summarise, write_evaluation
+    from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, write_finding
+    from dpstream.tools.evaluate.label import LABEL
     from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
+    from dpstream.tools.family_tools import tool_of
+    from dpstream.tools.report.assembly import FamilyPage
 
     loaded = Config.load(config)
-    if isinstance(loaded.plan(), PointsStreamPlan):
-        strange = (workload, target, state, None if synthetic == "tables" else synthetic)
-        _points(
-            loaded,
-            out,
-            releases,
-            (None if listed is None else parse_steps(listed), every),
-            refused=any(one is not None for one in strange),
-            pictures=not no_pictures,
-            as_json=as_json,
-        )
-        return
-    if isinstance(loaded.plan(), PeoplePlan):
-        given = (workload, listed, every, target, state)
-        _panel(loaded, out, releases, as_json, refused=any(one is not None for one in given))
-        return
-    chosen = _workload(loaded, workload)
-    places = {
-        "releases": loaded.output.dir if releases is None else Path(releases),
-        "state": loaded.state_dir if state is None else Path(state),
-    }
-    steps = None if listed is None else parse_steps(listed)
-    if not no_pictures:
-        _require_matplotlib()
-    folder = loaded.path.parent / "evaluation" if out is None else Path(out)
-    check_private_folder(folder, places, where="--out")
-    with _progress(quiet=as_json) as told:
-        found = evaluate_run(
-            loaded,
-            state=state,
-            out=releases,
-            workload=chosen,
-            steps=steps,
+    with _progress(quiet=as_json) as progress:
+        asked = Asked(
+            releases=loaded.output.dir if releases is None else Path(releases),
+            state=None if state is None else Path(state),
+            workload=workload,
+            steps=None if listed is None else parse_steps(listed),
             every=every,
-            synthetic="models" if synthetic == "models" else "tables",
+            synthetic=None if synthetic == "tables" else synthetic,
             target=target,
-            progress=told,
+            progress=progress,
         )
+        evaluation = tool_of("evaluation", FamilyEvaluation, loaded.family)
+        evaluation.check(asked)
+        places = {"releases": asked.releases, "state": asked.state or loaded.state_dir}
+        folder = loaded.path.parent / "evaluation" if out is None else Path(out)
+        check_private_folder(folder, places, where="--out")
+        found = evaluation.find(loaded, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_evaluation(found, folder, pictures=not no_pictures)
+    written = write_finding(found, folder, evaluation.files)
     if as_json:
-        print_json({**summarise(found), "folder": str(folder), "files": [path.name for path in written]})
-    else:
-        _print(found)
-        click.echo(f"{found.label}: {len(written)} files in {folder}")
-
-
-def _panel(config: Config, out: str | None, releases: str | None, as_json: bool, *, refused: bool) -> None:
-    """The usual questions of a panel, answered by the published people and by the private ones."""
-    from dpstream.core.errors import ConfigError
-    from dpstream.tools.evaluate.panel_run import evaluate_panel, write_panel_evaluation
-    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
-
-    if refused:
-        raise ConfigError(
-            "the stream is a panel, whose periods are all compared, by the usual questions",
-            where="evaluate",
-            allowed="--out, --releases, --no-pictures, --json",
-        )
-    published = config.output.dir if releases is None else Path(releases)
-    places = {"releases": published, "state": config.state_dir}
-    folder = config.path.parent / "evaluation" if out is None else Path(out)
-    check_private_folder(folder, places, where="--out")
-    found = evaluate_panel(config, published)
-    open_private_folder(folder, places, where="--out")
-    written, facts = write_panel_evaluation(found, folder, config)
-    if as_json:
-        print_json({**facts, "folder": str(folder), "files": [path.name for path in written]})
+        print_json({**found.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
-    out_ = console()
-    out_.print(facts["label"])
-    rows = [
-        [one["question"], str(one["periods"]), _number(one["error"]), _number(one["stated"])]
-        for one in facts["questions"]
-    ]
-    print_table(["people", "periods", "error", "stated standard error"], rows, right=[1, 2, 3])
-    click.echo(f"{facts['label']}: {len(written)} files in {folder}")
-
-
-def _points(
-    config: Config,
-    out: str | None,
-    releases: str | None,
-    steps: tuple[list[int] | None, int | None],
-    *,
-    refused: bool,
-    pictures: bool,
-    as_json: bool,
-) -> None:
-    """Distances between the published points and the private ones, counts of cells, categories."""
-    from dpstream.core.errors import ConfigError
-    from dpstream.tools.evaluate.point_run import evaluate_points, write_point_evaluation
-    from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
-
-    if refused:
-        raise ConfigError(
-            "the stream is one of points, whose distances are compared, and not marginals",
-            where="evaluate",
-            allowed="--out, --releases, --steps, --every, --no-pictures, --json",
-        )
-    if pictures:
-        _require_matplotlib()
-    published = config.output.dir if releases is None else Path(releases)
-    places = {"releases": published, "state": config.state_dir}
-    folder = config.path.parent / "evaluation" if out is None else Path(out)
-    check_private_folder(folder, places, where="--out")
-    with _progress(quiet=as_json) as told:
-        found = evaluate_points(config, releases=published, steps=steps[0], every=steps[1], progress=told)
-    open_private_folder(folder, places, where="--out")
-    written, facts = write_point_evaluation(found, folder, pictures=pictures)
-    if as_json:
-        print_json({**facts, "folder": str(folder), "files": [path.name for path in written]})
-        return
-    console().print(facts["label"])
-    rows = [
-        [
-            *(str(one[key]) for key in ("step", "true_points", "depth")),
-            *(_number(one[key]) for key in ("w1", "w1_lower", "w1_upper", "w1_uniform")),
-        ]
-        for one in facts["steps"]
-    ]
-    headings = ["step", "points", "depth", "W1, in sides", "at least", "at most", "spread evenly"]
-    print_table(headings, rows, right=list(range(7)))
-    click.echo(f"{facts['label']}: {len(written)} files in {folder}")
+    _print(found)
+    if tool_of("page", FamilyPage, loaded.family).private:
+        run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
+        click.echo(f"Pictures: dpstream report {run} --private-data --out {page}")
+    click.echo(f"{LABEL}: {len(written)} files in {folder}")
 
 
 def parse_steps(text: str) -> list[int]:
@@ -237,25 +137,6 @@ def parse_steps(text: str) -> list[int]:
     return steps
 
 
-def _workload(config: Config, name: str | None) -> Workload | None:
-    from dpstream.core.tables import Workload
-
-    return None if name is None else Workload.parse(config.schema().domain, name)
-
-
-def _require_matplotlib() -> None:
-    from dpstream.core.errors import ConfigError
-
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "matplotlib is not installed",
-            where="pictures",
-            allowed="pip install 'dpstream[evaluate]', or --no-pictures",
-        ) from None
-
-
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A bar on a terminal; a line for every tenth of the steps elsewhere."""
@@ -276,65 +157,14 @@ def _lines(done: int, total: int) -> None:
         click.echo(f"evaluated {done} of {total} steps", err=True)
 
 
-def _print(found: Evaluation) -> None:
-    out, last = console(), found.last
-    period = f" ({last.period})" if last.period else ""
-    out.print(found.label)
-    out.print(
-        f"Stream {found.stream}: released {found.synthetic} against the private table, {found.workload} "
-        f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
-    )
-    for note in found.notes:
-        out.print(f"Note: {note}")
-    out.print()
-    ten = found.mean()
-    rows = [[name, _number(value), _number(ten[name])] for name, value in last.errors.as_dict().items()]
-    print_table(["error", f"step {last.step}{period}", found.mean_words()], rows, right=[1, 2])
-    out.print(
-        f"True records {last.records}, synthetic rows {last.rows}; change against the release before: "
-        f"{_number(last.churn)} (total variation)."
-    )
-    out.print()
-    worst = [[" x ".join(found.columns[i]), _number(error)] for i, error in found.worst(5)]
-    print_table([f"marginals with the largest error at step {last.step}", "L1"], worst, right=[1])
-    if found.utility is not None:
-        _print_utility(found.utility)
+def _print(found: Finding) -> None:
+    from dpstream.tools.evaluate.label import LABEL
 
-
-def _print_utility(utility: Utility) -> None:
-    facts = utility.as_dict()
-    kinds = [
-        ("total variation, single columns", "tv_one_way"),
-        ("total variation, pairs of columns", "tv_two_way"),
-        ("difference of associations (Cramer's V)", "association_difference"),
-    ]
-    rows = [[name, _number(facts[f"mean_{key}"]), _number(facts[f"max_{key}"])] for name, key in kinds]
-    print_table(["last step", "mean", "largest"], rows, right=[1, 2])
-    prediction = utility.prediction
-    if prediction is None:
-        return
-    scores = [
-        [
-            score.model,
-            score.trained_on,
-            *(_number(v) for v in (score.accuracy, score.balanced_accuracy, score.macro_f1, score.roc_auc)),
-            score.note,
-        ]
-        for score in prediction.scores
-    ]
-    headings = [
-        f"predicting {prediction.target}",
-        "trained on",
-        "accuracy",
-        "balanced",
-        "macro F1",
-        "ROC AUC",
-        "",
-    ]
-    print_table(headings, scores, right=[2, 3, 4, 5])
-    if prediction.remark:
-        console().print(f"Note: {prediction.remark}")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or value != value else f"{value:.4g}"
+    out = console()
+    out.print(LABEL)
+    for one in found.told:
+        if isinstance(one, str):
+            out.print(one)
+        else:
+            out.print(f"\n{one.title}")
+            print_table(one.headings, one.rows, right=one.right)

@@ -187,7 +187,7 @@ def compare(config: Config, releases: Path, steps: int, lines: Sequence[Line] = 
     Errors:
         ConfigError: a question that the schema cannot answer.
     """
-    from dpstream.io.sinks import read
+    from dpstream.io.sinks import read_table
 
     schema = config.schema()
     asked = [
@@ -207,7 +207,7 @@ def compare(config: Config, releases: Path, steps: int, lines: Sequence[Line] = 
             running -= 0 if entry.deletes is None else counts(entry.deletes)
             yield running.copy()
 
-    both = np.array([list(true())[:steps], [counts(read(releases, step + 1)) for step in range(steps)]])
+    both = np.array([list(true())[:steps], [counts(read_table(releases, step + 1)) for step in range(steps)]])
     whole = np.where([part is None for part, _ in pairs], 1, both[..., 1])
     found: NDArray[np.float64] = np.divide(
         both[..., 0], whole, out=np.full(whole.shape, np.nan), where=whole > 0

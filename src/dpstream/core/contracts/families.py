@@ -78,6 +78,8 @@ class Family:
         limits: which units, sources, bases and outputs it can take.
         narrow: the limits of one recipe, where its options make them narrower.
         checks: what ``dpstream check`` has to look at beside the columns, for a plan and the column of the ids.
+        tools: of another package's family: where its ``evaluation`` and its ``page`` of the report are, as
+            ``module:NAME``; what is not named works with tables as for any stream.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Family:
     limits: Limits = field(default_factory=Limits)
     narrow: Callable[[Any], Limits] | None = None
     checks: Callable[[StreamPlan, str], Checks] | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from dpstream.core.contracts.families import Family
 from dpstream.core.errors import ConfigError
 
-__all__ = ["DEFAULT_MECHANISM", "EARLIER_DEFAULT", "families", "family_of", "mechanisms"]
+__all__ = ["DEFAULT_MECHANISM", "EARLIER_DEFAULT", "families", "family_of", "is_built_in", "mechanisms"]
 
 GROUP = "dpstream.families"
 #: What runs where the file names none, and what did before.
@@ -59,6 +59,11 @@ def family_of(mechanism: str) -> Family:
 def families() -> tuple[Family, ...]:
     """All families, in the order of their mechanisms; errors as of ``family_of``."""
     return tuple({id(family): family for family in map(family_of, mechanisms())}.values())
+
+
+def is_built_in(family: Family) -> bool:
+    """Whether a family is of this package, whatever it is called."""
+    return all(name in _BUILT_IN for name in family.mechanisms)
 
 
 @lru_cache(maxsize=4)

@@ -158,8 +158,7 @@ def evaluate_run(
     for churn) and the new true rows counted. Memory: see ``TrueTable``.
     """
     domain = config.schema().domain
-    recipe = config.table_recipe("evaluate")
-    chosen = recipe.workload if workload is None else workload
+    chosen = config.table_recipe("evaluate").workload if workload is None else workload
     if chosen.domain != domain:
         raise ConfigError(
             "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)

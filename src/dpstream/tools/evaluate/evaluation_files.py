@@ -1,70 +1,105 @@
-"""An evaluation as files. Every file carries the label, in the place where its readers look.
+"""A stream of tables against its truth, as sentences, tables and files. Every file carries the label.
 
 CSV files have it as their last column, in every row: they load without options, and a row that is copied out
-keeps it. JSON files have it as their first key, Markdown and pictures as a line of text.
+keeps it. JSON files have it as their first key, Markdown in every heading.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
-import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dpstream.core import durable
-from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation
-from dpstream.tools.evaluate.label import LABEL
+from dpstream.core.errors import ConfigError
+from dpstream.core.tables import Workload
+from dpstream.tools.evaluate.contract import (
+    Asked,
+    FamilyEvaluation,
+    Finding,
+    Shown,
+    blank,
+    csv_bytes,
+    json_bytes,
+    number,
+    write_finding,
+)
+from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
 from dpstream.tools.evaluate.metrics import METRICS
 from dpstream.tools.evaluate.prediction import Prediction
-from dpstream.tools.evaluate.private_folder import write_private
 from dpstream.tools.evaluate.utility import Utility
 
-__all__ = [
-    "FILES",
-    "PICTURES",
-    "blank",
-    "csv_bytes",
-    "json_bytes",
-    "summarise",
-    "summary_text",
-    "write_evaluation",
-]
+if TYPE_CHECKING:
+    from dpstream.project import Config
 
-FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json", "summary.md", "summary.json")
-PICTURES: Final = ("errors.png", "association.png", "workloads.png")
+__all__ = ["ANY_TABLES", "FILES", "TABLES", "finding_of", "summarise", "write_evaluation"]
+
+FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json")
 
 
-def write_evaluation(evaluation: Evaluation, folder: Path, *, pictures: bool = True) -> tuple[Path, ...]:
-    """Write ``FILES`` and ``PICTURES`` into a folder that ``open_private_folder`` gave; what is there is replaced.
+def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
+    """Write ``FILES`` and the summaries into a folder that ``open_private_folder`` gave; what is there is replaced.
 
     Files that this evaluation has nothing for (associations of an empty table) are removed.
+    """
+    return write_finding(finding_of(evaluation), folder, FILES)
+
+
+def finding_of(evaluation: Evaluation) -> Finding:
+    """What is printed and written of an evaluation."""
+    files = {"steps.csv": _steps(evaluation), "workloads.csv": _workloads(evaluation)}
+    if evaluation.utility is not None:
+        files["association.csv"] = _associations(evaluation.utility)
+    files["utility.json"] = json_bytes(_utility(evaluation))
+    return Finding(evaluation.stream, summarise(evaluation), tuple(_told(evaluation)), files)
+
+
+def _find(config: Config, asked: Asked) -> Finding:
+    """Of our own mechanisms for tables: by default the marginals that they were asked for."""
+    config.table_recipe("evaluate")
+    return _compare(config, asked, asked.workload)
+
+
+def _find_any(config: Config, asked: Asked) -> Finding:
+    """Of any stream whose released columns are the private ones: by default single columns.
 
     Errors:
-        ConfigError: pictures without matplotlib.
+        ConfigError: others are released.
     """
-    contents = {
-        "steps.csv": _steps(evaluation),
-        "workloads.csv": _workloads(evaluation),
-        "utility.json": json_bytes(_utility(evaluation)),
-        "summary.md": summary_text(evaluation).encode(),
-        "summary.json": json_bytes(summarise(evaluation)),
-    }
-    if evaluation.utility is not None:
-        contents["association.csv"] = _associations(evaluation.utility)
-    written = [write_private(folder / name, contents[name]) for name in FILES if name in contents]
-    if pictures:
-        from dpstream.tools.evaluate.evaluation_pictures import draw
+    schema = config.schema()
+    if config.plan().released_schema(schema) != schema:
+        raise ConfigError(
+            "the stream does not release the columns of its private table: there is nothing to compare",
+            where=str(config.path),
+            allowed="a stream that does, or a family that brings an evaluation of its own",
+        )
+    return _compare(config, asked, asked.workload or "all-1-way")
 
-        written += draw(evaluation, folder)
-    names = {path.name for path in written}
-    for name in (*FILES, *PICTURES):
-        if name not in names:
-            durable.unlink(folder / name)
-    return tuple(written)
+
+def _compare(config: Config, asked: Asked, workload: str | None) -> Finding:
+    found = evaluate_run(
+        config,
+        state=asked.state,
+        out=asked.releases,
+        workload=None if workload is None else Workload.parse(config.schema().domain, workload),
+        steps=asked.steps,
+        every=asked.every,
+        synthetic="models" if asked.synthetic == "models" else "tables",
+        target=asked.target,
+        progress=asked.progress,
+    )
+    return finding_of(found)
+
+
+TABLES: Final = FamilyEvaluation(
+    options=("workload", "steps", "every", "synthetic", "target", "state"),
+    refusal="the stream is one of tables",
+    files=FILES,
+    find=_find,
+)
+#: Of a family that brings no evaluation.
+ANY_TABLES: Final = replace(TABLES, find=_find_any)
 
 
 def summarise(evaluation: Evaluation) -> dict[str, Any]:
@@ -95,89 +130,57 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
     return made
 
 
-def summary_text(evaluation: Evaluation) -> str:
-    """The main numbers as Markdown."""
-    last = evaluation.last
+def _told(found: Evaluation) -> Iterator[str | Shown]:
+    last, ten = found.last, found.mean()
     period = f" ({last.period})" if last.period else ""
-    ten = evaluation.mean()
-    lines = [
-        f"# {evaluation.stream}: {evaluation.label}",
-        "",
-        f"Compared with the private table: the released {evaluation.synthetic}, {len(evaluation.steps)} of "
-        f"{evaluation.released} steps, {evaluation.workload} ({len(evaluation.cliques)} marginals).",
-        "",
-        f"What the releases promise: {evaluation.guarantee}",
-        "",
-        *(f"* {note}" for note in evaluation.notes),
-        *([""] if evaluation.notes else []),
-        f"## Errors of marginals: {evaluation.label}",
-        "",
-        f"| metric | step {last.step}{period} | {evaluation.mean_words()} |",
-        "|---|---:|---:|",
-        *(
-            f"| {name} | {_shown(value)} | {_shown(ten[name])} |"
-            for name, value in last.errors.as_dict().items()
-        ),
-        "",
-        f"True records {last.records}, synthetic rows {last.rows}. Change against the release before "
-        f"(churn, from releases alone): {_shown(last.churn)}.",
-        "",
-        "Largest errors (L1):",
-        "",
-        *(f"* {' x '.join(evaluation.columns[i])}: {_shown(error)}" for i, error in evaluation.worst(5)),
-        "",
+    yield (
+        f"Stream {found.stream}: released {found.synthetic} against the private table, {found.workload} "
+        f"({len(found.cliques)} marginals), {len(found.steps)} of {found.released} steps."
+    )
+    yield f"What the releases promise: {found.guarantee}"
+    yield from (f"Note: {note}" for note in found.notes)
+    rows = [[name, number(value), number(ten[name])] for name, value in last.errors.as_dict().items()]
+    headings = ["error", f"step {last.step}{period}", found.mean_words()]
+    yield Shown("Errors of marginals", headings, rows, right=[1, 2])
+    yield (
+        f"True records {last.records}, synthetic rows {last.rows}; change against the release before (churn, from "
+        f"releases alone): {number(last.churn)} (total variation)."
+    )
+    worst = [[" x ".join(found.columns[i]), number(error)] for i, error in found.worst(5)]
+    yield Shown(f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1])
+    if found.utility is not None:
+        yield from _utility_told(found.utility, last.step)
+
+
+def _utility_told(utility: Utility, step: int) -> Iterator[str | Shown]:
+    facts = utility.as_dict()
+    kinds = [
+        ("total variation, single columns", "tv_one_way"),
+        ("total variation, pairs of columns", "tv_two_way"),
+        ("difference of associations (Cramer's V)", "association_difference"),
     ]
-    if evaluation.utility is not None:
-        lines += _utility_lines(evaluation)
-    return "\n".join(lines)
-
-
-def blank(value: Any) -> Any:
-    """The same with None in the place of NaN, all the way down: JSON knows no NaN."""
-    if isinstance(value, dict):
-        return {key: blank(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [blank(inner) for inner in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _utility_lines(evaluation: Evaluation) -> list[str]:
-    utility = evaluation.utility
-    assert utility is not None
-    facts = {name: _shown(value) for name, value in utility.as_dict().items()}
-    lines = [
-        f"## Utility at step {evaluation.last.step}: {evaluation.label}",
-        "",
-        "| | mean | largest |",
-        "|---|---:|---:|",
-        f"| total variation, single columns | {facts['mean_tv_one_way']} | {facts['max_tv_one_way']} |",
-        f"| total variation, pairs of columns | {facts['mean_tv_two_way']} | {facts['max_tv_two_way']} |",
-        f"| difference of associations | {facts['mean_association_difference']} "
-        f"| {facts['max_association_difference']} |",
-        "",
+    rows = [[name, number(facts[f"mean_{key}"]), number(facts[f"max_{key}"])] for name, key in kinds]
+    yield Shown(f"Utility at step {step}", ["", "mean", "largest"], rows, right=[1, 2])
+    prediction = utility.prediction
+    if prediction is None:
+        return
+    scores = [
+        [
+            score.model,
+            score.trained_on,
+            *(number(v) for v in (score.accuracy, score.balanced_accuracy, score.macro_f1, score.roc_auc)),
+            score.note,
+        ]
+        for score in prediction.scores
     ]
-    if utility.prediction is not None:
-        lines += _prediction_lines(utility.prediction)
-    return lines
-
-
-def _prediction_lines(prediction: Prediction) -> list[str]:
-    return [
-        f"## Predicting {prediction.target}: {LABEL}",
-        "",
+    headings = ["classifier", "trained on", "accuracy", "balanced", "macro F1", "ROC AUC", ""]
+    yield Shown(f"Predicting {prediction.target}", headings, scores, right=[2, 3, 4, 5])
+    yield (
         f"Trained on {prediction.synthetic_rows} synthetic or {prediction.real_rows} real records, tested on the same "
-        f"{prediction.test_rows} real records; seed {prediction.seed}.",
-        "",
-        "| classifier | trained on | accuracy | balanced accuracy | macro F1 | ROC AUC | |",
-        "|---|---|---:|---:|---:|---:|---|",
-        *(
-            f"| {s.model} | {s.trained_on} | {_shown(s.accuracy)} | {_shown(s.balanced_accuracy)} "
-            f"| {_shown(s.macro_f1)} | {_shown(s.roc_auc)} | {s.note} |"
-            for s in prediction.scores
-        ),
-        "",
-        *([prediction.remark, ""] if prediction.remark else []),
-    ]
+        f"{prediction.test_rows} real records; seed {prediction.seed}."
+    )
+    if prediction.remark:
+        yield f"Note: {prediction.remark}"
 
 
 def _step(entry: StepEvaluation) -> dict[str, Any]:
@@ -254,23 +257,3 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "scores": [vars(score) for score in prediction.scores],
         "remark": prediction.remark,
     }
-
-
-def csv_bytes(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """A table whose last column is the label, in every row."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*headings, "label"])
-    for row in rows:
-        cells = ["" if value is None else value for value in blank(list(row))]
-        writer.writerow([*cells, LABEL])
-    return text.getvalue().encode()
-
-
-def json_bytes(value: Any) -> bytes:
-    """JSON for people and programs; NaN becomes null."""
-    return (json.dumps(blank(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.4g}"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.files import check_target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PALETTE", "QUIET", "TRUTH", "WARNING", "dress", "figure", "save"]
+__all__ = ["INK", "PALETTE", "QUIET", "WARNING", "dress", "figure"]
 
-TRUTH: Final = "#b8b8b8"
 INK: Final = "#222222"
 QUIET: Final = "#6a6a6a"
 WARNING: Final = "#a63603"
@@ -57,11 +54,3 @@ def dress(axes: Axes, *, x: str, y: str, title: str = "") -> None:
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#bbbbbb")
     axes.tick_params(length=0, colors=QUIET, labelsize=9)
-
-
-def save(made: Figure, path: Path, note: str = "") -> None:
-    """Write a PNG with a line of small print at its foot."""
-    if note:
-        made.supxlabel(note, fontsize=8.5, color=QUIET, x=0.01, ha="left")
-    check_target(path)
-    made.savefig(path)

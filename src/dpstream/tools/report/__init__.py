@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dpstream.tools.report.table_page import write_report
+from dpstream.tools.report.report_writing import write_report
 
 __all__ = ["write_report"]

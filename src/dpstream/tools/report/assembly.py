@@ -1,21 +1,23 @@
-"""The frame that all pages share: sealed by a content-security policy, with the same head and foot."""
+"""What a family brings to a page, and the frame that all share: sealed by a policy, with the same head and foot."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
 import dpstream
+from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report import sections_promise
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
-from dpstream.tools.report.sections_promise import Promised
 
-__all__ = ["MARKER", "assemble", "charts_of"]
+__all__ = ["MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of"]
 
 #: Stands near the top of every page: what may be replaced by a newer one.
 MARKER = "<!-- a report by dpstream -->"
@@ -24,31 +26,74 @@ _NO_SCRIPT = (
 )
 
 
-def charts_of(run: Promised) -> Charts:
+Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is on a page beside its frame and the section on protection.
+
+    Attributes:
+        run: what the manifests tell.
+        sections: name, title in the list of links (empty: no link) and content.
+        tiles: numbers for the head.
+        charts: those in the sections.
+        tables: how many released tables were read.
+        heat: data of heat maps, for the script.
+    """
+
+    run: Told
+    sections: Sequence[tuple[str, str, Html | None]]
+    tiles: Sequence[Html]
+    charts: Charts
+    tables: int = 0
+    heat: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FamilyPage:
+    """How a report shows the releases of a family.
+
+    Attributes:
+        draw: reads the public folder; and the private data where the last argument says so.
+        pairs, private: whether chosen pairs of columns, and the private data, can be shown.
+        refusal: why not, and what to use instead.
+    """
+
+    draw: Callable[[Folder, Pairs, bool], Page]
+    pairs: bool = False
+    private: bool = False
+    refusal: tuple[str, str] = ("", "none")
+
+    def page(self, folder: Folder, pairs: Pairs, *, private: bool) -> str:
+        """The whole page as text.
+
+        Errors:
+            ConfigError: pairs or private data that cannot be shown. Others as of ``write_report``.
+        """
+        if (pairs and not self.pairs) or (private and not self.private):
+            what, instead = self.refusal
+            raise ConfigError(what, where="report", allowed=instead)
+        if private and folder.config is None:
+            raise ConfigError(
+                "a folder of releases does not say where the private data are",
+                where="private data",
+                allowed="the run's configuration file",
+            )
+        return assemble(self.draw(folder, pairs, private), private=private)
+
+
+def charts_of(run: Told) -> Charts:
     """An empty collection of charts that calls steps by their periods."""
     return Charts({facts.step: facts.period.split("/")[0] for facts in run.shown if facts.period})
 
 
-def assemble(
-    run: Promised,
-    body: Sequence[Html | None],
-    *,
-    tiles: Sequence[Html],
-    links: Sequence[tuple[str, str]],
-    charts: Charts,
-    tables: int,
-    private: bool,
-    heat: dict[str, Any] | None = None,
-) -> str:
-    """The whole page as text.
-
-    Args:
-        body: the sections. links: their names and titles. tiles: numbers for the head.
-        tables: how many released tables were read.
-        private: whether the page holds private truth.
-        heat: data of heat maps, for the script.
-    """
-    data = {**charts.as_json(), "heat": heat or {}}
+def assemble(made: Page, *, private: bool) -> str:
+    """The whole page as text; ``private``: whether it holds private truth."""
+    run = made.run
+    links = [("promise", "Protection"), *((name, title) for name, title, _ in made.sections if title)]
+    body = [sections_promise.promise(run), *(content for _, _, content in made.sections)]
+    data = {**made.charts.as_json(), "heat": made.heat}
     scripts = [_asset("uPlot.iife.min.js"), _asset("report.js")]
     title = f"{run.manifest['stream']}: dpstream report" + (f" ({LABEL})" if private else "")
     head = element(
@@ -70,14 +115,14 @@ def assemble(
             sections_promise.banner(run, private),
             element(
                 "div",
-                sections_promise.header(run, private, tiles),
+                sections_promise.header(run, private, made.tiles),
                 element(
                     "nav",
                     [element("a", text, href=f"#{name}") for name, text in links],
                     aria_label="Sections",
                 ),
                 element("main", element("noscript", element("p", _NO_SCRIPT, class_="note")), body),
-                _footer(run, tables, private),
+                _footer(run, made.tables, private),
                 class_="page",
             ),
             element("script", script_json(data), type="application/json", id="data"),
@@ -89,7 +134,7 @@ def assemble(
     return f"<!doctype html>\n{page}\n"
 
 
-def _footer(run: Promised, tables: int, private: bool) -> Html:
+def _footer(run: Told, tables: int, private: bool) -> Html:
     program = run.manifest["program"]
     read = f"{integer(len(run.shown))} manifests and {integer(tables)} tables"
     texts = [

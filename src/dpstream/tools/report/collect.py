@@ -16,7 +16,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.io.sinks import read_table, released_schema
 from dpstream.tools.evaluate.metrics import churn
-from dpstream.tools.report.run_folder import Accuracy, Folder, StepFacts, thin
+from dpstream.tools.evaluate.run_folder import Accuracy, Folder, Told, thin
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -24,17 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["Run", "collect", "released_alike", "released_codes"]
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, eq=False)
+class Run(Told):
     """Everything public that a page shows.
 
     Attributes:
         releases: the folder.
         config: the configuration, if it was named.
         schema: the columns; from the configuration, or rebuilt from the codebook.
-        manifest: of the last released step that was not withdrawn.
-        states: every step and its state: ``full``, ``dropped``, ``withdrawn`` or ``change``.
-        shown: facts of the steps that are drawn (thinned if there are many).
         tables: steps whose tables were read.
         counts: per column, rows by code in each of those tables; shape (tables, codes).
         workload: the marginals that the mechanism was asked to keep.
@@ -45,9 +42,6 @@ class Run:
     releases: Path
     config: Config | None
     schema: Schema
-    manifest: dict[str, Any]
-    states: tuple[tuple[int, str], ...]
-    shown: tuple[StepFacts, ...]
     tables: tuple[int, ...]
     workload: Workload
     counts: tuple[NDArray[np.int64], ...]
@@ -63,11 +57,6 @@ class Run:
     def accuracy(self) -> Accuracy | None:
         """Of the last table; None where its manifest does not say."""
         return next((facts.accuracy for facts in self.shown if facts.step == self.last_table), None)
-
-    @property
-    def test_seed(self) -> bool:
-        """Whether the noise can be predicted, so that there is no guarantee."""
-        return bool(self.manifest["made_with_test_seed"])
 
     def rows(self) -> NDArray[np.int64]:
         """Rows of each read table."""
@@ -98,12 +87,12 @@ def collect(folder: Folder) -> Run:
     tables = thin(folder.full, folder.most)
     counts, changes, codes = _count(workload, schema, releases, tables)
     return Run(
-        releases,
-        config,
-        schema,
         last,
         folder.states,
         folder.facts(tables[-1:]),
+        releases,
+        config,
+        schema,
         tables,
         workload,
         counts,

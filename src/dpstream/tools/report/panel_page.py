@@ -5,29 +5,23 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
+from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report import sections_promise
-from dpstream.tools.report.assembly import assemble, charts_of
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import Charts, Line, Unit
 from dpstream.tools.report.markup import Html, element, integer, percent, significant, table
-from dpstream.tools.report.run_folder import Folder, StepFacts
 from dpstream.tools.report.sections_time import states
 
-__all__ = ["PanelRun", "collect_panel", "render_panel"]
+__all__ = ["PANEL"]
 
 Floats = NDArray[np.float64]
 
-_SECTIONS = (
-    ("promise", "Protection"),
-    ("releases", "Releases"),
-    ("answers", "Answers"),
-    ("errors", "Error"),
-)
 #: Questions that get a chart; the others are in the table.
 _MOST_CHARTS = 12
 
@@ -46,26 +40,17 @@ class Answer:
     errors: Floats
 
 
-@dataclass(frozen=True)
-class PanelRun:
+@dataclass(frozen=True, eq=False)
+class PanelRun(Told):
     """Everything public that the page of a panel shows.
 
     Attributes:
-        manifest, states, shown: as in ``collect.Run``.
         people: estimated number, without padding, at each shown step; 0 before the first release.
         answers: in the order of the manifests.
     """
 
-    manifest: dict[str, Any]
-    states: tuple[tuple[int, str], ...]
-    shown: tuple[StepFacts, ...]
     people: tuple[int, ...]
     answers: tuple[Answer, ...]
-
-    @property
-    def test_seed(self) -> bool:
-        """Whether the noise can be predicted, so that there is no guarantee."""
-        return bool(self.manifest["made_with_test_seed"])
 
 
 def collect_panel(folder: Folder) -> PanelRun:
@@ -108,8 +93,8 @@ def _answer(question: str, told: list[dict[str, Any] | None]) -> Answer:
     return Answer(question, share, values(key), values(f"{key}_standard_error"))
 
 
-def render_panel(run: PanelRun) -> str:
-    """The page as text."""
+def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+    run = collect_panel(folder)
     charts = charts_of(run)
     last = run.shown[-1]
     periods = run.manifest.get("horizon")
@@ -124,13 +109,21 @@ def render_panel(run: PanelRun) -> str:
             "Periods", integer(last.step), "" if periods is None else f"of {integer(periods)} planned"
         ),
     ]
-    body = [
-        sections_promise.promise(run),
-        _releases(run, charts),
-        _answers(run, charts),
-        _errors(run),
+    sections = [
+        ("releases", "Releases", _releases(run, charts)),
+        ("answers", "Answers", _answers(run, charts)),
+        ("errors", "Error", _errors(run)),
     ]
-    return assemble(run, body, tiles=tiles, links=_SECTIONS, charts=charts, tables=0, private=False)
+    return Page(run, sections, tiles, charts)
+
+
+PANEL: Final = FamilyPage(
+    _draw,
+    refusal=(
+        "a report about a panel has neither heat maps nor the private data",
+        "dpstream evaluate, which compares the usual questions",
+    ),
+)
 
 
 def _releases(run: PanelRun, charts: Charts) -> Html:

@@ -53,15 +53,10 @@ def collect_truth(run: Run, pairs: tuple[Clique, ...]) -> Truth:
     Cost: reads the data once and the released tables once more.
 
     Errors:
-        ConfigError: a run that was named by its releases only, or one without any table.
+        ConfigError: a run without any table.
         StepError: data that end before the releases do. DataError, SchemaError: data that do not fit.
     """
-    if run.config is None:
-        raise ConfigError(
-            "a folder of releases does not say where the private data are",
-            where="private data",
-            allowed="the run's configuration file",
-        )
+    assert run.config is not None
     if run.last_table is None:
         raise ConfigError("no release has a full table to compare with", where=str(run.releases))
     wanted, done = set(run.tables), []

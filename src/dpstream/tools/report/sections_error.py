@@ -13,11 +13,11 @@ from dpstream.core.contracts import PredictedError
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import StepFacts
 from dpstream.tools.report.charts import Charts, Line, Unit
 from dpstream.tools.report.collect import Run
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.private_side import Truth
-from dpstream.tools.report.run_folder import StepFacts
 
 __all__ = ["errors", "weak"]
 
@@ -36,11 +36,6 @@ def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
         _noise(run, charts),
         id="errors",
     )
-
-
-def _in_epochs(run: Run) -> bool:
-    """Whether steps are measured together."""
-    return "measured_up_to_step" in run.manifest["accuracy"]
 
 
 def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
@@ -107,7 +102,7 @@ def _share(value: float) -> str:
 def _noise(run: Run, charts: Charts) -> Html:
     """Standard errors over steps: what the plan predicts, and what the manifests say."""
     shown = run.shown
-    if _in_epochs(run):
+    if run.in_epochs:
         # Single steps without neighbours would be no lines: those that end an epoch are joined.
         shown = tuple(f for f in shown if f.accuracy is not None and f.accuracy.total is not None)
     steps = [facts.step for facts in shown]
@@ -155,7 +150,7 @@ def _noise(run: Run, charts: Charts) -> Html:
         )
     elif [line.label for line in lines] == [_TOTAL]:
         title = "Noise of the number of records"
-    if _in_epochs(run):
+    if run.in_epochs:
         title = "Noise of the number of records"
         note = (
             "Standard deviation of the noise, from public scales alone, in the releases that end an epoch. In between "
@@ -247,7 +242,7 @@ def _public_weakness(run: Run) -> Html:
         least_words = (
             "How large a count must be to be more than noise cannot be told from what is public here."
         )
-        if _in_epochs(run):
+        if run.in_epochs:
             least_words += (
                 " Records of invented people of the same shape can be put through the same configuration "
                 "(dpstream simulate, dpstream compare), and tell it."
@@ -284,7 +279,7 @@ def _measured_words(run: Run) -> str:
         if isinstance(rounds, int) and rounds < many
         else ""
     )
-    if _in_epochs(run):
+    if run.in_epochs:
         return (
             "Steps are measured together, in epochs of a public length: what was chosen to be measured of an epoch is "
             "measured once for all of its records. Which marginals that were is not published; what was not measured "

@@ -5,36 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.markup import Html, element, integer, join, table
-from dpstream.tools.report.run_folder import StepFacts
 
-__all__ = ["Promised", "banner", "header", "promise", "tile"]
+__all__ = ["banner", "header", "promise", "tile"]
 
 #: Beyond this epsilon the bound has more than 13 digits, and says nothing.
 _HARDLY_A_BOUND = 30
 
 
-class Promised(Protocol):
-    """What the head of a page needs to know of a run, whatever it releases; see ``collect.Run``."""
-
-    @property
-    def manifest(self) -> dict[str, Any]: ...
-
-    @property
-    def states(self) -> tuple[tuple[int, str], ...]: ...
-
-    @property
-    def shown(self) -> tuple[StepFacts, ...]: ...
-
-    @property
-    def test_seed(self) -> bool: ...
-
-
-def banner(run: Promised, private: bool) -> Html:
+def banner(run: Told, private: bool) -> Html:
     """What nobody may overlook: private truth on the page, or noise that can be predicted."""
     warnings = []
     if private:
@@ -52,7 +36,7 @@ def banner(run: Promised, private: bool) -> Html:
     return element("div", warnings, role="alert") if warnings else Html("")
 
 
-def header(run: Promised, private: bool, tiles: Sequence[Html]) -> Html:
+def header(run: Told, private: bool, tiles: Sequence[Html]) -> Html:
     """Title and the few numbers to remember; ``tiles``: those about what is released."""
     manifest = run.manifest
     name = "Evaluation" if private else "Privacy and quality report"
@@ -71,7 +55,7 @@ def header(run: Promised, private: bool, tiles: Sequence[Html]) -> Html:
     )
 
 
-def promise(run: Promised) -> Html:
+def promise(run: Told) -> Html:
     """Section 1."""
     manifest = run.manifest
     plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
@@ -83,7 +67,7 @@ def promise(run: Promised) -> Html:
         element("ul", [element("li", text) for text in _limits(run)], class_="prose"),
         _declared(run),
         element("h3", "Where the budget goes"),
-        _parts(manifest),
+        _parts(run),
         element(
             "details",
             element("summary", "The exact words of the manifest"),
@@ -95,7 +79,7 @@ def promise(run: Promised) -> Html:
     )
 
 
-def _when(run: Promised) -> str:
+def _when(run: Told) -> str:
     first, last = run.shown[0], run.shown[-1]
     if first.period is None or last.period is None:
         return f"State of the stream after step {last.step}."
@@ -127,7 +111,7 @@ def _cap(manifest: dict[str, Any]) -> str:
     return f"of {decimal_text(planned)} planned, for all releases together"
 
 
-def _plainly(run: Promised) -> list[str]:
+def _plainly(run: Told) -> list[str]:
     manifest = run.manifest
     last = run.shown[-1].step
     words = [f"Protected is {manifest['unit']['words']}."]
@@ -194,7 +178,7 @@ def _times(epsilon: Fraction) -> str:
     return f"at most {math.ceil(factor * 10**digits) / 10**digits:,.{min(digits, 2)}f} times likelier"
 
 
-def _limits(run: Promised) -> list[str]:
+def _limits(run: Told) -> list[str]:
     unit = run.manifest["unit"]["name"]
     limits = []
     if unit == "event-replace":
@@ -216,7 +200,7 @@ def _limits(run: Promised) -> list[str]:
     return limits
 
 
-def _declared(run: Promised) -> Html | None:
+def _declared(run: Told) -> Html | None:
     facts = run.manifest["declared_public"]
     if not facts:
         return None
@@ -232,7 +216,8 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _parts(manifest: dict[str, Any]) -> Html:
+def _parts(run: Told) -> Html:
+    manifest = run.manifest
     amount = "epsilon" if manifest["guarantee"]["definition"] == "pure" else "rho"
     parts: Sequence[dict[str, Any]] = manifest["mechanism"].get("parts", [])
     rows = [[str(p["name"]), str(p["times"]), _amount(p["amount"]), _amount(p["total"])] for p in parts]

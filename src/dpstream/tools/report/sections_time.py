@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import Told
 from dpstream.tools.report.charts import MOST_LINES, Charts, Line, Unit
 from dpstream.tools.report.collect import Run
 from dpstream.tools.report.folding import top_codes
 from dpstream.tools.report.markup import Html, element, integer, join, table
 from dpstream.tools.report.private_side import Truth
 
-__all__ = ["movement", "releases", "states"]
+__all__ = ["movement", "releases", "rows_over_time", "states"]
 
 #: Columns that get a chart of their own; the others are named.
 MOST_COLUMNS = 40
@@ -37,7 +38,7 @@ def releases(run: Run, truth: Truth | None, charts: Charts) -> Html:
         "section",
         element("h2", "The releases"),
         states(run.states),
-        element("div", _rows(run, truth, charts), _churn(run, charts), class_="grid wide"),
+        element("div", rows_over_time(run, charts, truth), _churn(run, charts), class_="grid wide"),
         element("p", _thinned(run), class_="note") if _thinned(run) else None,
         id="releases",
     )
@@ -91,7 +92,8 @@ def states(told: Sequence[tuple[int, str]]) -> Html:
     )
 
 
-def _rows(run: Run, truth: Truth | None, charts: Charts) -> Html:
+def rows_over_time(run: Told, charts: Charts, truth: Truth | None = None) -> Html:
+    """How many rows each release has."""
     steps = [facts.step for facts in run.shown]
     rows = np.array([facts.rows for facts in run.shown], dtype=np.float64)
     if len(steps) == 1 and truth is None:

@@ -1,216 +1,42 @@
-"""One self-contained page about a run: collected, rendered, and written where it may be."""
+"""The page of a stream of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Final
 
-from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreError
-from dpstream.tools.evaluate.private_folder import releases_around
-from dpstream.tools.report import sections_error, sections_promise, sections_tables, sections_time
-from dpstream.tools.report.assembly import MARKER, assemble, charts_of
-from dpstream.tools.report.collect import Run, collect
+from dpstream.tools.evaluate.run_folder import Folder
+from dpstream.tools.report import sections_error, sections_tables, sections_time
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.collect import collect
 from dpstream.tools.report.markup import integer
-from dpstream.tools.report.panel_page import collect_panel, render_panel
-from dpstream.tools.report.points_page import render_points
-from dpstream.tools.report.points_run import collect_point_truth, collect_points
-from dpstream.tools.report.private_side import Truth, collect_truth
-from dpstream.tools.report.run_folder import MOST_STEPS, Folder, open_folder
+from dpstream.tools.report.private_side import collect_truth
+from dpstream.tools.report.sections_promise import tile
 
-__all__ = ["MARKER", "render", "write_report"]
-
-_SECTIONS = (
-    ("promise", "Protection"),
-    ("releases", "Releases"),
-    ("columns", "Columns"),
-    ("pairs", "Pairs"),
-    ("movement", "Over time"),
-    ("errors", "Error"),
-    ("weak", "Weak spots"),
-)
+__all__ = ["TABLES"]
 
 
-def write_report(
-    run: str | Path,
-    out: str | Path,
-    *,
-    private_data: bool = False,
-    pairs: Sequence[tuple[str, str]] = (),
-    most_steps: int = MOST_STEPS,
-    force: bool = False,
-    tell: Callable[[str], None] | None = None,
-) -> Path:
-    """Write one self-contained page about a run: what it protects, what it cost, what it gives.
-
-    Args:
-        run: a configuration file, or a folder of releases. From the folder alone the page shows what any reader of
-            the releases can see.
-        out: the page, ending in ``.html``. An earlier report of that name is replaced.
-        private_data: compare with the private table as well (a configuration only). The page then holds private
-            truth, says so on top, and is written with mode 0600, never among the releases.
-        pairs: pairs of columns that get a heat map whatever their association.
-        most_steps: tables to read at most, evenly spaced with the first and the last.
-        force: replace a file that is no report.
-        tell: gets sentences for the terminal that do not belong on a page.
-
-    Guarantee: without ``private_data`` everything on the page is post-processing of the releases and of public
-    declarations; with it there is none.
-
-    Errors:
-        ConfigError: no run, no release yet, a place that cannot be taken, private data without a configuration.
-        SchemaError: an unknown column in ``pairs``.
-        StoreDamagedError: files that differ from their published hashes.
-        StepError, DataError: private data that do not belong to the run.
-
-    Cost: reads each drawn table once (twice with the private data, and these once). CPU time: 0.4 s for 104 steps
-    of 8 columns (1.6 s with the private data), 4 s for 1,000 steps of 22 columns (15 s).
-    """
-    place = _place(Path(out), force)
-    folder = open_folder(run, most=most_steps)
-    _check_place(place, folder, private_data)
-    if tell is not None and (text := _unfinished(folder)) is not None:
-        tell(text)
-    page = _page(folder, private_data, _checked(pairs))
-    # A label may hold half of a surrogate pair, which no file can.
-    _write(place, page.encode("utf-8", "replace"), private_data)
-    return place
-
-
-def _page(folder: Folder, private_data: bool, pairs: list[tuple[str, str]]) -> str:
-    """The page of whatever kind of stream it is."""
-    if folder.mechanism == "points":
-        if pairs:
-            raise ConfigError(
-                "all pairs of coordinates are drawn, and heat maps are for tables",
-                where="pairs",
-                allowed="none",
-            )
-        points = collect_points(folder)
-        return render_points(points, collect_point_truth(points) if private_data else None)
-    if folder.mechanism.startswith("panel-"):
-        if pairs or private_data:
-            raise ConfigError(
-                "a report about a panel has neither heat maps nor the private data",
-                where="report",
-                allowed="dpstream evaluate, which compares the usual questions",
-            )
-        return render_panel(collect_panel(folder))
+def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     if folder.config is not None:
         folder.config.table_recipe("report")
-    found = collect(folder)
-    chosen = sections_tables.chosen_pairs(found, pairs)
-    return render(found, chosen, collect_truth(found, chosen) if private_data else None)
-
-
-def render(run: Run, chosen: Sequence[tuple[int, ...]], truth: Truth | None) -> str:
-    """The page of a stream of tables, as text."""
+    run = collect(folder)
+    chosen = sections_tables.chosen_pairs(run, pairs)
+    truth = collect_truth(run, chosen) if private else None
     first, last = run.shown[0], run.shown[-1]
     charts = charts_of(run)
-    body = [
-        sections_promise.promise(run),
-        sections_time.releases(run, truth, charts),
-        sections_tables.columns(run, truth),
-        sections_tables.pairs(run, chosen, truth),
-        sections_time.movement(run, charts),
-        sections_error.errors(run, truth, charts),
-        sections_error.weak(run, truth),
+    sections = [
+        ("releases", "Releases", sections_time.releases(run, truth, charts)),
+        ("columns", "Columns", sections_tables.columns(run, truth)),
+        ("pairs", "Pairs" if chosen else "", sections_tables.pairs(run, chosen, truth)),
+        ("movement", "Over time", sections_time.movement(run, charts)),
+        ("errors", "Error", sections_error.errors(run, truth, charts)),
+        ("weak", "Weak spots", sections_error.weak(run, truth)),
     ]
     tiles = [
-        sections_promise.tile(
-            "Rows in the last release", integer(last.rows), f"{last.counted}; first {integer(first.rows)}"
-        ),
-        sections_promise.tile(
-            "Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"
-        ),
+        tile("Rows in the last release", integer(last.rows), f"{last.counted}; first {integer(first.rows)}"),
+        tile("Columns", integer(len(run.schema)), f"{integer(len(run.workload))} marginals asked for"),
     ]
-    links = [entry for entry in _SECTIONS if entry[0] != "pairs" or chosen]
-    return assemble(
-        run,
-        body,
-        tiles=tiles,
-        links=links,
-        charts=charts,
-        heat=sections_tables.heat_json(run, chosen, truth),
-        tables=len(run.tables),
-        private=truth is not None,
-    )
+    heat = sections_tables.heat_json(run, chosen, truth)
+    return Page(run, sections, tiles, charts, tables=len(run.tables), heat=heat)
 
 
-def _checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    for pair in pairs:
-        if len(pair) != 2 or pair[0] == pair[1]:
-            raise ConfigError(
-                f"{' '.join(pair)!r} is not a pair", where="pairs", allowed="two different columns"
-            )
-    return list(pairs)
-
-
-def _place(out: Path, force: bool) -> Path:
-    """The page's path, refused where it would destroy anything but an earlier report."""
-    if out.suffix not in (".html", ".htm"):
-        raise ConfigError(
-            f"the name {out.name!r} is not one of a page", where="--out", allowed="a name in .html"
-        )
-    if out.is_dir():
-        raise ConfigError("there is a folder of that name", where=str(out), allowed="another name")
-    if out.exists() and not force:
-        with out.open("rb") as file:
-            ours = MARKER.encode() in file.read(200)
-        if not ours:
-            raise ConfigError(
-                "there is a file that is no report", where=str(out), allowed="another name, or --force"
-            )
-    return out
-
-
-def _check_place(out: Path, run: Folder, private: bool) -> None:
-    # A link of that name is replaced, not followed.
-    place = out.parent.resolve() / out.name
-    inside = run.releases.resolve() in place.parents
-    # Those of other streams too, and a copy of these: all are there to be published.
-    releases = run.releases if inside else releases_around(place.parent)
-    if private and releases is not None:
-        raise ConfigError(
-            f"a page with private truth has no place among the releases in {str(releases)!r}",
-            where=str(out),
-            allowed="a folder that is not published",
-        )
-    if inside and place.parent != run.releases.resolve():
-        raise ConfigError(
-            "a step's folder holds its own files only", where=str(out), allowed="another folder"
-        )
-
-
-def _unfinished(run: Folder) -> str | None:
-    """What is under way, for the owner's terminal; whether a step has begun is not public."""
-    if run.config is None:
-        return None
-    from dpstream.stream import read_status
-    from dpstream.stream.store.place import has_store
-
-    folder, server = run.config.state_dir, run.config.server
-    if not has_store(folder, server=server):
-        return None
-    status = read_status(folder, server=server)
-    last = run.states[-1][0]
-    if status.failed is not None:
-        return f"step {status.reserved} stopped with {status.failed}; the report holds the steps up to {last}"
-    if status.reserved is not None:
-        return (
-            f"step {status.reserved} was begun and is not finished; the report holds the steps up to {last}"
-        )
-    if status.unpublished:
-        return f"{len(status.unpublished)} committed steps wait to be published; the report holds those up to {last}"
-    return None
-
-
-def _write(out: Path, page: bytes, private: bool) -> None:
-    try:
-        if not out.parent.is_dir():
-            out.parent.mkdir(mode=0o700 if private else 0o755, parents=True)
-        durable.replace_file(out, page, mode=0o600 if private else 0o644)
-    except OSError as error:
-        raise StoreError(
-            f"the report could not be written: {error.strerror or error}", where=str(out)
-        ) from error
+TABLES: Final = FamilyPage(_draw, pairs=True, private=True)

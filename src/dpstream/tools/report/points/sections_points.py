@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.point_maps import (
+from dpstream.tools.evaluate.points.point_maps import (
     MOST_PAIRS,
     Leaves,
     density,
@@ -18,10 +18,16 @@ from dpstream.tools.evaluate.point_maps import (
     profile,
     top_share,
 )
+from dpstream.tools.evaluate.points.point_releases import PointRun, PointTable, PointTruth
 from dpstream.tools.report.charts import Charts, Line, Unit
-from dpstream.tools.report.maps import axis_words, drawn_map, drawn_partition, drawn_profile, scale
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
-from dpstream.tools.report.points_run import PointRun, PointTable, PointTruth
+from dpstream.tools.report.points.point_drawings import (
+    axis_words,
+    drawn_map,
+    drawn_partition,
+    drawn_profile,
+    scale,
+)
 from dpstream.tools.report.sections_time import states
 
 __all__ = ["categories", "limits", "partition", "releases", "where"]

@@ -15,7 +15,7 @@ from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["MOST_STEPS", "Accuracy", "Folder", "StepFacts", "open_folder", "releases_of", "thin"]
+__all__ = ["MOST_STEPS", "Accuracy", "Folder", "StepFacts", "Told", "open_folder", "releases_of", "thin"]
 
 #: Steps whose tables are read and drawn; longer streams are thinned, and the page says so.
 MOST_STEPS = 200
@@ -91,6 +91,31 @@ class StepFacts:
         """What kind of number ``rows`` is."""
         public = self.accuracy is not None and self.accuracy.total == 0
         return "a public number" if public else "a noisy number"
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What the manifests of any stream tell.
+
+    Attributes:
+        manifest: of the last released step that was not withdrawn.
+        states: every step and its state: ``full``, ``dropped``, ``withdrawn`` or ``change``.
+        shown: facts of the steps that are drawn (thinned if there are many).
+    """
+
+    manifest: dict[str, Any]
+    states: tuple[tuple[int, str], ...]
+    shown: tuple[StepFacts, ...]
+
+    @property
+    def test_seed(self) -> bool:
+        """Whether the noise can be predicted, so that there is no guarantee."""
+        return bool(self.manifest["made_with_test_seed"])
+
+    @property
+    def in_epochs(self) -> bool:
+        """Whether steps are measured together."""
+        return "staleness" in self.manifest["mechanism"].get("options", {})
 
 
 @dataclass(frozen=True)

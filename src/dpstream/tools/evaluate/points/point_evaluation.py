@@ -5,41 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.evaluation import choose_steps
-from dpstream.tools.evaluate.evaluation_files import csv_bytes, json_bytes
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.point_truth import true_codes, uniform_places
-from dpstream.tools.evaluate.private_folder import write_private
-from dpstream.tools.evaluate.transport import Distance, w1
-from dpstream.tools.report.points_run import PointRun, collect_points
-from dpstream.tools.report.run_folder import releases_of, thin
+from dpstream.tools.evaluate.points.point_releases import PointRun, collect_points
+from dpstream.tools.evaluate.points.point_truth import true_codes, uniform_places
+from dpstream.tools.evaluate.points.transport import Distance, w1
+from dpstream.tools.evaluate.run_folder import releases_of, thin
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 __all__ = [
-    "FILES",
-    "PICTURES",
+    "MOST_CATEGORIES",
     "CellError",
     "PointEvaluation",
     "PointStep",
     "evaluate_points",
-    "write_point_evaluation",
 ]
 
-FILES: Final = ("steps.csv", "cells.csv", "categories.csv", "summary.md", "summary.json")
-PICTURES: Final = ("maps.png", "distance.png", "cells.png")
 #: Steps that are evaluated where none are asked for.
 _STEPS = 12
 #: Categories whose own distances are computed, the largest first.
-_MOST_CATEGORIES = 12
+MOST_CATEGORIES = 12
 
 Codes = NDArray[np.int32]
 Progress = Callable[[int, int], None]
@@ -88,8 +81,6 @@ class PointEvaluation:
     Attributes:
         categories: at the last step: name, true and released number, and W1 within the category (None where one of the
             two is empty); the largest first.
-        run, truth: what was compared, for pictures.
-        left: categories without a distance.
     """
 
     stream: str
@@ -97,9 +88,6 @@ class PointEvaluation:
     steps: tuple[PointStep, ...]
     released: int
     categories: tuple[tuple[str, int, int, Distance | None], ...]
-    left: int
-    run: PointRun = field(repr=False)
-    truth: tuple[Codes, ...] = field(repr=False)
     label: str = field(default=LABEL, init=False)
 
 
@@ -146,16 +134,12 @@ def evaluate_points(
         found.append(_compare(run, i, truth[i], folder.manifest_of(run.tables[i].step)["period"]))
         if progress is not None:
             progress(len(found), len(run.tables))
-    categories, left = _categories(run, truth[-1])
     return PointEvaluation(
         stream=config.name,
         guarantee=str(folder.manifest["guarantee"]["words"]),
         steps=tuple(found),
         released=readable[-1],
-        categories=categories,
-        left=left,
-        run=run,
-        truth=tuple(truth),
+        categories=_categories(run, truth[-1]),
     )
 
 
@@ -190,10 +174,10 @@ def _cell_errors(run: PointRun, true: Codes, released: Codes, depth: int) -> tup
     return tuple(found)
 
 
-def _categories(run: PointRun, true: Codes) -> tuple[tuple[tuple[str, int, int, Distance | None], ...], int]:
+def _categories(run: PointRun, true: Codes) -> tuple[tuple[str, int, int, Distance | None], ...]:
     view, made = run.view, run.tables[-1].codes
     if not view.categorical:
-        return (), 0
+        return ()
     many = view.space.categories
     theirs, ours = view.categories(true), view.categories(made)
     counts, released = (np.bincount(which, minlength=many) for which in (theirs, ours))
@@ -201,138 +185,8 @@ def _categories(run: PointRun, true: Codes) -> tuple[tuple[tuple[str, int, int, 
     found = []
     for rank, category in enumerate(order.tolist()):
         distance = None
-        if rank < _MOST_CATEGORIES and counts[category] and released[category]:
+        if rank < MOST_CATEGORIES and counts[category] and released[category]:
             pair = (view.places(true[theirs == category]), view.places(made[ours == category]))
             distance = w1(*pair, periodic=view.periodic)
         found.append((view.category_name(category), int(counts[category]), int(released[category]), distance))
-    return tuple(found), max(0, many - _MOST_CATEGORIES)
-
-
-def write_point_evaluation(
-    found: PointEvaluation, folder: Path, *, pictures: bool = True
-) -> tuple[tuple[Path, ...], dict[str, Any]]:
-    """Write ``FILES`` and ``PICTURES`` into a folder that ``open_private_folder`` gave; and the summary.
-
-    Errors:
-        ConfigError: pictures without matplotlib.
-    """
-    facts = summarise(found)
-    contents = {
-        "steps.csv": _steps(found),
-        "cells.csv": _cells(found),
-        "summary.md": _text(found).encode(),
-        "summary.json": json_bytes(facts),
-    }
-    if found.categories:
-        contents["categories.csv"] = _category_table(found)
-    written = [write_private(folder / name, contents[name]) for name in FILES if name in contents]
-    if pictures:
-        from dpstream.tools.evaluate.point_pictures import draw
-
-        written += draw(found, folder)
-    names = {path.name for path in written}
-    for name in (*FILES, *PICTURES):
-        if name not in names:
-            durable.unlink(folder / name)
-    return tuple(written), facts
-
-
-def summarise(found: PointEvaluation) -> dict[str, Any]:
-    """The main numbers for programs, JSON-able."""
-    return {
-        "label": found.label,
-        "format": 1,
-        "stream": found.stream,
-        "guarantee": found.guarantee,
-        "unit": "sides of the space, each from a coordinate's lower to its upper bound on its scale",
-        "released_steps": found.released,
-        "steps": [_step(one) for one in found.steps],
-        "categories": [
-            {"category": name, "true_points": true, "released_points": made, "w1": _value(distance)}
-            for name, true, made, distance in found.categories
-        ],
-    }
-
-
-def _step(one: PointStep) -> dict[str, Any]:
-    return {
-        "step": one.step,
-        "period": one.period,
-        "true_points": one.points,
-        "released_points": one.released,
-        "depth": one.depth,
-        "w1": one.distance.value,
-        "w1_lower": one.distance.lower,
-        "w1_upper": one.distance.upper,
-        "how": one.distance.how,
-        "w1_uniform": one.uniform.value,
-    }
-
-
-def _value(distance: Distance | None) -> float | None:
-    return None if distance is None else distance.value
-
-
-def _steps(found: PointEvaluation) -> bytes:
-    rows = [_step(one) for one in found.steps]
-    return csv_bytes(list(rows[0]), (list(row.values()) for row in rows))
-
-
-def _cells(found: PointEvaluation) -> bytes:
-    rows = (
-        [step.step, one.depth, one.cells, one.mean_error, one.variation]
-        for step in found.steps
-        for one in step.cells
-    )
-    return csv_bytes(["step", "depth", "cells_with_points", "mean_absolute_error", "total_variation"], rows)
-
-
-def _category_table(found: PointEvaluation) -> bytes:
-    step = found.steps[-1].step
-    rows = ([step, name, true, made, _value(distance)] for name, true, made, distance in found.categories)
-    return csv_bytes(["step", "category", "true_points", "released_points", "w1"], rows)
-
-
-def _text(found: PointEvaluation) -> str:
-    last = found.steps[-1]
-    lines = [
-        f"# {found.stream}: {found.label}",
-        "",
-        f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}.",
-        "",
-        f"What the releases promise: {found.guarantee}",
-        "",
-        "W1 is the average way, in sides of the space (the largest coordinate counts), by which released points would "
-        "have to be moved to become the true ones. Beside it: the same for points spread evenly.",
-        "",
-        "| step | points | depth | W1 | certainly between | spread evenly |",
-        "|---:|---:|---:|---:|---|---:|",
-        *(
-            f"| {one.step} | {one.points} | {one.depth} | {one.distance.value:.4g} "
-            f"| {one.distance.lower:.4g} and {one.distance.upper:.4g} | {one.uniform.value:.4g} |"
-            for one in found.steps
-        ),
-        "",
-        f"## Cells at step {last.step}: {found.label}",
-        "",
-        "| depth | cells with points | mean error, points | in a wrong cell, % |",
-        "|---:|---:|---:|---:|",
-        *(
-            f"| {one.depth} | {one.cells} | {one.mean_error:.4g} | {100 * one.variation:.3g} |"
-            for one in last.cells
-        ),
-        "",
-    ]
-    if found.categories:
-        lines += [
-            f"## Categories at step {last.step}: {found.label}",
-            "",
-            "| category | true points | released points | W1 within |",
-            "|---|---:|---:|---:|",
-            *(
-                f"| {name} | {true} | {made} | {'' if distance is None else f'{distance.value:.4g}'} |"
-                for name, true, made, distance in found.categories[:_MOST_CATEGORIES]
-            ),
-            "",
-        ]
-    return "\n".join(lines)
+    return tuple(found)

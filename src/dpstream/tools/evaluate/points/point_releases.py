@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,10 @@ from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.core.privacy import PureDP
 from dpstream.families.points.points_plan import Points
 from dpstream.io.sinks import read_table, released_schema
-from dpstream.tools.evaluate.point_truth import true_codes, uniform_places
-from dpstream.tools.evaluate.point_view import PointView
-from dpstream.tools.evaluate.transport import Distance, w1
-from dpstream.tools.report.run_folder import Folder, StepFacts, thin
+from dpstream.tools.evaluate.points.point_truth import true_codes, uniform_places
+from dpstream.tools.evaluate.points.point_view import PointView
+from dpstream.tools.evaluate.points.transport import Distance, w1
+from dpstream.tools.evaluate.run_folder import Folder, Told, thin
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -44,11 +44,11 @@ class PointTable:
 
 
 @dataclass(frozen=True, eq=False)
-class PointRun:
+class PointRun(Told):
     """Everything public that the page of a point stream shows.
 
     Attributes:
-        releases, config, manifest, states, shown: as in ``collect.Run``.
+        releases: the folder. config: the configuration, if it was named.
         view: how records are read.
         tables: of a few steps, evenly spaced with the first and the last; the first one with points of all.
         partition: of each of ``shown``: depth, and the number of cells.
@@ -57,9 +57,6 @@ class PointRun:
     releases: Path
     config: Config | None
     view: PointView
-    manifest: dict[str, Any]
-    states: tuple[tuple[int, str], ...]
-    shown: tuple[StepFacts, ...]
     tables: tuple[PointTable, ...]
     partition: tuple[tuple[int, int], ...]
 
@@ -67,11 +64,6 @@ class PointRun:
     def schema(self) -> Schema:
         """The columns."""
         return self.view.schema
-
-    @property
-    def test_seed(self) -> bool:
-        """Whether the noise can be predicted, so that there is no guarantee."""
-        return bool(self.manifest["made_with_test_seed"])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,12 +100,12 @@ def collect_points(folder: Folder, steps: Sequence[int] | None = None) -> PointR
             tables.append(PointTable(step, points, codes, depth))
     partition = tuple(_partition(folder, step) for step in folder.steps)
     return PointRun(
-        folder.releases,
-        folder.config,
-        view,
         folder.manifest,
         folder.states,
         folder.facts(),
+        folder.releases,
+        folder.config,
+        view,
         tuple(tables),
         partition,
     )
@@ -161,15 +153,10 @@ def collect_point_truth(run: PointRun) -> PointTruth:
     Cost: reads the data once; some seconds for each table.
 
     Errors:
-        ConfigError: a run that was named by its releases only, or one without any table.
+        ConfigError: a run without any table.
         StepError: data that end before the releases do. DataError, SchemaError: data that do not fit.
     """
-    if run.config is None:
-        raise ConfigError(
-            "a folder of releases does not say where the private data are",
-            where="private data",
-            allowed="the run's configuration file",
-        )
+    assert run.config is not None
     if not run.tables:
         raise ConfigError("no release has a table to compare with", where=str(run.releases))
     codes = true_codes(run.config, run.view, {one.step: one.points for one in run.tables})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.project.pending import named_step
 from dpstream.stream.frames import Batch, encode_batch
-from dpstream.tools.evaluate.point_view import PointView
+from dpstream.tools.evaluate.points.point_view import PointView
 
 if TYPE_CHECKING:
     from dpstream.project import Config

@@ -5,9 +5,6 @@ The released side is the published table alone: synthetic people are never rewri
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
 from dpstream.core.tables.report_tables import wide_name
 from dpstream.families.panel import (
@@ -30,20 +27,19 @@ from dpstream.families.panel import (
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.panel.queries import digits
 from dpstream.families.panel.seats import seat
-from dpstream.io.sinks import read_catalogue, read_manifest, read_table
+from dpstream.io.sinks import read_table
 from dpstream.project.pending import named_step
 from dpstream.stream.contribution import ID_BYTES, read_owners
-from dpstream.stream.identity import plan_hash
+from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, Finding, Shown, csv_bytes, number
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.private_folder import write_private
+from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["FILES", "PanelError", "evaluate_panel", "write_panel_evaluation"]
+__all__ = ["PANEL", "PanelError", "evaluate_panel"]
 
-FILES: Final = ("answers.csv", "summary.json")
 #: Thresholds that are compared at most.
 _MOST = 12
 Symbols = NDArray[np.int64]
@@ -82,13 +78,7 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     """
     plan = config.plan()
     assert isinstance(plan, PeoplePlan)
-    last = max((int(entry["step"]) for entry in read_catalogue(releases)["steps"]), default=0)
-    if last == 0:
-        raise ConfigError("there are no releases", where=str(releases), allowed="a stream that was run")
-    if read_manifest(releases, last)["plan_hash"] != plan_hash(config.facts()):
-        raise ConfigError(
-            "the releases belong to another plan", where=str(releases), allowed="the configuration of the run"
-        )
+    last = releases_of(config, releases).states[-1][0]
     synthetic = _synthetic(read_table(releases), plan, plan.released_schema(config.schema()))
     true = _true(config, plan, synthetic.shape[1] or last)
     if synthetic.shape[1] == 0:
@@ -97,22 +87,6 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
         return list(_cumulative(plan, synthetic, np.isin(true, plan.counted).astype(np.int64)))
     assert isinstance(plan, WindowStreamPlan)
     return list(_window(plan, synthetic, true))
-
-
-def write_panel_evaluation(
-    found: list[PanelError], folder: Path, config: Config
-) -> tuple[tuple[Path, ...], dict[str, Any]]:
-    """Write ``FILES`` into a folder that ``open_private_folder`` gave; what they hold, and a summary of it."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["step", "question", "released", "true", "error", "standard_error", "label"])
-    for one in found:
-        numbers = [f"{x:.6g}" for x in (one.released, one.true, one.error, one.standard_error)]
-        rows.writerow([one.step, one.question, *numbers, LABEL])
-    facts = summarise(found, config.name)
-    data = (text.getvalue().encode(), (json.dumps(facts, indent=1) + "\n").encode())
-    written = tuple(write_private(folder / name, one) for name, one in zip(FILES, data, strict=True))
-    return written, facts
 
 
 def summarise(found: list[PanelError], stream: str) -> dict[str, Any]:
@@ -214,3 +188,32 @@ def _true(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
         )
     empty = (plan.places or len(table)) - len(table)
     return np.concatenate([table, np.full((empty, steps), absent, np.int64)])
+
+
+def _find(config: Config, asked: Asked) -> Finding:
+    found = evaluate_panel(config, asked.releases)
+    facts = summarise(found, config.name)
+    rows = [
+        [one["question"], str(one["periods"]), number(one["error"]), number(one["stated"])]
+        for one in facts["questions"]
+    ]
+    headings = ["people", "periods", "error", "stated standard error"]
+    shown = Shown("The usual questions", headings, rows, right=[1, 2, 3])
+    answers = (
+        [
+            one.step,
+            one.question,
+            *(f"{x:.6g}" for x in (one.released, one.true, one.error, one.standard_error)),
+        ]
+        for one in found
+    )
+    columns = ["step", "question", "released", "true", "error", "standard_error"]
+    return Finding(config.name, facts, (shown,), {"answers.csv": csv_bytes(columns, answers)})
+
+
+PANEL: Final = FamilyEvaluation(
+    options=(),
+    refusal="the stream is a panel, whose periods are all compared, by the usual questions",
+    files=("answers.csv",),
+    find=_find,
+)

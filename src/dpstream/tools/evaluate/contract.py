@@ -1,0 +1,188 @@
+"""What evaluating a family means, so that the command asks no family's name; and how every result is written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dpstream.core import durable
+from dpstream.core.errors import ConfigError
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.private_folder import write_private
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = [
+    "SUMMARIES",
+    "Asked",
+    "FamilyEvaluation",
+    "Finding",
+    "Shown",
+    "blank",
+    "csv_bytes",
+    "json_bytes",
+    "number",
+    "summary_text",
+    "write_finding",
+]
+
+SUMMARIES: Final = ("summary.md", "summary.json")
+#: Pictures that earlier versions wrote; beside newer numbers they would show other ones.
+_EARLIER: Final = tuple(
+    f"{name}.png" for name in ("errors", "association", "workloads", "maps", "distance", "cells")
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an evaluation was asked for; None: what the family does by default.
+
+    Attributes:
+        releases: where the run left them.
+        state: where the secret state is, if elsewhere than the file says.
+        workload, target, synthetic: see ``evaluate_run``; ``workload`` by its name.
+        steps, every: which steps.
+        progress: told how many of the steps to be evaluated are done, and how many there are.
+    """
+
+    releases: Path
+    state: Path | None = None
+    workload: str | None = None
+    steps: Sequence[int] | None = None
+    every: int | None = None
+    synthetic: str | None = None
+    target: str | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table of a summary; the columns in ``right`` are numbers."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What an evaluation found. Evaluation only, not releasable.
+
+    Attributes:
+        facts: the main numbers, JSON-able: ``summary.json``; the label comes first.
+        told: the sentences and tables of the summary, in order: what is printed, and ``summary.md``.
+        files: further files by name, whose bytes carry the label.
+    """
+
+    stream: str
+    facts: Mapping[str, Any] = field(repr=False)
+    told: Sequence[str | Shown] = field(repr=False)
+    files: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class FamilyEvaluation:
+    """How the releases of a family are compared with its private table.
+
+    Attributes:
+        options: fields of ``Asked`` that apply beside ``releases`` and ``progress``.
+        refusal: what the stream is, and what is compared of it: said where another option is given.
+        files: names of all files that it may write beside ``SUMMARIES``.
+        find: compares; writes nothing.
+    """
+
+    options: tuple[str, ...]
+    refusal: str
+    files: tuple[str, ...]
+    find: Callable[[Config, Asked], Finding]
+
+    def check(self, asked: Asked) -> None:
+        """Before anything is read.
+
+        Errors:
+            ConfigError: an option that does not apply.
+        """
+        strange = [
+            name
+            for name in ("workload", "steps", "every", "synthetic", "target", "state")
+            if name not in self.options and getattr(asked, name) is not None
+        ]
+        if strange:
+            words = ["from" if name == "synthetic" else name for name in self.options]
+            raise ConfigError(
+                self.refusal,
+                where="evaluate",
+                allowed=", ".join(f"--{name}" for name in ("out", "releases", *words, "json")),
+            )
+
+
+def write_finding(found: Finding, folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
+    """Write all files into a folder that ``open_private_folder`` gave; what is there is replaced.
+
+    Args:
+        names: of all files that this kind of evaluation may write: those that it has nothing for now are removed.
+    """
+    contents = {
+        **found.files,
+        "summary.md": summary_text(found).encode(),
+        "summary.json": json_bytes(found.facts),
+    }
+    written = tuple(write_private(folder / name, data) for name, data in contents.items())
+    for name in {*names, *_EARLIER} - contents.keys():
+        durable.unlink(folder / name)
+    return written
+
+
+def summary_text(found: Finding) -> str:
+    """The main numbers as Markdown."""
+    lines = [f"# {found.stream}: {LABEL}", ""]
+    for one in found.told:
+        if isinstance(one, str):
+            lines += [one, ""]
+            continue
+        marks = ["---:" if place in one.right else "---" for place in range(len(one.headings))]
+        lines += [f"## {one.title}: {LABEL}", ""]
+        lines += [_row(one.headings), f"|{'|'.join(marks)}|", *map(_row, one.rows), ""]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def number(value: float | None) -> str:
+    """Four digits, or a dash for none."""
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def csv_bytes(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    """A table whose last column is the label, in every row."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*headings, "label"])
+    for row in rows:
+        cells = ["" if value is None else value for value in blank(list(row))]
+        writer.writerow([*cells, LABEL])
+    return text.getvalue().encode()
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON for people and programs; NaN becomes null."""
+    return (json.dumps(blank(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def blank(value: Any) -> Any:
+    """The same with None in the place of NaN, all the way down: JSON knows no NaN."""
+    if isinstance(value, dict):
+        return {key: blank(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [blank(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,1 @@
+"""Points against the private ones: distances, cells, categories."""

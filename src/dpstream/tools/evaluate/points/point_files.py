@@ -1,0 +1,133 @@
+"""A stream of points against its truth, as sentences, tables and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from dpstream.tools.evaluate.contract import (
+    Asked,
+    FamilyEvaluation,
+    Finding,
+    Shown,
+    csv_bytes,
+    number,
+)
+from dpstream.tools.evaluate.points.point_evaluation import (
+    MOST_CATEGORIES,
+    PointEvaluation,
+    PointStep,
+    evaluate_points,
+)
+from dpstream.tools.evaluate.points.transport import Distance
+
+if TYPE_CHECKING:
+    from dpstream.project import Config
+
+__all__ = ["POINTS"]
+
+
+def _find(config: Config, asked: Asked) -> Finding:
+    found = evaluate_points(
+        config, releases=asked.releases, steps=asked.steps, every=asked.every, progress=asked.progress
+    )
+    files = {"steps.csv": _steps(found), "cells.csv": _cells(found)}
+    if found.categories:
+        files["categories.csv"] = _category_table(found)
+    return Finding(found.stream, summarise(found), tuple(_told(found)), files)
+
+
+POINTS: Final = FamilyEvaluation(
+    options=("steps", "every"),
+    refusal="the stream is one of points, whose distances are compared, and not marginals",
+    files=("steps.csv", "cells.csv", "categories.csv"),
+    find=_find,
+)
+
+
+def summarise(found: PointEvaluation) -> dict[str, Any]:
+    """The main numbers for programs, JSON-able."""
+    return {
+        "label": found.label,
+        "format": 1,
+        "stream": found.stream,
+        "guarantee": found.guarantee,
+        "unit": "sides of the space, each from a coordinate's lower to its upper bound on its scale",
+        "released_steps": found.released,
+        "steps": [_step(one) for one in found.steps],
+        "categories": [
+            {"category": name, "true_points": true, "released_points": made, "w1": _value(distance)}
+            for name, true, made, distance in found.categories
+        ],
+    }
+
+
+def _step(one: PointStep) -> dict[str, Any]:
+    return {
+        "step": one.step,
+        "period": one.period,
+        "true_points": one.points,
+        "released_points": one.released,
+        "depth": one.depth,
+        "w1": one.distance.value,
+        "w1_lower": one.distance.lower,
+        "w1_upper": one.distance.upper,
+        "how": one.distance.how,
+        "w1_uniform": one.uniform.value,
+    }
+
+
+def _value(distance: Distance | None) -> float | None:
+    return None if distance is None else distance.value
+
+
+def _steps(found: PointEvaluation) -> bytes:
+    rows = [_step(one) for one in found.steps]
+    return csv_bytes(list(rows[0]), (list(row.values()) for row in rows))
+
+
+def _cells(found: PointEvaluation) -> bytes:
+    rows = (
+        [step.step, one.depth, one.cells, one.mean_error, one.variation]
+        for step in found.steps
+        for one in step.cells
+    )
+    return csv_bytes(["step", "depth", "cells_with_points", "mean_absolute_error", "total_variation"], rows)
+
+
+def _category_table(found: PointEvaluation) -> bytes:
+    step = found.steps[-1].step
+    rows = ([step, name, true, made, _value(distance)] for name, true, made, distance in found.categories)
+    return csv_bytes(["step", "category", "true_points", "released_points", "w1"], rows)
+
+
+def _told(found: PointEvaluation) -> Iterator[str | Shown]:
+    last = found.steps[-1]
+    yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
+    yield f"What the releases promise: {found.guarantee}"
+    yield (
+        "W1 is the average way, in sides of the space (the largest coordinate counts), by which released points would "
+        "have to be moved to become the true ones. Beside it: the same for points spread evenly."
+    )
+    rows = [
+        [
+            *map(str, (one.step, one.points, one.depth)),
+            *map(number, (one.distance.value, one.distance.lower, one.distance.upper, one.uniform.value)),
+        ]
+        for one in found.steps
+    ]
+    headings = ["step", "points", "depth", "W1, in sides", "at least", "at most", "spread evenly"]
+    yield Shown("Distances", headings, rows, right=range(7))
+    cells = [
+        [str(one.depth), str(one.cells), number(one.mean_error), f"{100 * one.variation:.3g}"]
+        for one in last.cells
+    ]
+    headings = ["depth", "cells with points", "mean error, points", "in a wrong cell, %"]
+    yield Shown(f"Cells at step {last.step}", headings, cells, right=range(4))
+    if found.categories:
+        shown = [
+            [name, str(true), str(made), number(_value(distance))]
+            for name, true, made, distance in found.categories[:MOST_CATEGORIES]
+        ]
+        headings = ["category", "true points", "released points", "W1 within"]
+        yield Shown(f"Categories at step {last.step}", headings, shown, right=(1, 2, 3))

@@ -1,0 +1,41 @@
+"""The page of a point stream."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dpstream.tools.evaluate.points.point_releases import collect_point_truth, collect_points
+from dpstream.tools.evaluate.run_folder import Folder
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.markup import integer
+from dpstream.tools.report.points import sections_points
+from dpstream.tools.report.sections_promise import tile
+
+__all__ = ["POINTS"]
+
+
+def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+    run = collect_points(folder)
+    truth = collect_point_truth(run) if private else None
+    charts, view = charts_of(run), run.view
+    first, last = run.shown[0], run.shown[-1]
+    sections = [
+        ("releases", "Releases", sections_points.releases(run, charts)),
+        ("where", "Maps", sections_points.where(run, truth)),
+        ("partition", "Partition" if run.tables else "", sections_points.partition(run)),
+        ("categories", "Categories" if view.categorical else "", sections_points.categories(run, truth)),
+        ("errors", "Error", sections_points.limits(run, truth, charts)),
+    ]
+    more = f"{integer(view.space.categories)} categories" if view.categorical else "no categories"
+    tiles = [
+        tile(
+            "Points in the last release", integer(last.rows), f"a public number; first {integer(first.rows)}"
+        ),
+        tile("Coordinates", integer(len(view.coordinates)), more),
+    ]
+    return Page(run, sections, tiles, charts, tables=len(run.tables))
+
+
+POINTS: Final = FamilyPage(
+    _draw, private=True, refusal=("all pairs of coordinates are drawn, and heat maps are for tables", "none")
+)

@@ -1,0 +1,63 @@
+"""Every family has an evaluation and a page; which options apply is data, and what does not is refused before work."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dpstream.core.contracts import registry
+from dpstream.core.errors import ConfigError
+from dpstream.tools.evaluate.contract import SUMMARIES, Asked, FamilyEvaluation, Finding, Shown, write_finding
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.family_tools import tool_for, tool_of
+from dpstream.tools.report.assembly import FamilyPage
+
+GIVEN = {
+    "workload": "all-1-way",
+    "steps": [1],
+    "every": 1,
+    "synthetic": "models",
+    "target": "paid",
+    "state": Path("state"),
+}
+
+
+@pytest.mark.parametrize("mechanism", [*registry.mechanisms(), None])
+def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | None) -> None:
+    family = None if mechanism is None else registry.family_of(mechanism)
+    evaluation = tool_of("evaluation", FamilyEvaluation, family)
+    assert {one.name for one in dataclasses.fields(Asked)} == {*GIVEN, "releases", "progress"}
+    assert set(evaluation.options) <= set(GIVEN)
+    assert not {*evaluation.files} & {*SUMMARIES}
+    for name, value in GIVEN.items():
+        asked = dataclasses.replace(Asked(Path("releases")), **{name: value})
+        if name in evaluation.options:
+            evaluation.check(asked)
+            continue
+        with pytest.raises(ConfigError) as caught:
+            evaluation.check(asked)
+        word = "--from" if name == "synthetic" else f"--{name}"
+        assert word not in str(caught.value.allowed)
+        assert "--releases" in str(caught.value.allowed)
+    page = tool_of("page", FamilyPage, family)
+    assert page.refusal[0] or (page.pairs and page.private)
+    assert tool_for("page", FamilyPage, mechanism or "not-installed") is page
+
+
+def test_every_file_of_a_finding_is_labelled_private_and_replaces_earlier_ones(tmp_path: Path) -> None:
+    shown = Shown("Numbers", ["a|b", "n"], [["x|y", "1"]], right=[1])
+    found = Finding("s", {"label": LABEL, "n": float("nan")}, ("A sentence.", shown), {"a.csv": b"1\n"})
+    for stale in ("b.csv", "maps.png", "notes.txt"):
+        (tmp_path / stale).touch()
+    written = write_finding(found, tmp_path, ("a.csv", "b.csv"))
+    assert [path.name for path in written] == ["a.csv", "summary.md", "summary.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {*(path.name for path in written), "notes.txt"}
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
+    assert (tmp_path / "summary.json").read_text() == f'{{\n "label": "{LABEL}",\n "n": null\n}}\n'
+    text = (tmp_path / "summary.md").read_text().splitlines()
+    assert text[0] == f"# s: {LABEL}"
+    assert text[2] == "A sentence."
+    assert text[4:] == [f"## Numbers: {LABEL}", "", "| a\\|b | n |", "|---|---:|", "| x\\|y | 1 |"]
+    assert "1" not in repr(found)

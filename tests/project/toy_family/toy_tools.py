@@ -1,0 +1,28 @@
+"""An evaluation and a page of a family of another package."""
+
+from __future__ import annotations
+
+from dpstream.project import Config
+from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, Finding, csv_bytes
+from dpstream.tools.evaluate.label import LABEL
+from dpstream.tools.evaluate.run_folder import Folder, Told, releases_of
+from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
+from dpstream.tools.report.markup import element
+
+
+def _find(config: Config, asked: Asked) -> Finding:
+    steps = [step for step, _ in releases_of(config, asked.releases).states]
+    facts = {"label": LABEL, "released": steps}
+    return Finding(config.name, facts, ("A toy was looked at.",), {"toy.csv": csv_bytes(["step"], [[1]])})
+
+
+EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",), _find)
+
+
+def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
+    run = Told(folder.manifest, folder.states, folder.facts())
+    section = element("section", element("p", "A toy has 3 values"), id="toy")
+    return Page(run, [("toy", "Toy", section)], [], charts_of(run))
+
+
+PAGE = FamilyPage(_draw)
