@@ -5,13 +5,7 @@ itself. ``options``: recipes whose fields say what a configuration file may hold
 itself. ``registry``: which families there are.
 """
 
-from dpstream.core.contracts.explanation import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    Table,
-    shown_bytes,
-    table_published,
-)
+from dpstream.core.contracts.explanation import Explanation, Table
 from dpstream.core.contracts.families import Checks, Family, Limits
 from dpstream.core.contracts.options import (
     Given,
@@ -44,7 +38,6 @@ from dpstream.core.contracts.stream_plan import (
 )
 
 __all__ = [
-    "COUNTS_UNKNOWN",
     "CellEstimate",
     "Checks",
     "ClassifierRelease",
@@ -75,6 +68,4 @@ __all__ = [
     "option",
     "read_fields",
     "shown",
-    "shown_bytes",
-    "table_published",
 ]

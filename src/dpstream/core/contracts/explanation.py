@@ -16,15 +16,26 @@ COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; the columns in ``right`` are aligned to the right."""
+    """Rows for readers.
 
-    headings: tuple[str, ...]
-    rows: Sequence[Sequence[str | float | None]]
-    right: tuple[int, ...] = ()
+    Attributes:
+        headings: of the columns, by the rows' keys.
+        rows: values by key; keys without a heading are for programs only.
+    """
+
+    headings: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def right(self) -> list[int]:
+        """Positions of the columns without words: numbers are aligned to the right."""
+        return [
+            i for i, key in enumerate(self.headings) if not any(isinstance(r[key], str) for r in self.rows)
+        ]
 
     def texts(self) -> list[list[str]]:
-        """The rows for readers: whole numbers with commas, others to four digits, None as unknown."""
-        return [[_text(value) for value in row] for row in self.rows]
+        """The rows: whole numbers with commas, others to four digits, None as unknown."""
+        return [[_text(row[key]) for key in self.headings] for row in self.rows]
 
 
 def _text(value: str | float | None) -> str:

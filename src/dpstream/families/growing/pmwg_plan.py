@@ -10,15 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    Packed,
-    Part,
-    PrivateBatch,
-    StreamPlan,
-    table_published,
-)
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, table_published
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
