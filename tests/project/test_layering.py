@@ -70,7 +70,6 @@ ALLOWED: dict[tuple[str, str], str] = {
 #: Parts that must not know a family, and the modules in them that still do.
 BLIND = ("stream", "project", "io", "cli")
 STILL = {
-    "dpstream.cli.ask",
     "dpstream.cli.count",
     "dpstream.cli.evaluate",
     "dpstream.stream.asking_stream",

@@ -109,11 +109,10 @@ def _is_file(text: str) -> bool:
 
 def _opened(config: Config, state: str | None) -> AskingStream:
     from dpstream.core.errors import ConfigError
-    from dpstream.families.growing.pmwg import PMWGPlan
     from dpstream.stream import AskingStream
     from dpstream.stream.store.place import has_store
 
-    if not isinstance(config.plan(), PMWGPlan):
+    if not config.plan().asked:
         raise ConfigError(
             "this stream is not asked: its releases answer questions already",
             where=str(config.path),

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -352,6 +352,8 @@ class StreamPlan(ABC):
     unit: Unit
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
+    #: Whether a stream of it is asked questions between its steps (``dpstream ask``).
+    asked: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,7 @@ class PMWGPlan(StreamPlan):
     arrivals: Arrivals
     kappa: float
     beta: float
+    asked: ClassVar[bool] = True
 
     @property
     def domain(self) -> Domain:
