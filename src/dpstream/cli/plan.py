@@ -87,7 +87,7 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
 
 
 def _print(facts: dict[str, Any], told: Explanation) -> None:
-    from dpstream.core.contracts import Table
+    from dpstream.core.contracts.explanation import Table, sentence
 
     out = console()
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
@@ -95,8 +95,8 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
     out.print(facts["guarantee"])
     if facts["base"] is not None:
         out.print(facts["base"]["words"])
-    for sentence in facts["declared_public"]:
-        out.print(f"{sentence[:1].upper()}{sentence[1:]}.")
+    for words in facts["declared_public"]:
+        out.print(sentence(words))
     if facts["draft"]:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, table_published
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence, table_published
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
@@ -202,7 +202,7 @@ class GrowingPlan(StreamPlan):
         own = replace(
             super().explain(),
             says=(
-                f"{words[:1].upper()}{words[1:]}.",
+                sentence(words),
                 f"{'Runs where steps end at these sizes' if if_steps else 'Runs'}, each on all records so far; a step "
                 f"that crosses several is one run with {growing['crossed']}. In between the last release is repeated.",
                 Table(

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Explanation, Packed, PrivateBatch, StreamPlan, Table
+from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan
+from dpstream.core.contracts.explanation import Explanation, Table, sentence
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import Amount
 from dpstream.core.privacy.randomness import Randomness
@@ -141,7 +142,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             row="Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
             "periods are added, and what is there is never changed.",
             says=(
-                f"{self.describe()}.",
+                sentence(self.describe()),
                 f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
                 "padding, which answers leave out. They persist: later periods are added, and nothing of them is "
                 "changed.",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
 from dpstream.core.privacy.randomness import Randomness
@@ -244,7 +244,7 @@ class PointsStreamPlan(StreamPlan):
             row="Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of "
             "the columns are for questions only.",
             says=(
-                f"{self.describe()[:1].upper()}{self.describe()[1:]}.",
+                sentence(self.describe()),
                 f"Coordinates, in the order of their cuts: {', '.join(self.coordinates)}; {self.space.categories} "
                 f"categories, each with cells of its own. At most {most:,} points.",
                 Table(
