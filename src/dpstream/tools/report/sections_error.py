@@ -40,7 +40,7 @@ def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
 
 def _in_epochs(run: Run) -> bool:
     """Whether steps are measured together."""
-    return "measured_up_to_step" in run.manifest["accuracy"]
+    return "staleness" in run.manifest["mechanism"]["options"]
 
 
 def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
