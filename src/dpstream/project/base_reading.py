@@ -13,9 +13,9 @@ import numpy as np
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, UnitError
 from dpstream.core.privacy import User
-from dpstream.core.tables.start_table import ColumnSource, MappedTable
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import ColumnRule, column_rules
+from dpstream.project.start_table import ColumnSource, MappedTable
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Together, together
 

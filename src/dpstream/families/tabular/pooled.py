@@ -20,11 +20,11 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
 from dpstream.families.tabular.description import explain_table
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
+    check_domain,
     check_fit,
     check_horizon,
     check_share,
