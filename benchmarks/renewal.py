@@ -26,9 +26,9 @@ from dpstream.core.contracts import StartTable, Synthesis
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.core.tables.start_table import ColumnSource, MappedTable
 from dpstream.families.tabular import DPStabs
 from dpstream.project import Config
+from dpstream.project.start_table import ColumnSource, MappedTable
 from dpstream.stream import Batch
 from dpstream.stream.frames import encode_batch
 from dpstream.tools.evaluate import workload_errors

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
+from dpstream.core.contracts import Table
 from dpstream.core.privacy import PureDP, User
 from dpstream.families.growing import PMWGPlan
 from dpstream.families.growing.erm_stream import ClassifierPlan
@@ -26,7 +27,7 @@ from dpstream.families.growing.growing_plan import GrowingPlan
 from dpstream.families.panel import CumulativeStreamPlan
 from dpstream.families.panel.people import PeoplePlan
 from dpstream.families.tabular import BaselinePlan, DPStabsPlan, PooledPlan
-from dpstream.project import Config
+from dpstream.project import Config, describe
 
 STEPS = 3
 TABLE = """
@@ -301,3 +302,26 @@ def test_the_plans_numbers_are_its_own(told: Told) -> None:
         padding = plan.core.padding * getattr(plan.core, "patterns", 1)
         assert f"; {padding} of them are padding" in text
     assert not math.isnan(float(total))
+
+
+def test_a_plan_explains_itself_in_whole_sentences_and_full_tables(told: Told) -> None:
+    own = told.plan.explain()
+    for one in (*own.says, *own.further):
+        if isinstance(one, Table):
+            assert all(set(one.headings) <= set(row) for row in one.rows)
+            assert {len(row) for row in one.texts()} <= {len(one.headings)}
+        else:
+            assert re.fullmatch(r"[A-Z].*\.", one), one
+    assert re.fullmatch(r"[A-Z].*\.", own.costs), own.costs
+    assert own.row.endswith(".") or not own.row
+    # What it adds for programs is JSON, and hides nothing that is said of every plan.
+    described = describe(told.config)
+    assert (
+        json.loads(json.dumps(own.facts, allow_nan=False)).items()
+        <= json.loads(json.dumps(described)).items()
+    )
+    usual = set(described) - set(own.facts)
+    assert {"guarantee", "parts", "noise", "predicted_errors", "size", "options", "values"} <= usual
+    until = told.plan.explain_until(500)
+    assert (until is None) == (not isinstance(told.plan, GrowingPlan))
+    assert until is None or set(until.facts) == set(own.facts)

@@ -13,8 +13,8 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.core.tables.start_table import ColumnSource, MappedTable
 from dpstream.families.tabular import Baseline, DPStabs
+from dpstream.project.start_table import ColumnSource, MappedTable
 
 
 @st.composite

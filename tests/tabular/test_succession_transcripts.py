@@ -13,9 +13,9 @@ import pytest
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.core.tables.start_table import ColumnSource, MappedTable
 from dpstream.families.tabular import DPStabs
 from dpstream.lab.audits.transcripts import _Taped, transcript_loss
+from dpstream.project.start_table import ColumnSource, MappedTable
 
 OLD = Domain(("a", "b"), (2, 3))
 NEW = Domain(("a", "b", "c"), (3, 2, 2))

@@ -13,7 +13,7 @@ from dpstream.cli.types import Whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpstream.core.contracts import Explanation, StreamPlan, Table
+    from dpstream.core.contracts import Explanation, Table
     from dpstream.project import Config
 
 __all__ = ["command"]
@@ -40,6 +40,7 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     Example:
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
     """
+    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
     from dpstream.project.description import describe
 
@@ -49,7 +50,13 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     if compare_epsilon is not None:
         facts["compared"] = _compare(loaded, compare_epsilon)
     plan = loaded.plan()
-    told = plan.explain() if runs_until is None else _until(plan, runs_until)
+    told = plan.explain() if runs_until is None else plan.explain_until(runs_until)
+    if told is None:
+        raise ConfigError(
+            f"the mechanism {plan.name!r} has no runs to be listed",
+            where="--runs-until",
+            allowed="a scheduler or an improver",
+        )
     facts |= told.facts
     if as_json:
         print_json(facts)
@@ -79,26 +86,8 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     return [{"epsilon": word, **row} for word, row in zip(words, rows, strict=True)]
 
 
-def _until(plan: StreamPlan, records: int) -> Explanation:
-    """With all runs up to a size.
-
-    Errors:
-        ConfigError: another mechanism.
-    """
-    from dpstream.core.errors import ConfigError
-
-    told = plan.explain_until(records)
-    if told is None:
-        raise ConfigError(
-            f"the mechanism {plan.name!r} has no runs to be listed",
-            where="--runs-until",
-            allowed="a scheduler or an improver",
-        )
-    return told
-
-
 def _print(facts: dict[str, Any], told: Explanation) -> None:
-    from dpstream.core.contracts import Table
+    from dpstream.core.contracts.explanation import Table, sentence
 
     out = console()
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
@@ -106,8 +95,8 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
     out.print(facts["guarantee"])
     if facts["base"] is not None:
         out.print(facts["base"]["words"])
-    for sentence in facts["declared_public"]:
-        out.print(f"{sentence[:1].upper()}{sentence[1:]}.")
+    for words in facts["declared_public"]:
+        out.print(sentence(words))
     if facts["draft"]:
         out.print("This schema is a draft (confirmed = false): nothing runs before it is confirmed.")
     out.print()
@@ -120,8 +109,8 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
     _print_predicted(facts, told.predicted_note)
     if "compared" in facts:
         key, heading, _ = told.compared or ("deviation", "noise of one measurement", None)
-        rows = [(row["epsilon"], row["text"], row[key]) for row in facts["compared"]]
-        print_table(["epsilon", "budget", heading], Table((), rows).texts(), right=[0, 2])
+        rows = Table({"epsilon": "epsilon", "text": "budget", key: heading}, facts["compared"])
+        print_table(list(rows.headings.values()), rows.texts(), right=[0, 2])
     out.print("What the plan rests on:")
     for value in facts["values"]:
         why = "" if value["default_because"] is None else f" (default: {value['default_because']})"
@@ -164,11 +153,11 @@ def _print_all(told: Sequence[str | Table]) -> None:
         if isinstance(one, str):
             console().print(one)
         else:
-            print_table(one.headings, one.texts(), right=one.right)
+            print_table(list(one.headings.values()), one.texts(), right=one.right)
 
 
 def _print_size(size: dict[str, Any]) -> None:
-    from dpstream.core.contracts import shown_bytes
+    from dpstream.core.contracts.explanation import shown_bytes
 
     state = f"{shown_bytes(size['state_bytes_at_start'])} at the start, {size['state_grows']}."
     words = f"State: {state}"

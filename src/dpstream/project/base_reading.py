@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.errors import ConfigError, StoreDamagedError, UnitError
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, UnitError
 from dpstream.core.privacy import User
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import ColumnRule, column_rules
+from dpstream.project.start_table import ColumnSource, MappedTable
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import Together, together
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.core.tables.start_table import MappedTable
     from dpstream.io.sources.options import SourceOptions
 
 __all__ = ["Predecessor", "base_facts", "base_table", "border", "read_predecessor"]
@@ -210,8 +210,6 @@ def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> Mapp
     Errors:
         StoreDamagedError: files that differ from their hashes, or hold values without a code.
     """
-    from dpstream.core.errors import DataError
-    from dpstream.core.tables.start_table import ColumnSource, MappedTable
     from dpstream.io.sinks import read_table
 
     table = read_table(found.folder, found.step)
@@ -219,7 +217,7 @@ def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> Mapp
     for rule in column_rules(options, found.schema, schema):
         codes = np.zeros(table.num_rows, np.int32)
         if rule.old is not None:
-            codes = _codes(rule, table, DataError, found)
+            codes = _codes(rule, table, found)
         columns.append(ColumnSource(codes, rule.shares))
     return MappedTable(
         schema.domain,
@@ -230,11 +228,11 @@ def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> Mapp
     )
 
 
-def _codes(rule: ColumnRule, table: Any, error: type[Exception], found: Predecessor) -> Any:
+def _codes(rule: ColumnRule, table: Any, found: Predecessor) -> Any:
     assert rule.old is not None
     try:
         return rule.old.encode(table.column(rule.old.name))
-    except error:
+    except DataError:
         raise StoreDamagedError(
             f"the released column {rule.old.name!r} holds values that its codebook does not declare",
             where=f"{found.folder}, step {found.step}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import COUNTS_UNKNOWN
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual
@@ -224,7 +224,7 @@ def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
 
 
 def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
-    declared = [f"{text[:1].upper()}{text[1:]}." for text in shown_public(config.facts())]
+    declared = [sentence(text) for text in shown_public(config.facts())]
     return (
         *(
             ("A person with many records is protected less, in proportion to their number.",)

@@ -17,13 +17,7 @@ from dpstream.core.contracts.batches import (
     UserEvents,
     Wanted,
 )
-from dpstream.core.contracts.explanation import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    Table,
-    shown_bytes,
-    table_published,
-)
+from dpstream.core.contracts.explanation import Explanation, Table
 from dpstream.core.contracts.families import Checks, Family, Limits
 from dpstream.core.contracts.options import (
     Given,
@@ -56,7 +50,6 @@ from dpstream.core.contracts.stream_plan import (
 )
 
 __all__ = [
-    "COUNTS_UNKNOWN",
     "AskedPlan",
     "BatchRows",
     "BoundedBatch",
@@ -96,6 +89,4 @@ __all__ = [
     "option",
     "read_fields",
     "shown",
-    "shown_bytes",
-    "table_published",
 ]

@@ -8,7 +8,15 @@ from typing import Any
 
 from dpstream.core.privacy.unit import Individual, Unit
 
-__all__ = ["COUNTS_UNKNOWN", "Explanation", "Table", "counts_words", "shown_bytes", "table_published"]
+__all__ = [
+    "COUNTS_UNKNOWN",
+    "Explanation",
+    "Table",
+    "counts_words",
+    "sentence",
+    "shown_bytes",
+    "table_published",
+]
 
 #: Goes on from what is told of the number of records.
 COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
@@ -16,15 +24,26 @@ COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings; the columns in ``right`` are aligned to the right."""
+    """Rows for readers.
 
-    headings: tuple[str, ...]
-    rows: Sequence[Sequence[str | float | None]]
-    right: tuple[int, ...] = ()
+    Attributes:
+        headings: of the columns, by the rows' keys.
+        rows: values by key; keys without a heading are for programs only.
+    """
+
+    headings: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def right(self) -> list[int]:
+        """Positions of the columns without words: numbers are aligned to the right."""
+        return [
+            i for i, key in enumerate(self.headings) if not any(isinstance(r[key], str) for r in self.rows)
+        ]
 
     def texts(self) -> list[list[str]]:
-        """The rows for readers: whole numbers with commas, others to four digits, None as unknown."""
-        return [[_text(value) for value in row] for row in self.rows]
+        """The rows: whole numbers with commas, others to four digits, None as unknown."""
+        return [[_text(row[key]) for key in self.headings] for row in self.rows]
 
 
 def _text(value: str | float | None) -> str:
@@ -86,7 +105,7 @@ class Explanation:
                 "to the planned number cost nothing more."
             )
         elif composition is not None:
-            costs = f"{composition[:1].upper()}{composition[1:]}."
+            costs = sentence(composition)
         else:
             costs = (
                 "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in "
@@ -125,6 +144,11 @@ def counts_words(measured: int, *, with_base: bool) -> str:
         f"{which} measured at every step: counts over the columns of one of them, or of some of its columns, "
         "have error bars; all other counts have none, because part of them is what the model expects."
     )
+
+
+def sentence(words: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def shown_bytes(count: int) -> str:

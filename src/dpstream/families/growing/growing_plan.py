@@ -11,16 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    Packed,
-    Part,
-    PrivateBatch,
-    StreamPlan,
-    Table,
-    table_published,
-)
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence, table_published
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
@@ -30,14 +22,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.growing.growing_release import GrowingSynthesis, Made
-from dpstream.families.growing.run_schedule import (
-    MAX_RECORDS,
-    Growth,
-    Improvement,
-    Run,
-    Schedule,
-    stale,
-)
+from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Improvement, Run, Schedule, stale
 
 __all__ = ["GrowingPlan", "GrowingState"]
 
@@ -183,8 +168,7 @@ class GrowingPlan(StreamPlan):
             if_steps: whether there are these runs only where steps end at their sizes.
         """
         first, words = next(self.runs()), self.describe()
-        smalldb = "a small table that is chosen at random, the likelier the nearer it is to the records"
-        growing = {
+        growing: dict[str, Any] = {
             "words": words,
             "runs": [
                 {
@@ -205,32 +189,43 @@ class GrowingPlan(StreamPlan):
             "promised": self.promised,
             "promise": self._promise_words(first),
         }
-        rows = [
-            (
-                run.t,
-                float(run.cost),
-                float(self.schedule.left(run.last)),
-                "nothing" if (bound := self.promise(run)) is None else f"within {bound:.3g}",
-            )
-            for run in runs
-        ]
         amount = "epsilon" if isinstance(self.budget, PureDP) else "rho"
-        return replace(
+        rows = [
+            run
+            | {
+                "cost": float(Fraction(run["cost"])),
+                "promise": "nothing" if run["promise"] is None else f"within {run['promise']:.3g}",
+            }
+            for run in growing["runs"]
+        ]
+        smalldb = "a small table that is chosen at random, the likelier the nearer it is to the records"
+        own = replace(
             super().explain(),
-            published=table_published(self.domain.names, *([smalldb] if self.box.name == "smalldb" else [])),
-            number_told="that nothing is promised of its errors"
-            if first.alpha is None
-            else "what theory promises of its errors, if anything",
-            counts_told=COUNTS_UNKNOWN if first.alpha is None else "",
             says=(
-                f"{words[:1].upper()}{words[1:]}.",
+                sentence(words),
                 f"{'Runs where steps end at these sizes' if if_steps else 'Runs'}, each on all records so far; a step "
                 f"that crosses several is one run with {growing['crossed']}. In between the last release is repeated.",
-                Table(("at records", amount, "left for ever", self.promised), rows, (0, 1, 2)),
-                self._promise_words(first),
+                Table(
+                    {
+                        "records": "at records",
+                        "cost": amount,
+                        "left": "left for ever",
+                        "promise": self.promised,
+                    },
+                    rows,
+                ),
+                growing["promise"],
             ),
             facts={"growing": growing},
+            number_told="what theory promises of its errors, if anything",
+            counts_told="",
         )
+        if self.box.name == "smalldb":
+            own = replace(own, published=table_published(self.domain.names, smalldb))
+        if first.alpha is None:
+            told = "that nothing is promised of its errors"
+            own = replace(own, number_told=told, counts_told=COUNTS_UNKNOWN)
+        return own
 
     def _promise_words(self, run: Run) -> str:
         """What theory says of the accuracy."""

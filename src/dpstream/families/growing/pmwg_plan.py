@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    Packed,
-    Part,
-    PrivateBatch,
-    StreamPlan,
-    table_published,
-)
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, sentence, table_published
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -203,7 +196,7 @@ class PMWGPlan(StreamPlan):
                 f"public histogram is let pass where it is within about {asking['threshold']:.3g} of the truth; "
                 f"numbers have noise of scale {asking['noise_of_numbers']:.3g} then, as shares of the records, and "
                 f"less with more records. At least {asking['hard_questions']} hard questions can be paid.",
-                f"{self.promise.words[:1].upper()}{self.promise.words[1:]}.",
+                sentence(self.promise.words),
             ),
             facts={"asking": asking},
         )

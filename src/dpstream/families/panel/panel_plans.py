@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import groupby, repeat
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from dpstream.families.panel.cumulative import (
     CumulativeState,
     Split,
 )
-from dpstream.families.panel.description import explain_panel, first_and_last
 from dpstream.families.panel.options import COUNTED, COUNTER, FAILURE, PEOPLE, SPLIT, THRESHOLDS, WINDOW
 from dpstream.families.panel.people import (
     PeoplePlan,
@@ -133,10 +132,6 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
         """The columns, numbers and dates by the labels of their bins."""
         return readable_schema(schema)
 
-    def describe(self) -> str:
-        """The plan in words."""
-        return self.core.describe()
-
     def explain(self) -> Explanation:
         """Errors at the last period: of one pattern, and of at least so many of the last periods."""
         core = self.core
@@ -144,19 +139,11 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
         last = WindowRelease(core, core.recipe.periods, np.zeros((0, 1), np.uint8), nobody, 0)
         asked = [("one pattern", np.eye(1, core.patterns)[0])]
         if core.recipe.symbols == 2:
-            asked += [
-                (q.describe(), q.weights(2)) for q in map(AtLeast, first_and_last(width), repeat(width))
-            ]
-        return explain_panel(
-            super().explain(),
-            self.domain.names,
-            self.describe(),
-            math.sqrt(core.noise.variance),
-            first=width,
-            padding=core.patterns * core.padding,
-            bound=core.bound,
-            errors=[(words, math.sqrt(last.error_variance(weights))) for words, weights in asked],
-        )
+            least = [AtLeast(b, width) for b in _first_and_last(width)]
+            asked += [(question.describe(), question.weights(2)) for question in least]
+        panel = {"first_release": width, "padding": core.patterns * core.padding, "bound": core.bound}
+        errors = [(words, math.sqrt(last.error_variance(weights))) for words, weights in asked]
+        return self._explained(math.sqrt(core.noise.variance), panel, errors)
 
     def unpack_synthesis(self, packed: Packed) -> WindowSynthesis:
         """The inverse of ``WindowSynthesis.pack``."""
@@ -335,27 +322,14 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         """One boolean column: whether the synthetic person's report is counted."""
         return Schema((Boolean(schema.columns[0].name),))
 
-    def describe(self) -> str:
-        """The plan in words."""
-        return self.core.describe()
-
     def explain(self) -> Explanation:
         """Errors at the last period, of thresholds."""
         core = self.core
         last = core.recipe.periods
-        return explain_panel(
-            super().explain(),
-            self.domain.names,
-            self.describe(),
-            math.sqrt(core.variance(1, last)),
-            first=1,
-            padding=core.padding,
-            bound=core.bounds[-1],
-            errors=[
-                (f"at least {b} of all {last} periods", math.sqrt(core.variance(b, last)))
-                for b in first_and_last(core.recipe.largest)
-            ],
-        )
+        panel = {"first_release": 1, "padding": core.padding, "bound": core.bounds[-1]}
+        deviations = {b: math.sqrt(core.variance(b, last)) for b in _first_and_last(core.recipe.largest)}
+        errors = [(f"at least {b} of all {last} periods", error) for b, error in deviations.items()]
+        return self._explained(deviations[1], panel, errors)
 
     def unpack_synthesis(self, packed: Packed) -> CumulativeSynthesis:
         """The inverse of ``CumulativeSynthesis.pack``."""
@@ -433,3 +407,8 @@ def _runs(names: Sequence[str]) -> str:
         parts.append(f"{first} {name}" if first == last else f"{first}-{last} {name}")
         first = last + 1
     return ", ".join(parts)
+
+
+def _first_and_last(last: int) -> list[int]:
+    """The first few numbers and the last: tables of hundreds of lines help nobody."""
+    return list(range(1, last + 1)) if last <= 6 else [1, 2, 3, last // 2, last]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan
+from dpstream.core.contracts.explanation import Explanation, Table, sentence
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import Amount
 from dpstream.core.privacy.randomness import Randomness
@@ -66,11 +67,13 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         columns: what a person reports.
         absent: code of the report of somebody who does not report; None where everybody has to.
         places: how many people there is room for; None where those of the first period are all.
+        core: the synthesizer's own plan.
     """
 
     columns: Domain
     absent: int | None
     places: int | None
+    core: Any
     reads = "reports"
 
     @property
@@ -107,6 +110,48 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     def _unpack_core(
         self, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], history: NDArray[np.uint8]
     ) -> Core: ...
+
+    def describe(self) -> str:
+        """The plan in words."""
+        words: str = self.core.describe()
+        return words
+
+    def _explained(
+        self, deviation: float, panel: Mapping[str, Any], errors: Sequence[tuple[str, float]]
+    ) -> Explanation:
+        """What both synthesizers have in common.
+
+        Args:
+            deviation: of one noisy count, in people.
+            panel: for programs: the period of the ``first_release``, and the ``padding`` in it; the ``bound`` of
+                ``PeopleEstimate``.
+            errors: questions about the last period, and the standard errors of their answers, in people.
+        """
+        headings = {"question": "people, at the last period", "standard_error": "standard error of the count"}
+        told = [{"question": asked, "standard_error": error} for asked, error in errors]
+        return replace(
+            super().explain(),
+            published=(
+                "Synthetic people are published, and ",
+                f" what they report is added: {', '.join(self.domain.names)}. They are invented by a program from "
+                "noisy counts, and persist: what was published of one of them is never changed. None is copied from a "
+                "person; one may look like a person by chance.",
+            ),
+            number_told="how wrong answers about the people may be",
+            counts_told="",
+            row="Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
+            "periods are added, and what is there is never changed.",
+            says=(
+                sentence(self.describe()),
+                f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
+                "padding, which answers leave out. They persist: later periods are added, and nothing of them is "
+                "changed.",
+                Table(headings, told),
+            ),
+            facts={"panel": {"words": self.describe(), **panel, "errors": told}},
+            deviation=deviation,
+            growth="then about 20 bytes a person, and a byte a synthetic person and period",
+        )
 
     # The stream.
 

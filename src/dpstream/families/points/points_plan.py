@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import (
-    COUNTS_UNKNOWN,
-    Explanation,
-    Packed,
-    Part,
-    PrivateBatch,
-    StreamPlan,
-    Table,
-    option,
-)
+from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence
 from dpstream.core.errors import BudgetError, ConfigError, DataError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
 from dpstream.core.privacy.randomness import Randomness
@@ -230,10 +222,16 @@ class PointsStreamPlan(StreamPlan):
 
     def explain(self) -> Explanation:
         """From which point on there are cells of which depth."""
-        schedule, most, words = self.core.schedule, self.core.horizon, self.describe()
-        starts = [(d, 2**d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
-        reached = [one for one in starts if one[2] <= most]
-        first = schedule.start(1)
+        schedule, most = self.core.schedule, self.core.horizon
+        starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
+        points: dict[str, Any] = {
+            "words": self.describe(),
+            "coordinates": self.coordinates,
+            "categories": self.space.categories,
+            "first_cells": starts[0][1],
+            "most_points": most,
+            "depths": [{"depth": d, "cells": 2**d, "from_point": at} for d, at in starts if at <= most],
+        }
         return replace(
             super().explain(),
             published=(
@@ -246,26 +244,16 @@ class PointsStreamPlan(StreamPlan):
             row="Synthetic points: no row is a person. Points are placed in cells, and evenly within each; the bins of "
             "the columns are for questions only.",
             says=(
-                f"{words[:1].upper()}{words[1:]}.",
+                sentence(self.describe()),
                 f"Coordinates, in the order of their cuts: {', '.join(self.coordinates)}; {self.space.categories} "
                 f"categories, each with cells of its own. At most {most:,} points.",
                 Table(
-                    ("depth", "cells", "from point"), [one for one in reached if one[0] in _SHOWN], (0, 1, 2)
+                    {"depth": "depth", "cells": "cells", "from_point": "from point"},
+                    [one for one in points["depths"] if one["depth"] in _SHOWN],
                 ),
             ),
-            facts={
-                "points": {
-                    "words": words,
-                    "coordinates": self.coordinates,
-                    "categories": self.space.categories,
-                    "first_cells": first,
-                    "most_points": most,
-                    "depths": [
-                        dict(zip(("depth", "cells", "from_point"), one, strict=True)) for one in reached
-                    ],
-                }
-            },
-            compared=("first_cells", "first cells from point", first),
+            facts={"points": points},
+            compared=("first_cells", "first cells from point", starts[0][1]),
             growth="then up to about 40 bytes a cell, and with one coordinate 4 bytes a point",
         )
 

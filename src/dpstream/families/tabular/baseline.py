@@ -28,7 +28,6 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import check_steps
 from dpstream.families.tabular.aim import AIM
@@ -36,6 +35,7 @@ from dpstream.families.tabular.description import TICKS, explain_table
 from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
+    check_domain,
     check_horizon,
     default_rounds,
     event_unit,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from dpstream.core.contracts import COUNTS_UNKNOWN, Explanation, Table, shown_bytes
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, shown_bytes
 from dpstream.core.counters import CalibratedCounter, Choice
 from dpstream.core.tables import Workload
 
@@ -14,13 +14,6 @@ __all__ = ["TICKS", "explain_counters", "explain_table"]
 
 #: Numbers of measurements for which running sums are predicted.
 TICKS = (1, 10, 100)
-_JUDGED = {
-    "sums": ("the running sum of one cell", "since every marginal is measured at every step"),
-    "gains": (
-        "what one measurement adds",
-        "since marginals take turns and a model learns from each measurement",
-    ),
-}
 
 
 def explain_table(
@@ -28,9 +21,6 @@ def explain_table(
     workload: Workload,
     deviation: float | None,
     running_sum: Mapping[str, float] | None = None,
-    *,
-    where: str = "",
-    what: str = "every cell",
 ) -> Explanation:
     """What all have in common.
 
@@ -38,12 +28,11 @@ def explain_table(
         usual: what any mechanism says.
         deviation: of one measurement, in records; None where a run divides its budget as it goes.
         running_sum: see ``Explanation``.
-        where, what: which measurement, and of what, in words.
     """
     says: tuple[str, ...] = (
         "Noise of one measurement: see the parts; how a run divides its budget follows from noisy numbers."
         if deviation is None
-        else f"Noise of one measurement{where}: standard deviation {deviation:.4g} records in {what}.",
+        else f"Noise of one measurement: standard deviation {deviation:.4g} records in every cell.",
     )
     if running_sum:
         sums = ", ".join(f"{ticks}: {value:.4g}" for ticks, value in running_sum.items())
@@ -83,24 +72,31 @@ def explain_counters(
         own = replace(own, counts_told=", and how wrong counts over the measured columns may be")
     if choice is None:
         return own
-    what, why = _JUDGED[choice.judged]
-    rows = [
-        (one.name, one.deviation, one.last, one.why_not or shown_bytes(one.state_bytes or 0))
-        for one in choice.candidates
-    ]
-    headings = ("counter", f"over {choice.ticks} measurements", "at the last", "state, or why not")
+    what = "the running sum of one cell, since every marginal is measured at every step"
+    if choice.judged == "gains":
+        what = (
+            "what one measurement adds, since marginals take turns and a model learns from each measurement"
+        )
+    headings = {
+        "name": "counter",
+        "deviation": f"over {choice.ticks} measurements",
+        "last": "at the last",
+        "why_not": "state, or why not",
+    }
+    candidates = [asdict(one) for one in choice.candidates]
+    rows = [one | {"why_not": one["why_not"] or shown_bytes(one["state_bytes"])} for one in candidates]
     facts = {
         "chosen": choice.name,
         "expected_measurements": choice.ticks,
         "judged": choice.judged,
-        "candidates": [asdict(one) for one in choice.candidates],
+        "candidates": candidates,
     }
     return replace(
         own,
         facts={"counter_choice": facts},
         further=(
-            f"Counter: {choice.name}, chosen by the predicted error of {what}, {why}.",
-            Table(headings, rows, (1, 2)),
+            f"Counter: {choice.name}, chosen by the predicted error of {what}.",
+            Table(headings, rows),
             "A stream keeps the counter that it began with. To hold on to it in later versions of this program, write "
             f'counter = "{choice.name}".',
         ),

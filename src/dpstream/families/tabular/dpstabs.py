@@ -22,7 +22,6 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.families.tabular.choice import BEST, counter_for
@@ -30,6 +29,7 @@ from dpstream.families.tabular.description import explain_counters
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
+    check_domain,
     check_fit,
     check_horizon,
     check_share,

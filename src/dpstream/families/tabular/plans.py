@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpstream.core.contracts import PrivateBatch
+from dpstream.core.contracts import PrivateBatch, StartTable
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event, EventUnit, Unit, User
+from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 
 #: How far a prior may push a value down, in logarithms: to about 2 in 10^9, from where a few batches bring it back.
@@ -20,6 +21,7 @@ DEFAULT_ROUNDS = 4
 __all__ = [
     "DEFAULT_ROUNDS",
     "PRIOR_BOUND",
+    "check_domain",
     "check_fit",
     "check_horizon",
     "check_share",
@@ -89,4 +91,18 @@ def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
             "the batch comes with deletes, which this plan does not read",
             where="mechanism",
             allowed="deletions = true, or batches without deletes",
+        )
+
+
+def check_domain(base: StartTable, domain: Domain) -> None:
+    """Refuse a table over other columns.
+
+    Errors:
+        ConfigError: it was mapped to another domain than the plan's.
+    """
+    if base.domain != domain:
+        raise ConfigError(
+            "the table to begin with has other columns than the plan",
+            where="base",
+            allowed=", ".join(domain.names),
         )

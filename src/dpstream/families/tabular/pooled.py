@@ -20,11 +20,11 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import EventUnit, Unit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.core.tables.start_table import check_domain
 from dpstream.families.tabular import options
 from dpstream.families.tabular.description import explain_table
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
+    check_domain,
     check_fit,
     check_horizon,
     check_share,
@@ -198,13 +198,8 @@ class PooledPlan(StreamPlan):
             "marginals at every step.",
         }
         following = ", ".join(str(end) for end in ends[every:])
-        own = explain_table(
-            super().explain(),
-            self.recipe.workload,
-            math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True))),
-            where=", in an epoch that measures single columns only",
-            what="a column's cell, on average",
-        )
+        deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))
+        own = explain_table(super().explain(), self.recipe.workload, deviation)
         return replace(
             own,
             number_told=own.number_told
@@ -212,6 +207,10 @@ class PooledPlan(StreamPlan):
             # ``composition`` is for those who know the theory.
             costs="Every record is measured once, together with those of some neighbouring steps, and charged there. "
             "Further tables therefore cost those who are in earlier ones nothing more.",
+            says=(
+                "Noise of one measurement, in an epoch that measures single columns only: standard deviation "
+                f"{deviation:.4g} records in a column's cell, on average.",
+            ),
             further=(
                 words["epochs"],
                 *((f"The next epochs end with the steps {following}.",) if following else ()),

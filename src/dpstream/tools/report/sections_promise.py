@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from dpstream.core.contracts.explanation import sentence
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
@@ -207,13 +208,9 @@ def _declared(run: Told) -> Html | None:
     return join(
         [
             element("h3", "What this stream's owner declared public, and what a halt shows"),
-            element("ul", [element("li", _sentence(str(text))) for text in facts], class_="prose fine"),
+            element("ul", [element("li", sentence(str(text))) for text in facts], class_="prose fine"),
         ]
     )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _parts(run: Told) -> Html:

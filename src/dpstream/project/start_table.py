@@ -9,12 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StartTable
-from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 
-__all__ = ["ColumnSource", "MappedTable", "check_domain"]
+__all__ = ["ColumnSource", "MappedTable"]
 
 
 @dataclass(frozen=True)
@@ -104,17 +102,3 @@ class MappedTable:
                 places = generator.random(len(codes))
                 codes[:, position] = (places[:, None] >= ends[column.codes]).sum(axis=1)
         return codes
-
-
-def check_domain(base: StartTable, domain: Domain) -> None:
-    """Refuse a table over other columns.
-
-    Errors:
-        ConfigError: it was mapped to another domain than the plan's.
-    """
-    if base.domain != domain:
-        raise ConfigError(
-            "the table to begin with has other columns than the plan",
-            where="base",
-            allowed=", ".join(domain.names),
-        )
