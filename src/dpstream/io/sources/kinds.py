@@ -5,12 +5,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from dpstream.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dpstream.io.sources.options import SourceOptions
 
 __all__ = ["KEYS", "KINDS", "Kind", "check_kind", "duration"]
 
@@ -65,8 +62,12 @@ def duration(text: object, key: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-def check_kind(options: SourceOptions, given: Collection[str]) -> None:
-    """That the keys belong to the kind and can be used; ``given`` are those that differ from their defaults.
+def check_kind(options: Any, given: Collection[str]) -> None:
+    """That the keys belong to the kind and can be used.
+
+    Args:
+        options: a ``SourceOptions``, whose module imports this one.
+        given: the keys that differ from their defaults.
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -99,7 +100,7 @@ def check_kind(options: SourceOptions, given: Collection[str]) -> None:
         _check_server(options)
 
 
-def _check_files(options: SourceOptions) -> None:
+def _check_files(options: Any) -> None:
     if not options.path or not all(isinstance(p, str) and p for p in options.path):
         raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
     if "-" in options.path and len(options.path) > 1:
@@ -123,7 +124,7 @@ def _check_files(options: SourceOptions) -> None:
         raise ConfigError(f"{unused} has no meaning for {what}", where=_WHERE, allowed="leave it out")
 
 
-def _check_database(options: SourceOptions) -> None:
+def _check_database(options: Any) -> None:
     if options.every == "files":
         raise ConfigError('every = "files" has no meaning without files', where=_WHERE, allowed="a calendar")
     if options.end == "data":
@@ -134,7 +135,7 @@ def _check_database(options: SourceOptions) -> None:
         )
 
 
-def _check_query(options: SourceOptions) -> None:
+def _check_query(options: Any) -> None:
     if options.late == "next-step":
         raise ConfigError(
             "a query does not tell late records from old ones",
@@ -143,7 +144,7 @@ def _check_query(options: SourceOptions) -> None:
         )
 
 
-def _check_server(options: SourceOptions) -> None:
+def _check_server(options: Any) -> None:
     for key in ("url", "url_env", "xid_column"):
         value = getattr(options, key)
         if value is not None and (not isinstance(value, str) or not value):

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.point_maps import density, leaves, pairs_of, profile, top_share
-from dpstream.tools.evaluate.point_run import PointEvaluation
 from dpstream.tools.evaluate.private_folder import write_private
 from dpstream.tools.evaluate.style import INK, PALETTE, QUIET, TRUTH, dress, figure, save
 
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw"]
+
+#: Of ``point_run``, which imports this module.
+PointEvaluation = Any
 
 _SIDE, _PARTS = 64, 128
 _MAPS = 5
