@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.families.growing.answers import Asker
+from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan
 

@@ -16,7 +16,7 @@ from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan, query, silent
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, StepError, UnitError
 from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.answers import Asker
+from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, Run
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan

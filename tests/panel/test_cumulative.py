@@ -256,7 +256,7 @@ def test_shares_are_as_wrong_as_they_say(unit):
     for seed in range(runs):
         release = run(plan, panel, Scaled(seed))[-1]
         made = CumulativeSynthesis(schema, 3, release.columns, 1, known, release)
-        found = [made.answer(f"at least {b} so far", lambda words: ()) for b in (1, 2, 3)]
+        found = [made.own_answer(f"at least {b} so far", lambda words: ()) for b in (1, 2, 3)]
         wrong = [one.share - count / people for count, one in zip(last, found, strict=True)]
         scores.append([x / one.share_error for x, one in zip(wrong, found, strict=True)])
         controls.append([x * made.total / one.count_error for x, one in zip(wrong, found, strict=True)])

@@ -263,10 +263,10 @@ def test_wider_questions_are_answered_with_a_note_and_without_errors():
     assert "looks back on more periods" in wide.note
     # The same of a stream's synthesis.
     made = WindowSynthesis(Domain(("poor",), (2,)), 4, table, 1, 3, plan, release.counts, release.clipped)
-    streamed = made.answer(Consecutive(3, width=4), lambda condition: (1,))
+    streamed = made.own_answer(Consecutive(3, width=4), lambda condition: (1,))
     assert (streamed.count, streamed.share, streamed.words) == (wide.count, wide.value, wide.note)
     assert streamed.count_error is streamed.share_error is streamed.bound is None
-    assert made.answer(Pattern((1,)), lambda condition: (1,)).count_error is not None
+    assert made.own_answer(Pattern((1,)), lambda condition: (1,)).count_error is not None
     with pytest.raises(ConfigError, match="5 periods"):
         history.answer(AtLeast(1, width=5))
     with pytest.raises(ConfigError, match="no symbol 2"):

@@ -18,7 +18,9 @@ Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` list
 from __future__ import annotations
 
 import ast
+import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,36 @@ def knowing(source: Path) -> set[str]:
             names = imported(ast.parse(path.read_text(encoding="utf-8")), module, path.name == "__init__.py")
             found |= {module for _, name in names if name.startswith("dpstream.families.")}
     return found
+
+
+def structure() -> Any:
+    """``benchmarks/structure.py``, which draws the graph of imports."""
+    path = SOURCE.parents[1] / "benchmarks" / "structure.py"
+    spec = importlib.util.spec_from_file_location("structure", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def circles(source: Path) -> list[list[str]]:
+    """Modules that reach each other by imports; those inside functions and for types count."""
+    drawn = structure()
+    found: list[list[str]] = drawn.circles(drawn.graph(source)[1])
+    return found
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(SOURCE) == []
+
+
+def test_a_planted_circle_is_found(tmp_path: Path) -> None:
+    for name, other in (("one", "two"), ("two", "three"), ("three", "one")):
+        text = f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpstream.{other} import x\n"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    (tmp_path / "four.py").write_text("import dpstream.one", encoding="utf-8")
+    assert circles(tmp_path) == [["dpstream.one", "dpstream.three", "dpstream.two"]]
 
 
 def test_imports_go_downwards() -> None:

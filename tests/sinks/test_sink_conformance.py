@@ -18,7 +18,6 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.schema import Categorical, Date, Real, Schema
-from dpstream.core.schema.codebook import codebook
 from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks import DuckDBFeed, PostgresFeed, Publisher, StandardOutput, Tee
 from dpstream.io.sinks.database_feed import DatabaseFeed
@@ -31,7 +30,7 @@ SCHEMA = Schema(
         Date("filed", start="2024-01-01", end="2024-01-31", every="day"),
     ]
 )
-FIELDS = codebook(SCHEMA)["resources"][0]["schema"]["fields"]
+FIELDS = SCHEMA.codebook()["resources"][0]["schema"]["fields"]
 RECORD_ID = {"name": "record_id", "type": "integer"}
 
 
@@ -238,7 +237,7 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
     ]
     for step, release in given.items():
         sink.publish(step, release)
-    book = json.dumps({**codebook(SCHEMA), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
+    book = json.dumps({**SCHEMA.codebook(), "resources": [{"schema": {"fields": [*FIELDS, RECORD_ID]}}]})
     sink.write_public("codebook.json", book.encode())
     catalogue = {"format": 1, "stream_id": "aa", "steps": entries}
     sink.write_public("catalogue.json", json.dumps(catalogue).encode())

@@ -14,7 +14,6 @@ import pytest
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.schema.codebook import codebook
 from dpstream.io.sinks import Publisher, read, read_catalogue, read_manifest
 from dpstream.io.sinks.table_files import FORMATS, from_bytes, to_bytes
 
@@ -43,7 +42,7 @@ def table(rows: int) -> Any:
 def test_tables_come_back_typed(form: Any, rows: int) -> None:
     data = to_bytes(table(rows), form)
     assert data == to_bytes(table(rows), form), "equal tables give equal bytes"
-    fields = codebook(SCHEMA)["resources"][0]["schema"]["fields"]
+    fields = SCHEMA.codebook()["resources"][0]["schema"]["fields"]
     assert from_bytes(data, form, fields).equals(table(rows))
 
 
@@ -66,7 +65,7 @@ def publish(root: Path, form: Any, steps: int) -> Publisher:
         publisher.publish(step, {**files, "manifest.json": manifest})
         digest = hashlib.sha256(manifest).hexdigest()
         entries.append({"step": step, "state": "full", "kept": True, "manifest_sha256": digest})
-    book = codebook(SCHEMA, "test", publisher.table_name)
+    book = SCHEMA.codebook("test", publisher.table_name)
     publisher.write_public("codebook.json", json.dumps(book).encode())
     catalogue = {"format": 1, "stream_id": "ab", "steps": entries}
     publisher.write_public("catalogue.json", json.dumps(catalogue).encode())

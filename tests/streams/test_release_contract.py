@@ -95,5 +95,5 @@ def refuses_questions(release: Release) -> None:
         lambda: release.sample(seed=3),
     ]
     for ask in asks:
-        with pytest.raises(ConfigError, match="the release is a classifier: it has no records"):
+        with pytest.raises(ConfigError, match="the release is a classifier: no records can be drawn"):
             ask()

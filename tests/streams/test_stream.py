@@ -380,7 +380,7 @@ def test_a_reservation_outlives_a_crash_and_is_given_up_only_on_request(tmp_path
     with start(tmp_path) as stream:
         stream.step(batch(1), "a")
         # A crash right after the intent.
-        rows = grant_batch(batch(9), ToyPlan(), SCHEMA, b"key", "then").rows
+        rows = grant_batch(batch(9), ToyPlan(), SCHEMA, stream._store, "then").rows
         stream._reserve("b", BatchContent(stream._store, rows))
     assert read_status(tmp_path / "state").reserved == 2
     with start(tmp_path) as stream:

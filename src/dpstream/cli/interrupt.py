@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["Guard"]
+__all__ = ["INTERRUPTED", "Guard"]
+
+#: Exit code beside those of the exceptions.
+INTERRUPTED = 5
 
 
 class Guard:

@@ -16,13 +16,11 @@ import click
 import dpstream
 from dpstream.cli import failures
 from dpstream.cli.faults import explain
+from dpstream.cli.interrupt import INTERRUPTED
 from dpstream.cli.shared import seen
 from dpstream.core.errors import DpstreamError
 
-__all__ = ["INTERRUPTED", "main"]
-
-#: Exit codes beside those of the exceptions.
-INTERRUPTED = 5
+__all__ = ["main"]
 
 
 class Verbs(click.Group):

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dpstream.cli.check import find_problems
-from dpstream.cli.interrupt import Guard
+from dpstream.cli.interrupt import INTERRUPTED, Guard
 from dpstream.cli.logs import logged
-from dpstream.cli.main import INTERRUPTED
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.main import INTERRUPTED
+from dpstream.cli.interrupt import INTERRUPTED
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source

@@ -13,7 +13,7 @@ from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, Randomness, Unit
 from dpstream.core.schema import Schema
-from dpstream.core.schema.toml import load_toml, read_schema
+from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.options import SourceOptions
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.keys import SECTIONS, keys_of
@@ -100,7 +100,11 @@ class Config:
         family = named_family(mechanism)
         unit = read_unit(stream, family.limits)
         options = read_source(source, unit)
-        schema = read_schema(document, base, where=str(file)) if "schema" in document else _no_schema(file)
+        schema = (
+            Schema.from_toml(document, base=base, where=str(file))
+            if "schema" in document
+            else _no_schema(file)
+        )
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)

@@ -19,13 +19,13 @@ from dpstream.stream.predecessor_cost import Base
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StartTable
-    from dpstream.project.config import Config
 
+# A ``config`` here is a ``Config``, whose module imports this one.
 __all__ = ["find_base", "require_all_published", "require_border"]
 
 
 def find_base(
-    config: Config,
+    config: Any,
     options: BaseOptions,
     state: str | Path | None = None,
     told: Mapping[str, Any] | None = None,
@@ -56,7 +56,7 @@ def find_base(
     return Base(facts, partial(_table, config, options, facts["manifest_sha256"]), known)
 
 
-def _table(config: Config, options: BaseOptions, digest: str) -> StartTable:
+def _table(config: Any, options: BaseOptions, digest: str) -> StartTable:
     """The table behind the facts: the release has to be the one that they name."""
     if options.config is not None:
         require_all_published(type(config).load(options.config))
@@ -68,7 +68,7 @@ def _table(config: Config, options: BaseOptions, digest: str) -> StartTable:
     return base_table(options, found, config.schema())
 
 
-def require_all_published(old: Config) -> None:
+def require_all_published(old: Any) -> None:
     """Refuse a predecessor that has steps which are not among its releases: published later, their records would be
     in both streams.
 
@@ -90,7 +90,7 @@ def require_all_published(old: Config) -> None:
         )
 
 
-def require_border(config: Config, state: str | Path | None = None) -> None:
+def require_border(config: Any, state: str | Path | None = None) -> None:
     """Refuse a further step where the two streams were to share no event, and the predecessor went on.
 
     Only its public folder can show that, where it still is; without one there is nothing to compare.
@@ -120,7 +120,7 @@ def require_border(config: Config, state: str | Path | None = None) -> None:
         )
 
 
-def _known(config: Config, state: str | Path | None) -> dict[str, Any] | None:
+def _known(config: Any, state: str | Path | None) -> dict[str, Any] | None:
     """What the started stream is pinned to, or what its releases say."""
     from dpstream.io.sinks import read_catalogue, read_manifest
     from dpstream.stream import read_status

@@ -20,22 +20,21 @@ from dpstream.stream.frames import Batch, Codes, encode_batch
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
     from dpstream.core.schema import Schema
+    from dpstream.stream.store.store import Store
 
 __all__ = ["grant_batch"]
 
 
 def grant_batch(
-    batch: Batch | EngineBatch, plan: StreamPlan, schema: Schema, key: bytes, where: str
+    batch: Batch | EngineBatch, plan: StreamPlan, schema: Schema, store: Store, where: str
 ) -> Granted:
     """What a plan reads of a batch, and whose records they are where the unit is a user.
-
-    Args:
-        key: of user ids.
 
     Errors:
         DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
     """
     unit = plan.unit
+    key = store.derived_key(b"user ids")
     most = unit.max_events if isinstance(unit, User) else None
     wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where)
     if isinstance(batch, EngineBatch):

@@ -286,8 +286,7 @@ class Stream:
             check_text(period, "period")
         place = None if position is None else position_text(position)
         at = f"step {batch_id!r}"
-        key = self._store.derived_key(b"user ids")
-        granted = grant_batch(batch, self._plan, self._schema, key, at)
+        granted = grant_batch(batch, self._plan, self._schema, self._store, at)
         content = BatchContent(self._store, granted.rows)
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.numeric import Ordered
-
-if TYPE_CHECKING:
-    from dpstream.core.schema.schema import Schema
 
 __all__ = ["codebook"]
 
 _TYPES = {"real": "number"}
 
 
-def codebook(schema: Schema, name: str = "dpstream", path: str = "table.parquet") -> dict[str, Any]:
+def codebook(columns: Sequence[Column], fingerprint: str, name: str, path: str) -> dict[str, Any]:
     """The descriptor as plain values for JSON. It holds public declarations only.
 
     ``name`` becomes the package's name (lower case, other signs become ``-``); ``path`` is where a released
@@ -33,7 +31,7 @@ def codebook(schema: Schema, name: str = "dpstream", path: str = "table.parquet"
         "name": "table",
         "path": path,
         "profile": "tabular-data-resource",
-        "schema": {"fields": [_field(column) for column in schema.columns], "missingValues": [""]},
+        "schema": {"fields": [_field(column) for column in columns], "missingValues": [""]},
     }
     return {
         "profile": "tabular-data-package",
@@ -41,7 +39,7 @@ def codebook(schema: Schema, name: str = "dpstream", path: str = "table.parquet"
         "title": name,
         "description": "Synthetic records: no row is a person. Values inside a bin are drawn uniformly.",
         "resources": [resource],
-        "dpstream": {"format": 1, "schema": schema.fingerprint()},
+        "dpstream": {"format": 1, "schema": fingerprint},
     }
 
 

@@ -180,22 +180,29 @@ class Schema:
     # Files.
 
     @classmethod
-    def from_toml(cls, source: str | Path | Mapping[str, Any], *, base: Path | None = None) -> Schema:
+    def from_toml(
+        cls, source: str | Path | Mapping[str, Any], *, base: Path | None = None, where: str = "schema"
+    ) -> Schema:
         """Read ``[schema]`` of a configuration file, of a schema file, or of a parsed table.
 
-        ``file = "schema.toml"`` is followed, relative to the file that says so (``base`` for a table).
+        ``file = "schema.toml"`` is followed, relative to the file that says so (``base`` for a table, and
+        ``where``: the file that it was read from).
         Errors: ``ConfigError`` for a file that cannot be read; ``SchemaError`` naming file, key, value and
         what is allowed.
         """
         from dpstream.core.schema.toml import read_schema
 
-        return read_schema(source, base)
+        place, arguments = read_schema(source, base, where)
+        try:
+            return cls(**arguments)
+        except SchemaError as error:
+            raise SchemaError(error.what, where=place, allowed=error.allowed) from None
 
     def to_toml(self) -> str:
         """The ``[schema]`` part of a configuration file; reading it back gives an equal schema."""
         from dpstream.core.schema.toml import write_schema
 
-        return write_schema(self)
+        return write_schema(self.columns, self.confirmed, self.ignore, self.null_values)
 
     def require_confirmed(self, where: str = "dpstream.toml") -> None:
         """Raise ``ConfigError`` for a draft that nobody has confirmed yet."""
@@ -238,7 +245,7 @@ class Schema:
         """A Frictionless data package descriptor of a released table, ready for ``json.dump``."""
         from dpstream.core.schema.codebook import codebook
 
-        return codebook(self, name, path)
+        return codebook(self.columns, self.fingerprint(), name, path)
 
 
 def _columns(names: list[str]) -> str:

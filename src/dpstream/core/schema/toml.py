@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.files import read_text
@@ -17,9 +17,6 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Real, number_text
-
-if TYPE_CHECKING:
-    from dpstream.core.schema.schema import Schema
 
 __all__ = [
     "COLUMN_TYPES",
@@ -37,10 +34,12 @@ COLUMN_TYPES: dict[str, type[Column]] = {
 _SCHEMA_KEYS = ("columns", "confirmed", "file", "format", "ignore", "null_values")
 
 
-def read_schema(
-    source: str | Path | Mapping[str, Any], base: Path | None = None, *, where: str = "schema"
-) -> Schema:
-    """See ``Schema.from_toml``; ``where``: the file that a parsed table was read from."""
+#: Where a schema stands, and the arguments of ``Schema``.
+Declared = tuple[str, dict[str, Any]]
+
+
+def read_schema(source: str | Path | Mapping[str, Any], base: Path | None, where: str) -> Declared:
+    """See ``Schema.from_toml``."""
     if isinstance(source, Mapping):
         return _read_document(source, where, base, followed=False)
     path = Path(source)
@@ -82,7 +81,7 @@ def _check_numbers(document: dict[str, Any], path: Path) -> None:
             )
 
 
-def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *, followed: bool) -> Schema:
+def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *, followed: bool) -> Declared:
     inside = "schema" in document
     table = document["schema"] if inside else document
     place = f"{where} [schema]" if inside else where
@@ -96,7 +95,7 @@ def _read_document(document: Mapping[str, Any], where: str, base: Path | None, *
     return _build(table, place)
 
 
-def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: bool) -> Schema:
+def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: bool) -> Declared:
     name = table["file"]
     if followed:
         raise SchemaError(
@@ -108,9 +107,7 @@ def _follow(table: Mapping[str, Any], place: str, base: Path | None, followed: b
     return _read_document(load_toml(path), str(path), path.parent, followed=True)
 
 
-def _build(table: Mapping[str, Any], place: str) -> Schema:
-    from dpstream.core.schema.schema import Schema
-
+def _build(table: Mapping[str, Any], place: str) -> Declared:
     if table.get("format", 1) != 1:
         raise SchemaError(f"unknown format {table['format']!r}", where=place, allowed="1")
     columns = table.get("columns")
@@ -121,10 +118,7 @@ def _build(table: Mapping[str, Any], place: str) -> Schema:
         raise SchemaError(f"confirmed = {confirmed!r} cannot be used", where=place, allowed="true, false")
     built = [_column(name, spec, f"{place} column {name!r}") for name, spec in columns.items()]
     lists = {key: table[key] for key in ("ignore", "null_values") if key in table}
-    try:
-        return Schema(tuple(built), confirmed=confirmed, **lists)
-    except SchemaError as error:
-        raise SchemaError(error.what, where=place, allowed=error.allowed) from None
+    return place, {"columns": tuple(built), "confirmed": confirmed, **lists}
 
 
 def _column(name: str, spec: Any, place: str) -> Column:
@@ -162,16 +156,18 @@ def _did_you_mean(word: str, names: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def write_schema(schema: Schema) -> str:
+def write_schema(
+    columns: Iterable[Column], confirmed: bool, ignore: Iterable[str], null_values: Iterable[str]
+) -> str:
     """See ``Schema.to_toml``."""
     lines = ["[schema]"]
-    if not schema.confirmed:
+    if not confirmed:
         lines.append("confirmed = false")
-    if schema.ignore:
-        lines.append(f"ignore = {toml_value(list(schema.ignore))}")
-    if schema.null_values != ("",):
-        lines.append(f"null_values = {toml_value(list(schema.null_values))}")
-    for column in schema.columns:
+    if ignore:
+        lines.append(f"ignore = {toml_value(list(ignore))}")
+    if null_values != ("",):
+        lines.append(f"null_values = {toml_value(list(null_values))}")
+    for column in columns:
         lines += ["", f"[schema.columns.{toml_key(column.name)}]"]
         lines += [f"{key} = {toml_value(value)}" for key, value in column.spec().items()]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 """Growing databases: schedulers around static mechanisms, and queries answered adaptively (Cummings et al. 2018)."""
 
-from dpstream.families.growing.answers import Answer, Asker
+from dpstream.families.growing.answers import Answer
+from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import (
     BlackBox,
     Counts,

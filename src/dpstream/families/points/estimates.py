@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.families.points.cell_schedule import Design, Schedule
 from dpstream.families.points.consistency import Splits, pool, shrunk, split_evenly
-
-if TYPE_CHECKING:
-    from dpstream.families.points.online import OnlinePointsPlan, PointsState
+from dpstream.families.points.points_state import PointsState
 
 __all__ = ["cell_estimates", "whole_counts"]
 
@@ -22,7 +21,17 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def whole_counts(plan: OnlinePointsPlan, state: PointsState, generator: np.random.Generator) -> Ints:
+class _Rules(Protocol):
+    """What is used of a plan."""
+
+    @property
+    def design(self) -> Design: ...
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+
+def whole_counts(plan: _Rules, state: PointsState, generator: np.random.Generator) -> Ints:
     """Synthetic points in each of the deepest cells."""
     counts, splits = np.array([state.points], np.int64), Splits()
     for depth, (cells, variance) in enumerate(cell_estimates(plan, state), start=1):
@@ -37,7 +46,7 @@ def whole_counts(plan: OnlinePointsPlan, state: PointsState, generator: np.rando
     return counts
 
 
-def cell_estimates(plan: OnlinePointsPlan, state: PointsState) -> list[tuple[Floats, float]]:
+def cell_estimates(plan: _Rules, state: PointsState) -> list[tuple[Floats, float]]:
     """For each depth, estimates of all cells and the variance of one.
 
     In the text: what finished levels stored, and what the sparse counter has counted. The default expects of the open
@@ -61,7 +70,7 @@ def cell_estimates(plan: OnlinePointsPlan, state: PointsState) -> list[tuple[Flo
     return result
 
 
-def _unseen(plan: OnlinePointsPlan, depth: int) -> int:
+def _unseen(plan: _Rules, depth: int) -> int:
     """How many points came before the first ones that cells of ``depth`` count."""
     if plan.schedule.rereads_all:
         return 0
@@ -69,7 +78,7 @@ def _unseen(plan: OnlinePointsPlan, depth: int) -> int:
 
 
 def _open_level(
-    plan: OnlinePointsPlan, state: PointsState, depth: int, stored: Floats, variance: float
+    plan: _Rules, state: PointsState, depth: int, stored: Floats, variance: float
 ) -> tuple[Floats, float]:
     """What the level holds so far: what finished levels let expect, and what its blocks say otherwise beyond noise.
 

@@ -26,6 +26,7 @@ from dpstream.families.points.partition import (
     points_in,
     whole,
 )
+from dpstream.families.points.points_state import PointsState
 
 __all__ = ["OnlinePoints", "OnlinePointsPlan", "PointsRelease", "PointsState", "Variant"]
 
@@ -78,31 +79,6 @@ class OnlinePoints:
             )
         design = PAPER if self.variant == "paper" else default_design(self.dimension)
         return OnlinePointsPlan(self, PureDP.of(epsilon), Event("replace"), design)
-
-
-@dataclass
-class PointsState:
-    """What is remembered between batches. Secret, but for ``stored``, ``variance`` and ``seed``.
-
-    Attributes:
-        points: how many were read.
-        level: of the last point read (-1 before ``t_0``).
-        cells: the level's sparse counters.
-        stored: noisy counts of finished levels for each depth from 1; public.
-        variance: of one cell of ``stored``, for each depth; depends on nothing private.
-        kept: codes of points by level, as long as some cells still read them.
-        seed: of the places of released points; public.
-        blocks: noisy counts of the open level's finished blocks; public.
-    """
-
-    points: int
-    level: int
-    cells: Cells
-    stored: list[Floats]
-    variance: list[float]
-    kept: dict[int, list[Ints]]
-    seed: int
-    blocks: Blocks = field(default_factory=lambda: Blocks())
 
 
 @dataclass(frozen=True)

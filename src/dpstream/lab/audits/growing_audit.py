@@ -34,6 +34,7 @@ from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
 from dpstream.lab.audits.transcripts import selection_probabilities
 
 __all__ = ["GrowingSubject", "audit_growing", "exact_growing", "growing_loss"]
@@ -43,29 +44,9 @@ _TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
 #: A leaning noise is so many of its scales larger: then hardly anything is left of the other side.
 _LEAN = 4
 
-Codes = NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class GrowingSubject:
-    """One plan to be audited, on a database that grows to ``steps``.
-
-    Attributes:
-        steps: what arrives at each step; the canary is the first record of step 1, and the first of the last step.
-        wrap: what is done to the randomness on its way in (controls).
-    """
-
-    name: str
-    plan: GrowingPlan
-    steps: tuple[Codes, ...]
-    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
-    control: bool = False
-
 
 def audit_growing(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
     """Schedulers and improvers around each black box, then the controls. Cost: short: about 2 s of one core."""
-    from dpstream.lab.audits.growing_subjects import growing_subjects
-
     for subject in growing_subjects():
         progress(f"control: {subject.name}" if subject.control else subject.name)
         yield exact_growing(subject, _TRANSCRIPTS[length], randomness)

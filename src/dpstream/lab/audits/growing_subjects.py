@@ -21,12 +21,29 @@ from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
-from dpstream.lab.audits.growing_audit import Codes, GrowingSubject
 
-__all__ = ["growing_subjects"]
+__all__ = ["Codes", "GrowingSubject", "growing_subjects"]
+
+Codes = NDArray[np.int32]
 
 _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 _THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)
+
+
+@dataclass(frozen=True)
+class GrowingSubject:
+    """One plan to be audited, on a database that grows to ``steps``.
+
+    Attributes:
+        steps: what arrives at each step; the canary is the first record of step 1, and the first of the last step.
+        wrap: what is done to the randomness on its way in (controls).
+    """
+
+    name: str
+    plan: GrowingPlan
+    steps: tuple[Codes, ...]
+    wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness
+    control: bool = False
 
 
 def growing_subjects() -> tuple[GrowingSubject, ...]:

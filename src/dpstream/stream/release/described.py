@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy.unit import Individual
-from dpstream.core.schema.codebook import codebook
 from dpstream.core.tables.change_tables import ID
 from dpstream.core.tables.report_tables import PERIOD, PERSON, wide_name
 
@@ -26,7 +25,7 @@ def describe_tables(
         path: of the table, beside its manifest.
         with_ids: whether records persist, and have ids.
     """
-    descriptor = codebook(schema, name, path)
+    descriptor = schema.codebook(name, path)
     described = descriptor["resources"][0]["schema"]
     fields = described["fields"]
     if row := plan.explain().row:

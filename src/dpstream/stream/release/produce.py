@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.contracts import GrowingTable, Synthesis
+from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.stream.release.persistent_records import Records, before_it, carry
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
@@ -80,41 +80,44 @@ def make_files(
 ) -> Made:
     """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
     carried, synthesis_of = before
-    if synthesis.grows is not None:
-        return _grown_files(policy, store, sink, schema, synthesis.grows, step)
-    after = synthesis.answers
+    growing, after = synthesis.grows, synthesis.answers
+    if growing is not None:
+        table = growing.table(schema)
+        facts = {**growing.facts(), "content_sha256": content_sha256(table)}
+        files, keep = _rendered(policy, store, sink, step, table, lambda: growing.additions(schema))
+        return Made(files, Carried(), facts, keep)
     if policy.records == "fresh" or after is None:
         files = {} if sink is None else sink.render(synthesis.released(schema, rows, seed))
         return Made(files, Carried(None, carried.next_id), None, policy.keep)
-    made = carry(
-        before_it(carried.records, synthesis_of, step), after, schema, rows, seed, first_id=carried.next_id
-    )
-    files, keep = {}, policy.keep
-    if sink is not None:
-        names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
-        if made.changes is None or policy.full_table(step, names, withdrawn):
-            files |= sink.render(made.records.with_ids)
-        if made.changes is not None and policy.publish != "full":
-            files |= sink.render_changes(made.changes)
-        if keep is not None and policy.publish == "changes":
-            keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    start = before_it(carried.records, synthesis_of, step)
+    made = carry(start, after, schema, rows, seed, first_id=carried.next_id)
+    changes = None if made.changes is None else lambda: made.changes
+    files, keep = _rendered(policy, store, sink, step, made.records.with_ids, changes)
     return Made(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
 
 
-def _grown_files(
-    policy: Publishing, store: Store, sink: Sink | None, schema: Schema, growing: GrowingTable, step: int
-) -> Made:
-    """The files of a table that only grows: what changes is what was added to it."""
-    table = growing.table(schema)
-    facts = {**growing.facts(), "content_sha256": content_sha256(table)}
+def _rendered(
+    policy: Publishing,
+    store: Store,
+    sink: Sink | None,
+    step: int,
+    table: Any,
+    changes: Callable[[], Any] | None,
+) -> tuple[dict[str, bytes], int | None]:
+    """The files of a table that follows from the one before it, and how many steps keep theirs.
+
+    Args:
+        changes: since the table before; None where there is none.
+    """
     files: dict[str, bytes] = {}
     keep = policy.keep
-    if sink is not None:
-        names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
-        if policy.full_table(step, names, withdrawn):
-            files |= sink.render(table)
-        if policy.publish != "full":
-            files |= sink.render_changes(growing.additions(schema))
-        if keep is not None and policy.publish == "changes":
-            keep = keep_for_changes(step, keep, {**names, step: set(files)})
-    return Made(files, Carried(), facts, keep)
+    if sink is None:
+        return files, keep
+    names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
+    if changes is None or policy.full_table(step, names, withdrawn):
+        files |= sink.render(table)
+    if changes is not None and policy.publish != "full":
+        files |= sink.render_changes(changes())
+    if keep is not None and policy.publish == "changes":
+        keep = keep_for_changes(step, keep, {**names, step: set(files)})
+    return files, keep

@@ -316,7 +316,7 @@ class Release:
     def _answers(self, where: str) -> SyntheticTable:
         if self._model.answers is None:
             raise ConfigError(
-                f"the release is {self._model.noun}: it has no records, and answers no counts",
+                f"the release is {self._model.noun}: no records can be drawn from it, and no counts be answered",
                 where=where,
                 allowed="sample() without arguments, which gives the released table",
             )

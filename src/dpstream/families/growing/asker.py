@@ -1,0 +1,105 @@
+"""A growing database in memory that is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpstream.core.errors import StepError
+from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.families.growing.answers import Answer, Standing
+from dpstream.families.growing.linear_queries import Question, linear_query
+from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
+
+if TYPE_CHECKING:
+    from dpstream.core.contracts import PrivateBatch
+    from dpstream.core.schema import Schema
+
+__all__ = ["Asker"]
+
+#: Draws of one law that are made at a time in memory: one at a time, the calls would cost more than the noise.
+_DRAWS = 256
+
+
+class Asker:
+    """A growing database in memory that answers linear queries.
+
+    Guarantee: the plan's, for all answers together, while the object lives. Nothing is durable: after a crash it must
+    not be made anew on the same data, nor be used on after a fork by both processes (``open_stream`` keeps everything
+    in a store).
+
+    Cost of a question: linear in the number of cells; a record that arrives costs nothing until the next question.
+    """
+
+    def __init__(self, plan: PMWGPlan, schema: Schema, randomness: Randomness | None = None) -> None:
+        self._plan, self._schema = plan, schema
+        self._state: PMWGState = plan.start()
+        self._noise = _Buffered(randomness or Randomness.system())
+        #: What stopped a question after it had drawn noise.
+        self._stopped: str | None = None
+        #: Answers since the last arrival, by what was asked, not by its words.
+        self._answers: dict[bytes, Answer] = {}
+
+    def arrive(self, batch: PrivateBatch) -> None:
+        """Records that arrive together; free.
+
+        Errors:
+            ConfigError: the batch has deletes.
+        """
+        self._plan.arrive(self._state, batch)
+        self._answers.clear()
+
+    def ask(self, question: Question) -> Answer:
+        """Answer one question; see ``PMWGPlan.ask``.
+
+        Between two arrivals a question has one answer, whatever its words: asked again it gives the same answer, and
+        its complement gives one minus it. Nothing is drawn or spent then.
+
+        Errors: those of ``PMWGPlan.ask``.
+            StepError: an earlier question was stopped after noise was drawn for it. The state is then in between: a
+            test may have said yes in a run that goes on, and only one yes a run is paid for.
+        """
+        if self._stopped is not None:
+            raise StepError(
+                f"a question was stopped by {self._stopped} after noise was drawn for it",
+                where="ask",
+                allowed="no further question to this object; open_stream keeps a state that can go on",
+            )
+        query = linear_query(question, self._schema)
+        own, complement = self._plan.universe.identity(query)
+        if complement in self._answers and own not in self._answers:
+            self._answers[own] = self._answers[complement].of_complement()
+        if own in self._answers:
+            return self._answers[own]
+        handed_out = self._noise.handed_out
+        try:
+            self._answers[own] = self._plan.ask(self._state, query, self._noise.draw)
+        except BaseException as error:
+            if self._noise.handed_out > handed_out:
+                self._stopped = type(error).__name__
+            raise
+        return self._answers[own]
+
+    @property
+    def standing(self) -> Standing:
+        """What was asked so far."""
+        return self._plan.standing(self._state)
+
+
+class _Buffered:
+    """Samples drawn in blocks and handed out once each."""
+
+    def __init__(self, randomness: Randomness) -> None:
+        self._randomness = randomness
+        self._drawn: dict[int, list[int]] = {}
+        self.handed_out = 0
+
+    def draw(self, noise: DiscreteLaplace) -> int:
+        """One sample."""
+        self.handed_out += 1
+        # By identity: the plan keeps its laws, and hashing its fraction takes longer than all the rest.
+        ready = self._drawn.get(id(noise))
+        if not ready:
+            ready = self._randomness.draw(noise, _DRAWS).tolist()
+            self._drawn[id(noise)] = ready
+        return int(ready.pop())
