@@ -415,7 +415,7 @@ def test_test_seeds_are_told(tmp_path: Path) -> None:
     config = Config.load(make(tmp_path / "s", 1))
     with config.open_stream(randomness=Randomness.seeded(3)) as stream:
         for entry in config.source().steps(1):
-            stream.step(Batch(entry.inserts, entry.deletes), batch_id=entry.batch_id)
+            stream.step(Batch(entry.inserts, entry.deletes), name=entry.batch_id)
     page = Page(write_report(config.output.dir, tmp_path / "r.html"))
     assert "No guarantee." in page.words
     assert "There is no guarantee: this stream was made with a test seed" in page.words

@@ -98,8 +98,8 @@ def test_a_durable_stream_publishes_coefficients_and_gives_the_classifier(tmp_pa
     for number, size in enumerate((100, *SIZES[:2])):
         with open_stream(plan(), SCHEMA, state, publish_to=Publisher(folder)) as stream:
             table = batch(size, number)
-            release = stream.step(Batch(inserts=table, deletes=None), batch_id=str(number))
-            again = stream.step(Batch(inserts=table, deletes=None), batch_id=str(number))
+            release = stream.step(Batch(inserts=table, deletes=None), name=str(number))
+            again = stream.step(Batch(inserts=table, deletes=None), name=str(number))
             assert again.classifier.as_dict() == release.classifier.as_dict()
             if number == 0:
                 assert set(release.classifier.as_dict().values()) == {0.0}
@@ -107,7 +107,7 @@ def test_a_durable_stream_publishes_coefficients_and_gives_the_classifier(tmp_pa
             if number == 1:
                 kept = release.classifier
     assert kept is not None
-    found = read(folder, step=2).to_pydict()
+    found = read(folder, step=2).table().to_pydict()
     assert found["feature"] == ["zip=a", "zip=b", "zip=c", "age", "age=missing", "paid"]
     assert found["coefficient"] == kept.coefficients.tolist()
     assert found["measured"] == kept.measured.tolist()

@@ -5,40 +5,196 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import dpstream
+import dpstream as dp
+from dpstream.core.privacy import Randomness
+from dpstream.core.tables import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def readme_python() -> str:
-    """The README's Python block."""
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return str(block)
+SCHEMA = dp.Schema([dp.Categorical("zip", ["94102", "94103"], other="other"), dp.Boolean("paid")])
+ROWS = {"zip": ["94102", "94103", "10001"] * 20, "paid": [True, False, False] * 20}
+
+
+def readme_python() -> list[str]:
+    """The README's Python blocks, in their order."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return [str(block) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+
+
+def python(code: str, folder: Path) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def test_python_of_the_readme_runs(tmp_path: Path) -> None:
-    code = readme_python() + "\nprint(release.rows, read('my-releases/', step=1).num_rows, release.step)\n"
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    rows, published, step = result.stdout.split()
-    assert (rows, step) == (published, "1")
+    """Each snippet as a person pastes it; the engineer's and the consumer's where a configuration is."""
+    analyst, engineer, consumer, researcher = readme_python()
+    out = python(analyst + "\nprint(release.step, release.rows, release.table().num_rows)\n", tmp_path)
+    assert out.startswith("Plan of pooled")
+    step, rows, published = out.splitlines()[-1].split()
+    assert (step, rows) == ("2", published)
     # 1,200 records; the noisy total is some 6 cells' noise of scale 2 away (beyond 300 in one run of 1e30).
     assert 900 < int(rows) < 1500
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["my-releases", "my-state"]
+    assert sorted(path.name for path in (tmp_path / "notices").iterdir()) == ["releases", "state"]
+    simulate = [sys.executable, "-m", "dpstream", "simulate", "evictions", "--steps", "3", "--out", "x"]
+    subprocess.run(simulate, cwd=tmp_path, check=True, capture_output=True)
+    assert (
+        python(engineer + "\nprint(release.step, release.spent)\n", tmp_path / "x")
+        == "3 epsilon = 1 (pure)\n"
+    )
+    assert python(engineer, tmp_path / "x") == ""  # all is released: nothing is due
+    shown = python(consumer + "\nprint(release.steps, release.answer('non_payment').value)\n", tmp_path / "x")
+    assert shown.startswith("(1, 2, 3) ")
+    python(researcher, tmp_path)
 
 
-def test_front_lists_its_names_and_no_others() -> None:
-    assert set(dpstream.__all__) <= set(dir(dpstream))
-    for name in dpstream.__all__:
-        assert getattr(dpstream, name) is not None
+def test_every_public_name_is_documented_and_loads_alone() -> None:
+    assert 25 <= len(dp.__all__) <= 36
+    assert set(dp.__all__) <= set(dir(dp))
+    check = (
+        "import sys, dpstream\n"
+        "heavy = {'numpy', 'pyarrow', 'numba', 'polars', 'pandas', 'scipy', 'dpstream.core', 'importlib.metadata'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "thing = getattr(dpstream, sys.argv[1])\n"
+        "lab = [name for name in sys.modules if name.startswith('dpstream.lab')]\n"
+        "assert bool(lab) == (sys.argv[1] == 'certify'), lab\n"
+    )
+    for name in dp.__all__:
+        assert name == "__version__" or (getattr(dp, name).__doc__ or "").strip(), name
+    for name in ("certify", "open", "read", "Config", "counters"):
+        run = subprocess.run([sys.executable, "-c", check, name], capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
     with pytest.raises(AttributeError, match="no attribute 'Bach'"):
-        _ = dpstream.Bach  # type: ignore[attr-defined]
+        _ = dp.Bach  # type: ignore[attr-defined]
+
+
+def test_each_namespace_has_what_it_lists() -> None:
+    for space in (dp.counters, dp.growing, dp.panel, dp.points, dp.tabular):
+        for name in space.__all__:
+            assert getattr(space, name).__doc__, name
+
+
+def open_with(**given: Any) -> Any:
+    return lambda place: dp.open(**{"place": place, "schema": SCHEMA, "epsilon": 1, **given})
+
+
+def step_with(*args: Any, **named: Any) -> Any:
+    def call(place: Path) -> None:
+        with dp.open(place, SCHEMA, epsilon=1, randomness=Randomness.seeded(1)) as stream:
+            stream.step(*args, **named)
+
+    return call
+
+
+WORKLOAD = Workload.all_k_way(SCHEMA.domain, 1)
+OTHER = Workload.all_k_way(dp.Schema([dp.Boolean("x")]).domain, 1)
+BAD_CALLS = [
+    (open_with(place=5), "no folder"),
+    (open_with(place=""), "no folder"),
+    (open_with(place=None), "no folder"),
+    (open_with(schema={"zip": ["a"]}), "dict is no schema"),
+    (open_with(schema=[dp.Boolean("paid")]), "list is no schema"),
+    (open_with(epsilon=None), "no budget"),
+    (open_with(epsilon="one"), "not an amount"),
+    (open_with(epsilon=-1), "not positive"),
+    (open_with(epsilon=[1]), "not an amount"),
+    (open_with(rho=1), "given twice"),
+    (open_with(budget=dp.PureDP(1)), "given twice"),
+    (open_with(epsilon=None, budget=1), "no budget"),
+    (open_with(unit="event"), "no unit"),
+    (open_with(unit=dp.Event), "no unit"),
+    (open_with(unit=dp.Individual()), "individual"),
+    (open_with(mechanism="pool"), "unknown mechanism"),
+    (open_with(mechanism=7), "no recipe"),
+    (open_with(mechanism=dp.tabular.Pooled), "no recipe"),
+    (open_with(mechanism=dp.tabular.AIM()), "no recipe"),
+    (open_with(mechanism=dp.tabular.Pooled(WORKLOAD).calibrate(epsilon=1)), "no recipe"),
+    (open_with(mechanism=dp.tabular.Pooled(WORKLOAD), staleness="1/5"), "beside a recipe"),
+    (open_with(mechanism=dp.tabular.Pooled(OTHER)), "other columns"),
+    (open_with(mechanism="points"), "points"),
+    (open_with(mechanism="points", unit=dp.Event("replace"), deletions=True), "do not leave"),
+    (open_with(mechanism="panel-window", unit=dp.Individual(), epsilon=None, rho=1), "window"),
+    (open_with(horizon="ten"), "number of steps"),
+    (open_with(horizon=0), "0"),
+    (open_with(horizn=3), "did you mean 'horizon'"),
+    (open_with(k=2), "unknown argument 'k'"),
+    (open_with(workload=3), "workload"),
+    (open_with(workload=[["zip", "rent"]]), "rent"),
+    (open_with(staleness=3), "staleness"),
+    (open_with(mechanism="dpstabs", counter="abacus"), "abacus"),
+    (open_with(deletions="yes"), "deletions"),
+    (open_with(approve=1), "approve"),
+    (open_with(records="old"), "old"),
+    (open_with(publish="changes"), "persist"),
+    (open_with(publish=3), "3"),
+    (open_with(keep=0), "keep"),
+    (open_with(name=""), "name"),
+    (open_with(name=5), "name"),
+    (open_with(releases=5), "no folder"),
+    (open_with(key=b"secret"), "key"),
+    (open_with(account=5), "account"),
+    (open_with(randomness=7), "randomness"),
+    (lambda place: dp.open(place, SCHEMA, epsilon=1, releases=place), "inside each other"),
+    (step_with(5, name="1"), "not a table"),
+    (step_with("rows.csv", name="1"), "not a table"),
+    (step_with(ROWS, name=None), "name"),
+    (step_with(ROWS, name=""), "name"),
+    (step_with(ROWS, name=1.5), "name"),
+    (step_with(ROWS, name="1", period=3), "period"),
+    (step_with(ROWS, name="1", deletes=3), "not a table"),
+    (step_with(ROWS, name="1", users=["a"] * 60), "user"),
+    (step_with(dp.Batch(ROWS), name="1", deletes=ROWS), "beside a batch"),
+    (step_with({"zip": ["94102"]}, name="1"), "paid"),
+    (step_with({**ROWS, "rent": [1] * 60}, name="1"), "1 column"),
+    (lambda place: dp.read(5), "no folder"),
+    (lambda place: dp.read(place), "no releases"),
+    (lambda place: dp.read(place, step="last"), "no step"),
+    (lambda place: dp.Config.load(5), "no file"),
+    (lambda place: dp.Config.load(place / "dpstream.toml"), "dpstream.toml"),
+    (lambda place: dp.certify(dp.counters.Tree(4), 4), "no calibrated counter"),
+    (lambda place: dp.certify(None, 4), "no calibrated counter"),
+    (lambda place: dp.certify(dp.counters.Tree(4).calibrate(dp.PureDP(1), dp.Event()), "four"), "four"),
+    (lambda place: dp.counters.Tree("x"), "horizon"),
+    (lambda place: dp.counters.Tree(4).calibrate(1, dp.Event()), "budget"),
+    (lambda place: dp.counters.Tree(4).calibrate(dp.PureDP(1), "event"), "unit"),
+    (lambda place: dp.PureDP("much"), "amount"),
+    (lambda place: dp.PureDP(-1), "positive"),
+    (lambda place: dp.PureDP(Fraction(-1)), "positive"),
+    (lambda place: dp.ZCDP(None), "amount"),
+    (lambda place: dp.User("many"), "max_events"),
+    (lambda place: dp.Event("swap"), "relation"),
+    (lambda place: dp.Schema(5), "columns"),
+    (lambda place: dp.Schema(["zip"]), "columns"),
+    (lambda place: dp.Categorical("zip", 5), "zip"),
+    (lambda place: dp.Categorical(5, ["a"]), "name"),
+    (lambda place: dp.Boolean(None), "name"),
+    (lambda place: dp.Integer("age", "young", "old"), "age"),
+    (lambda place: dp.Real("rent", 5), "rent"),
+    (lambda place: dp.Date("day", 5), "day"),
+    (lambda place: dp.DateTime("at", start=5), "at"),
+    (lambda place: dp.Workload.all_k_way(SCHEMA.domain, "two"), "k"),
+    (lambda place: dp.Workload.parse(SCHEMA.domain, 5), "workload"),
+    (lambda place: dp.Publisher(5), "folder"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), BAD_CALLS)
+def test_wrong_arguments_get_the_librarys_own_error(tmp_path: Path, call: Any, words: str) -> None:
+    with pytest.raises(dp.DpstreamError) as caught:
+        call(tmp_path / "place")
+    assert words in str(caught.value)
+    # Nothing was spent, and where nothing was opened nothing was written.
+    assert not list((tmp_path / "place" / "releases").glob("step-*"))
 
 
 def test_types_of_the_front_are_known(tmp_path: Path) -> None:

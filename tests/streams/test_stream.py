@@ -126,10 +126,10 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
                 stream.step(bad, "b")
             assert caught.value.__class__.__module__ == "dpstream.core.errors"
             assert "perhaps" not in str(caught.value)
-        with pytest.raises(DataError, match="is not a batch"):
-            stream.step({"zip": []}, "b")  # type: ignore[arg-type]
-        for name in ("", " ", "x" * 201, "a\nb", 7, None):
-            with pytest.raises(ConfigError, match="batch_id"):
+        with pytest.raises(DataError, match="is not a table"):
+            stream.step(5, "b")
+        for name in ("", " ", "x" * 201, "a\nb", 7.0, True, None):
+            with pytest.raises(ConfigError, match="^name: "):
                 stream.step(batch(2), name)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="period"):
             stream.step(batch(2), "b", period="\x00")

@@ -47,7 +47,7 @@ def test_where_marginals_take_turns_single_gains_are_judged(budget: dict[str, in
 def test_a_stream_that_began_with_another_counter_is_told_how_to_go_on(tmp_path: Path) -> None:
     began = DPStabs(SINGLES, counter="simple").calibrate(epsilon=1, horizon=1000)
     with open_stream(began, SCHEMA, tmp_path / "state") as stream:
-        stream.step(Batch(inserts=FRAME, deletes=None), batch_id="1")
+        stream.step(Batch(inserts=FRAME, deletes=None), name="1")
     chosen = DPStabs(SINGLES).calibrate(epsilon=1, horizon=1000)
     with pytest.raises(ConfigError, match='the counter that it began with: counter = "simple"'):
         open_stream(chosen, SCHEMA, tmp_path / "state")
@@ -63,6 +63,6 @@ def test_streams_whose_marginals_take_turns_go_on_as_before(tmp_path: Path) -> N
     """The default was "simple" once: such a store opens under the default of today."""
     began = DPStabs(SINGLES, k=2, counter="simple").calibrate(epsilon=1)
     with open_stream(began, SCHEMA, tmp_path / "state") as stream:
-        stream.step(Batch(inserts=FRAME, deletes=None), batch_id="1")
+        stream.step(Batch(inserts=FRAME, deletes=None), name="1")
     with open_stream(DPStabs(SINGLES, k=2).calibrate(epsilon=1), SCHEMA, tmp_path / "state") as stream:
         assert stream.last_step == 1

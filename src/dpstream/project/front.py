@@ -110,7 +110,7 @@ def open(
     amount = _budget(budget, epsilon, rho)
     limits = Limits() if family is None else family.limits_of(recipe)
     if family is not None:
-        _check_limits(limits, unit, deletions)
+        _check_limits(family, limits, unit, deletions)
     if horizon is not None and (isinstance(horizon, bool) or not isinstance(horizon, int)):
         raise ConfigError(
             f"{horizon!r} is no number of steps",
@@ -185,7 +185,7 @@ def _recipe(
         shown = (
             f"the class {mechanism.__name__}"
             if isinstance(mechanism, type)
-            else f"a {type(mechanism).__name__}"
+            else f"an object of the type {type(mechanism).__name__}"
         )
         raise ConfigError(f"{shown} is no recipe of a stream", where=f"{_WHERE} mechanism", allowed=_NAMES)
     if options or deletions:
@@ -197,12 +197,11 @@ def _recipe(
     return next(known, None), mechanism
 
 
-def _check_limits(limits: Limits, unit: Unit, deletions: bool) -> None:
+def _check_limits(family: Family, limits: Limits, unit: Unit, deletions: bool) -> None:
     """What a configuration file is told as well."""
     if unit.name not in limits.units:
-        raise UnitError(
-            limits.other_units.format(unit=unit.name), where=f"{_WHERE} unit", allowed=", ".join(limits.units)
-        )
+        why = limits.other_units or f"{family.noun} cannot protect the unit {{unit!r}}"
+        raise UnitError(why.format(unit=unit.name), where=f"{_WHERE} unit", allowed=", ".join(limits.units))
     if deletions and limits.deletes:
         raise ConfigError(limits.deletes, where=f"{_WHERE} deletions", allowed="False")
 

@@ -9,9 +9,11 @@ from dpstream.core.errors import ConfigError, DataError, StoreDamagedError
 from dpstream.core.tables.predicate import parse_predicate
 from dpstream.io.sinks.release_reader import (
     Frame,
+    as_released,
     read_manifest,
     read_table,
     readable_steps,
+    released_alike,
     released_schema,
 )
 from dpstream.stream.release.release import Answer
@@ -78,8 +80,18 @@ class PublicRelease:
         table = self.table(step)
         found = asked.mask()
         columns = [schema.columns[i] for i in asked.columns]
+        for axis, column in enumerate(columns):
+            alike = found.take([-2, -1], axis=axis)  # other, then missing
+            cells = table.column(column.name)
+            if released_alike(column) and cells.null_count and (alike.min(axis) != alike.max(axis)).any():
+                raise ConfigError(
+                    f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null, and the "
+                    "question tells them apart",
+                    where="question",
+                    allowed="both, or neither of the two; or an answer of Stream.release, which knows the model",
+                )
         try:
-            codes = tuple(column.encode(table.column(column.name)) for column in columns)
+            codes = tuple(as_released(column).encode(table.column(column.name)) for column in columns)
         except DataError:
             raise StoreDamagedError(
                 "the released table holds values that its codebook does not declare", where=str(self.folder)

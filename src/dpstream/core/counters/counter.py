@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.unit import Event
@@ -232,6 +232,13 @@ def check_event(unit: object) -> Event:
             allowed="event, event-replace",
         )
     return unit
+
+
+def check_budget(budget: object) -> Budget:
+    """``budget`` if it is one, else BudgetError."""
+    if not isinstance(budget, Budget):
+        raise BudgetError(f"{budget!r} is no budget", where="budget", allowed="PureDP(1), ZCDP(1)")
+    return budget
 
 
 def check_increment(increment: object, width: int) -> None:

@@ -35,6 +35,7 @@ from dpstream.core.counters.counter import (
     Counter,
     CounterState,
     LinearMap,
+    check_budget,
     check_count,
     check_event,
     check_increment,
@@ -86,7 +87,7 @@ class IntervalCounter(Counter):
 
     def calibrate(self, budget: Budget, unit: Event) -> CalibratedIntervalCounter:
         """See ``Counter.calibrate``."""
-        calibrated = CalibratedIntervalCounter(self, budget, check_event(unit))
+        calibrated = CalibratedIntervalCounter(self, check_budget(budget), check_event(unit))
         check_noise(calibrated.noise(self.smallest_share), budget, self.name)
         return calibrated
 

@@ -59,6 +59,8 @@ class Publisher:
     def __init__(self, directory: str | Path, *, format: Format = "parquet") -> None:
         if format not in FORMATS:
             raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
+        if not isinstance(directory, str | Path):
+            raise ConfigError(f"{directory!r} is no folder", where="output", allowed="a path")
         self._directory = Path(directory)
         self._format: Format = format
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
 from dpstream.core.files import parse_json, read_bytes
-from dpstream.core.schema import Schema
+from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue
@@ -18,12 +19,14 @@ from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 __all__ = [
     "Frame",
     "as_frame",
+    "as_released",
     "check_frame",
     "read_catalogue",
     "read_changes",
     "read_manifest",
     "read_table",
     "readable_steps",
+    "released_alike",
     "released_schema",
 ]
 
@@ -174,6 +177,26 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
     if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.columns]:
         raise StoreDamagedError("the codebook is not the one of these releases", where=str(path))
     return schema
+
+
+def as_released(column: Column) -> Column:
+    """The column that reads its released values back into the codes that they had.
+
+    Columns of numbers, dates and booleans show ``other`` as null. Where they declare no ``missing``, null is read as
+    ``other``, whose code comes after the ordinary ones under either name; where they do, see ``released_alike``.
+    """
+    if column.other is None or column.missing is not None or _is_text(column):
+        return column
+    return replace(column, other=None, missing=column.other)
+
+
+def released_alike(column: Column) -> bool:
+    """Whether ``other`` and ``missing`` are the same null in released tables."""
+    return column.other is not None and column.missing is not None and not _is_text(column)
+
+
+def _is_text(column: Column) -> bool:
+    return str(column.arrow_type()) == "string"
 
 
 def _catalogue(root: Path) -> Catalogue:

@@ -19,6 +19,7 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
+from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.stream.identity import mechanism_remedy, plan_hash
 
 if TYPE_CHECKING:
@@ -236,22 +237,15 @@ def read_codes(table: Any, schema: Schema, where: str) -> Codes:
     Errors:
         ConfigError: a null that may be ``other`` or ``missing``. DataError: a table that does not fit.
     """
-    import pyarrow as pa
-
-    columns = []
     for column in schema.columns:
-        hidden = column.other is not None and not pa.types.is_string(column.arrow_type())
-        if hidden and column.missing is not None and table.column(column.name).null_count:
+        if released_alike(column) and table.column(column.name).null_count:
             raise ConfigError(
                 f"column {column.name!r} shows {column.other!r} and {column.missing!r} both as null, and they "
                 "cannot be told apart",
                 where=where,
                 allowed="an evaluation of the models (--from models), without a target",
             )
-        only_other = hidden and column.missing is None
-        # The bin keeps its code: it comes after the ordinary ones under either name.
-        columns.append(replace(column, other=None, missing=column.other) if only_other else column)
-    readable = replace(schema, columns=tuple(columns))
+    readable = replace(schema, columns=tuple(as_released(column) for column in schema.columns))
     codes: Codes = readable.encode(table, where=where)
     return codes
 

@@ -15,6 +15,7 @@ from dpstream.core.errors import InputError, StoreDamagedError
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.io.sinks import read_table, released_schema
+from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.tools.evaluate.metrics import churn
 from dpstream.tools.evaluate.run_folder import Accuracy, Folder, Told, thin
 
@@ -109,31 +110,12 @@ def released_codes(schema: Schema, releases: Path, step: int) -> NDArray[np.int3
     """
     frame = read_table(releases, step)
     try:
-        return _reading_schema(schema).encode(frame, where=f"the table of step {step}")
+        columns = tuple(as_released(column) for column in schema.columns)
+        return dataclasses.replace(schema, columns=columns).encode(frame, where=f"the table of step {step}")
     except InputError as error:
         raise StoreDamagedError(
             f"the table of step {step} does not fit the codebook: {error.what}", where=str(releases)
         ) from None
-
-
-def released_alike(column: Any) -> bool:
-    """Whether ``other`` and ``missing`` are the same null in released tables."""
-    return column.other is not None and column.missing is not None and not _is_text(column)
-
-
-def _is_text(column: Any) -> bool:
-    return str(column.arrow_type()) == "string"
-
-
-def _reading_schema(schema: Schema) -> Schema:
-    columns = [
-        # The null takes the code that ``other`` had: the last one, in a domain of the same size.
-        dataclasses.replace(column, other=None, missing=column.other)
-        if column.other is not None and column.missing is None and not _is_text(column)
-        else column
-        for column in schema.columns
-    ]
-    return Schema(tuple(columns), schema.ignore, schema.null_values)
 
 
 def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workload:

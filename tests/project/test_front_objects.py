@@ -1,0 +1,203 @@
+"""What the front's objects do and show: streams of every family, frames, released tables, notebooks, resumed runs."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dpstream as dp
+from dpstream.core.privacy import Randomness
+
+#: A column whose label and whose name would be markup, if they were not escaped.
+BAD = "<script>alert('x')</script>"
+SCHEMA = dp.Schema([dp.Categorical("a<b>", [BAD, "plain"], other="other"), dp.Boolean("paid")])
+ROWS = {"a<b>": [BAD, "plain", "new"] * 40, "paid": [True, False, False] * 40}
+
+REPLACE = {"unit": dp.Event("replace")}
+
+
+def opened(folder: Path, seed: int = 1, **options: Any) -> Any:
+    given = {"schema": SCHEMA, "epsilon": 2, "randomness": Randomness.seeded(seed), **options}
+    return dp.open(folder, **given)
+
+
+def test_every_kind_of_frame_is_the_same_batch(tmp_path: Path) -> None:
+    table = pa.table(ROWS)
+    frames = [ROWS, table, pd.DataFrame(ROWS), pl.DataFrame(ROWS), duckdb.from_arrow(table), dp.Batch(ROWS)]
+    with opened(tmp_path) as stream:
+        first = stream.step(frames[0], name="one")
+        for frame in frames[1:]:
+            assert stream.step(frame, name="one").step == 1  # the stored release: nothing is drawn
+        assert stream.step(None, name=datetime.date(2026, 1, 5)).batch_id == "2026-01-05"
+        assert stream.step({"a<b>": [], "paid": []}, name=np.int64(7)).batch_id == "7"
+        assert stream.last_step == 3
+        with pytest.raises(dp.errors.StepError, match="other records"):
+            stream.step(table.slice(1), name="one")
+    assert first.table().equals(dp.read(tmp_path / "releases", step=1).table())
+    assert isinstance(first.table(frame="pandas"), pd.DataFrame)
+    assert pl.from_arrow(first.table()).equals(first.table(frame="polars"))
+    with pytest.raises(dp.errors.ConfigError, match="unknown frame 'csv'"):
+        first.table(frame="csv")
+
+
+def test_deletes_and_users_stand_beside_a_frame(tmp_path: Path) -> None:
+    with opened(tmp_path / "deletes", deletions=True) as stream:
+        stream.step(ROWS, name="1")
+        assert stream.step(None, name="2", deletes=pa.table(ROWS).slice(0, 9)).step == 2
+    ids = [f"u{i % 50}" for i in range(120)]
+    with opened(tmp_path / "users", unit=dp.User(2)) as stream:
+        release = stream.step(ROWS, name="1", users=ids)
+    assert release.spent == dp.PureDP(2)
+
+
+@pytest.mark.parametrize("approve", [False, True])
+def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, approve: bool) -> None:
+    with opened(tmp_path, records="persistent", publish="changes", approve=approve) as stream:
+        for name in ("1", "2"):
+            release = stream.step(ROWS, name=name)
+        if approve:
+            with pytest.raises(dp.errors.ConfigError):
+                release.table()
+            assert "<table>" not in release._repr_html_()
+            stream.approve()
+    assert release.table().equals(dp.read(tmp_path / "releases").table())
+
+
+@pytest.mark.parametrize(
+    ("options", "reports"),
+    [
+        ({"mechanism": "dpstabs", "k": 1, "workload": [("paid",)]}, ROWS),
+        ({"mechanism": "baseline", "rho": "1/2", "epsilon": None}, ROWS),
+        ({"mechanism": "scheduler", "first_run": 100, **REPLACE}, ROWS),
+        (
+            {"mechanism": "points", "unit": dp.Event("replace"), "schema": dp.Schema([dp.Real("x", [0, 1])])},
+            {"x": [0.5]},
+        ),
+    ],
+)
+def test_every_mechanism_opens_by_its_name(tmp_path: Path, options: dict[str, Any], reports: Any) -> None:
+    with opened(tmp_path, **options) as stream:
+        release = stream.step(reports, name="1")
+        assert options["mechanism"] in repr(stream)
+        assert options["mechanism"] in str(stream.plan)
+        assert stream.plan.unit.describe() in stream.plan._repr_html_()
+    assert release._repr_html_().startswith("<div>")
+    assert dp.read(tmp_path / "releases").spent == release.spent
+
+
+def test_a_panel_opens_with_a_recipe_or_a_name(tmp_path: Path) -> None:
+    schema = dp.Schema([dp.Boolean("poor")])
+    rule: dict[str, Any] = {"rho": 1, "unit": dp.Individual(), "horizon": 3}
+    people = {"poor": [True, False] * 20}
+    ids = [f"p{i}" for i in range(40)]
+    recipe = dp.panel.PanelWindow(schema, window=1)
+    for number, given in enumerate([{"mechanism": recipe}, {"mechanism": "panel-window", "window": 1}]):
+        with dp.open(
+            tmp_path / str(number), schema, randomness=Randomness.seeded(3), **given, **rule
+        ) as stream:
+            release = stream.step(people, name="1", users=ids)
+        again = dp.read(tmp_path / str(number) / "releases")
+        assert again.table().equals(release.table())
+        with pytest.raises(dp.errors.ConfigError, match="panel"):
+            again.answer("poor")
+
+
+def test_what_a_person_reads_is_escaped_and_tells_no_number_of_records(tmp_path: Path) -> None:
+    with opened(tmp_path, name="<b>notices</b>") as stream:
+        assert "0 steps, spent nothing" in repr(stream)
+        release = stream.step(ROWS, name="owner's name")
+        assert "1 steps, spent epsilon = 2 (pure)" in repr(stream)
+        text, page = str(stream.plan), stream.plan._repr_html_()
+    assert "closed" in repr(stream)
+    assert "Plan of pooled" in text
+    assert "measure: 1 x epsilon = 1.8 (pure)" in text
+    pages = [page, release._repr_html_(), dp.read(tmp_path / "releases")._repr_html_()]
+    for shown in pages:
+        assert "<script>" not in shown
+        assert "<b>" not in shown
+        assert "owner" not in shown
+    assert "a&lt;b&gt;" in page
+    assert "&lt;b&gt;notices&lt;/b&gt;" in pages[1]
+    assert "&lt;script&gt;" in pages[1]
+    for shown in (repr(stream), text, page):
+        assert "120" not in shown  # how many records came
+
+
+def test_an_answer_from_the_folder_is_a_count_of_the_released_table(tmp_path: Path) -> None:
+    schema = dp.Schema(
+        [
+            dp.Categorical("zip", ["a", "b"], other="other", missing="missing"),
+            dp.Integer("age", min=0, max=9, other="odd", missing="unknown"),
+            dp.Integer("rooms", min=1, max=3, other="more"),
+            dp.Boolean("paid"),
+        ]
+    )
+    rows = {
+        "zip": ["a", "b", "c", None] * 50,
+        "age": [1, 5, 99, None] * 50,
+        "rooms": [1, 2, 3, 9] * 50,
+        "paid": [True, False] * 100,
+    }
+    with dp.open(tmp_path, schema, epsilon=5, randomness=Randomness.seeded(4)) as stream:
+        stream.step(rows, name="1")
+        stream.step(rows, name="2")
+    release = dp.read(tmp_path / "releases")
+    assert (release.step, release.steps) == (2, (1, 2))
+    for step in (1, 2):
+        table = release.table(step)
+        paid, zips = table.column("paid").to_pylist(), table.column("zip").to_pylist()
+        expected = sum(p and z == "a" for p, z in zip(paid, zips, strict=True))
+        assert release.answer("paid and zip = 'a'", step).value == expected
+    table = release.table()
+    nulls = {name: table.column(name).null_count for name in ("age", "rooms")}
+    assert min(nulls.values()) > 0
+    assert release.answer("rooms = 'more'").value == nulls["rooms"]
+    assert release.answer("age = 'odd' or age = 'unknown'").value == nulls["age"]
+    with pytest.raises(dp.errors.ConfigError, match="both as null"):
+        release.answer("age = 'odd'")
+    answer = release.answer("age < 4 or zip = 'missing'")
+    assert answer.standard_error is None
+    assert answer.interval() is None
+    assert "counted in the released table" in answer.note
+    with pytest.raises(dp.errors.SchemaError, match="rent"):
+        release.answer("rent = 1")
+    with pytest.raises(dp.errors.ConfigError, match="no step 3"):
+        dp.read(tmp_path / "releases", step=3)
+    with pytest.raises(dp.errors.ConfigError, match="no step"):
+        release.manifest("last")
+    path = tmp_path / "releases" / "step-000002" / "table.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(dp.errors.StoreDamagedError):
+        release.answer("paid")
+
+
+def test_a_run_of_a_file_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    made = [sys.executable, "-m", "dpstream", "simulate", "evictions", "--steps", "5", "--out", "x"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    config = dp.Config.load(tmp_path / "x" / "dpstream.toml")
+    assert [release.step for release in config.run(until=1, randomness=Randomness.seeded(1))] == [1]
+    run = config.run(randomness=Randomness.seeded(2))
+    assert next(run).step == 2
+    run.close()  # gives up the state: the next run can have it
+    assert [release.step for release in config.run(steps=2, randomness=Randomness.seeded(3))] == [3, 4]
+    gone = tmp_path / "x" / "releases" / "step-000002"
+    for path in gone.iterdir():
+        path.unlink()
+    gone.rmdir()
+    last = [(release.step, str(release.spent)) for release in config.run(recheck=False)]
+    assert last == [(5, "epsilon = 1 (pure)")]
+    assert (gone / "manifest.json").is_file()  # published again from the store
+    assert list(config.run()) == []
+    for wrong in ({"until": 0}, {"steps": "two"}, {"steps": True}):
+        with pytest.raises(dp.errors.ConfigError, match="whole number"):
+            config.run(**wrong)
