@@ -78,7 +78,7 @@ def test_a_table_of_persistent_records_is_the_published_one(tmp_path: Path, appr
     [
         ({"mechanism": "dpstabs", "k": 1, "workload": [("paid",)]}, ROWS),
         ({"mechanism": "baseline", "rho": "1/2", "epsilon": None}, ROWS),
-        ({"mechanism": "scheduler", "first_run": 100, **REPLACE}, ROWS),
+        ({"mechanism": "scheduler", "first_run": 100, "gamma": "1/10", **REPLACE}, ROWS),
         (
             {"mechanism": "points", "unit": dp.Event("replace"), "schema": dp.Schema([dp.Real("x", [0, 1])])},
             {"x": [0.5]},

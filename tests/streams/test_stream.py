@@ -129,7 +129,7 @@ def test_wrong_input_spends_nothing(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="is not a table"):
             stream.step(5, "b")
         for name in ("", " ", "x" * 201, "a\nb", 7.0, True, None):
-            with pytest.raises(ConfigError, match="^name: "):
+            with pytest.raises(ConfigError, match=r"^name: "):
                 stream.step(batch(2), name)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="period"):
             stream.step(batch(2), "b", period="\x00")
