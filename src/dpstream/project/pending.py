@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import DataError, SchemaError, StepError
 from dpstream.project.predecessor import require_border
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source, StepInput
-    from dpstream.project.config import Config
     from dpstream.stream import Release, Stream
 
 __all__ = ["Pending", "expected_steps", "pending_steps", "period_text"]
@@ -68,7 +67,7 @@ class Pending:
 
 
 def pending_steps(
-    config: Config, stream: Stream, source: Source, *, until: int | None = None, recheck: bool = True
+    config: Any, stream: Stream, source: Source, *, until: int | None = None, recheck: bool = True
 ) -> Iterator[Pending]:
     """The steps of a source, in order; take each before asking for the next.
 
@@ -115,7 +114,7 @@ def pending_steps(
         )
 
 
-def expected_steps(config: Config, source: Source, until: int | None) -> int | None:
+def expected_steps(config: Any, source: Source, until: int | None) -> int | None:
     """How many steps there will be, as far as public facts tell before the data are read."""
     from dpstream.io.sources import FileSource
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpstream.project.pending import pending_steps
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source
-    from dpstream.project.config import Config
     from dpstream.project.pending import Pending
     from dpstream.stream import Release, Stream
 
@@ -26,7 +25,7 @@ def last_wanted(stream: Stream, until: int | None, steps: int | None) -> int | N
 
 
 def taken_steps(
-    config: Config,
+    config: Any,
     stream: Stream,
     source: Source,
     *,
