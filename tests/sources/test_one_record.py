@@ -232,6 +232,27 @@ def test_a_broken_record_holds_nothing(tmp_path: Path) -> None:
     assert step.inserts.to_pydict() == {"zip": [None, "", None]}
 
 
+@pytest.mark.parametrize("rule", lines.BROKEN)
+@pytest.mark.parametrize("head", [b"a,b", b"\xef\xbb\xbfa,b", b"a,b\n", b"a,b\r"])
+def test_a_header_is_no_record(tmp_path: Path, head: bytes, rule: str) -> None:
+    (tmp_path / "1.csv").write_bytes(head)
+    options = SourceOptions.parse({"path": "1.csv", "every": "files", "broken": rule})
+    (step,) = open_source(options, base=tmp_path, columns=["a", "b"]).steps()
+    assert step.inserts.num_rows == 0
+
+
+def test_no_record_of_standard_input_decides_whether_another_is_read() -> None:
+    """Where a block that is read at once ends depends on how long the records are."""
+    cut = {"time_column": "when", "end": 1, "eof": "close", "broken": "drop-and-count-nothing"}
+    found = []
+    for note in ("short", "long" * 100_000):
+        first, last = ({"when": 1, **RECORDS[0], "note": note}, {"when": 1, **RECORDS[1]})
+        content = b"\xef\xbb\xbf" + json_line(first) + b"\n\xef\xbb\xbf" + json_line(last) + b"\n"
+        found.append(counted("stdin", content, cut))
+    assert found[0] == found[1]
+    assert found[0].total() == 1
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(

@@ -248,7 +248,8 @@ def _csv_blocks(
         yield pa.table({name: pa.array([], types.get(name, pa.string())) for name in wanted})
         before = 0
         for block in whole_lines(stream, _BLOCK_BYTES):
-            data = block if before else _LINE_END.split(block, maxsplit=1)[-1]
+            # A header without a line end is no record.
+            data = block if before else (*_LINE_END.split(block, maxsplit=1), b"")[1]
             if rules.broken != "error" and not _is_utf8(data):
                 data = data.decode("utf-8", "replace").encode()
             found = scan(data, len(names))

@@ -218,7 +218,9 @@ class StdinSource(Source):
         yield self._parsed([rest], lines)
 
     def _parsed(self, lines: list[bytes], before: int) -> Records:
-        lines = lines if before else [line.removeprefix(b"\xef\xbb\xbf") for line in lines]
+        if not before:
+            # Only the input's first bytes can be a mark of its order: how far a block reaches decides nothing.
+            lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
         shown = before if self._reveal else None
         records = json_records(_NAME, lines, shown, self._rules, self._known)
         strict = self._known is not None and self._rules.broken == "error"
