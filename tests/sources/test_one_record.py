@@ -9,14 +9,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tempfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
@@ -253,6 +255,38 @@ def test_no_record_of_standard_input_decides_whether_another_is_read() -> None:
     assert found[0].total() == 1
 
 
+@settings(max_examples=100, deadline=None)
+@example(parts=[(b"x", b"\r"), (b'"z', b"\n"), (b"", b"\n")], block=2**22, width=1)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"x", b"", b'"z', b"x,y", b'"', b'"q"', b",", b"x" * 9]),
+            st.sampled_from([b"\n", b"\r\n", b"\r"]),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from([1, 2, 3, 7, 2**22]),
+    st.sampled_from([1, 2]),
+)
+def test_a_broken_line_leaves_the_lines_around_it_alone(
+    parts: list[tuple[bytes, bytes]], block: int, width: int
+) -> None:
+    """A file reads as each of its lines read alone."""
+    head = b",".join([b"a", b"b"][:width]) + b"\n"
+
+    def read(body: bytes, rule: Any) -> list[Any]:
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(formats, "_BLOCK_BYTES", block)
+            (Path(folder) / "1.csv").write_bytes(head + body)
+            tables = formats.blocks(Path(folder) / "1.csv", rules=lines.Rules(rule))
+            return pa.concat_tables(tables).to_pylist()
+
+    body = b"".join(line + end for line, end in parts)
+    alone = re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)", body)
+    for rule in ("missing", "drop-and-count-nothing"):
+        assert read(body, rule) == [record for line in alone for record in read(line, rule)]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
@@ -317,6 +351,17 @@ def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPa
     for text in ("[" * 100_000, '{"a":' * 100_000, '{"a":' + "[" * 1000 + "]" * 1000 + "}"):
         assert parse_record(text) is None
     assert parse_record('{"a": "' + "[{" * 1000 + '"}') is not None
+
+
+def test_depth_needs_no_memory_for_the_characters_of_a_text() -> None:
+    """One character of a long text used to take many bytes, to go back to."""
+    line = '{"a": "' + "x" * 2**20 + '\\"", "b": "' + "[" * 201 + '"}'
+    tracemalloc.start()
+    try:
+        assert parse_record(line) is not None
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(line)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_quote_left_open_is_told_and_a_cell_of_two_lines_has_to_be_declared(tmp_path: Path) -> None:

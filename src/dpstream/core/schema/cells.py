@@ -20,7 +20,8 @@ __all__ = ["as_cells", "cells", "holds_something", "is_cells", "parse_record", "
 
 #: Deeper records are no records: Python's reader would use up its stack on them.
 MOST_DEPTH = 200
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
+# Possessive: a text is matched in one way, and its characters are not kept to go back to.
+_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _TEXT, _WHOLE, _REAL, _FLAG, _OTHER = range(5)
 _NAMES = ("text", "whole", "real", "flag", "other")
 _KINDS: dict[type, int] = {str: _TEXT, NoneType: _TEXT, int: _WHOLE, float: _REAL, bool: _FLAG}

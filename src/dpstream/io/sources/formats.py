@@ -256,11 +256,10 @@ def _csv_blocks(
             if len(found.broken):
                 if rules.broken == "error":
                     raise _broken_line(path, found, len(names), before + (not before) if reveal else None)
-                data = repaired(data, found, len(names), keep=keep)
+                data = repaired(data, found, len(names))
                 rules.count(len(found.broken))
             before += found.lines + (not before)
-            records = found.records - (0 if keep else len(found.broken))
-            if not records:
+            if not found.records:
                 continue
             # Arrow takes a mark at the beginning of what it reads for none of the first cell's text.
             data = _BOM + data if data.startswith(_BOM) else data
@@ -268,9 +267,9 @@ def _csv_blocks(
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(data), read_options=read, parse_options=parse, convert_options=convert
             )
-            if table.num_rows != records:
+            if table.num_rows != found.records:
                 raise pa.ArrowInvalid("other records than lines")
-            yield emptied(table, found.broken[:, 3]) if keep else table
+            yield emptied(table, found.broken[:, 3], keep=keep)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -120,25 +120,22 @@ def scan(data: bytes, cells: int) -> Scan:
     return Scan(int(lines), int(records), found)
 
 
-def repaired(data: bytes, seen: Scan, cells: int, *, keep: bool) -> bytes:
-    """The text with a line of empty cells in place of each broken one; or, unless ``keep``, without it."""
+def repaired(data: bytes, seen: Scan, cells: int) -> bytes:
+    """The text with a line of empty cells in place of each broken one."""
     parts: list[bytes] = []
+    # Never a line of no bytes: the ends of the lines around it could become one end.
+    empty = b"," * (cells - 1) or b'""'
     before = 0
     for start, end in seen.broken[:, :2].tolist():
         parts.append(data[before:start])
-        if keep:
-            parts.append(b"," * (cells - 1) if end < len(data) else b"," * (cells - 1) + b"\n")
-        else:
-            # Its line's end goes with it: an empty line can be a record.
-            end += data[end : end + 2] == b"\r\n"
-            end += 1
+        parts.append(empty if end < len(data) else empty + b"\n")
         before = end
     parts.append(data[before:])
     return b"".join(parts)
 
 
-def emptied(table: Any, rows: NDArray[np.int64]) -> Any:
-    """The table with a null in every cell of some rows."""
+def emptied(table: Any, rows: NDArray[np.int64], *, keep: bool) -> Any:
+    """The table with a null in every cell of some rows; or, unless ``keep``, without them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -146,6 +143,8 @@ def emptied(table: Any, rows: NDArray[np.int64]) -> Any:
         return table
     mask = np.zeros(table.num_rows, np.bool_)
     mask[rows] = True
+    if not keep:
+        return table.filter(pa.array(~mask))
     columns = [
         pc.if_else(pa.array(mask), pa.scalar(None, column.type), column.combine_chunks())
         for column in table.columns
