@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -362,6 +363,34 @@ def test_depth_needs_no_memory_for_the_characters_of_a_text() -> None:
         assert tracemalloc.get_traced_memory()[1] < 8 * len(line)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_text_that_is_no_utf_8_is_a_value_of_its_own(tmp_path: Path, kind: pa.DataType) -> None:
+    """In Parquet and in frames, as in text files: it falls into the bins, and no other cell changes."""
+    raw = [b"7", b"\xff", None, b"7\xc3", b"north"]
+    texts = pa.Array.from_buffers(pa.string(), len(raw), pa.array(raw, pa.binary()).buffers())
+    if pa.types.is_dictionary(kind):
+        codes = pa.array([0, 1, None, 2, 3], pa.int32())
+        texts = pa.DictionaryArray.from_arrays(codes, texts.take(pa.array([0, 1, 3, 4])))
+    elif pa.types.is_large_string(kind):
+        texts = texts.cast(pa.large_binary()).view(kind)
+    table = pa.table({name: texts for name in (*SCHEMA.names, "id")})
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    options = SourceOptions.parse({"path": "a.parquet", "period_columns": ["zip"], "user_column": "id"})
+    (step,) = open_source(options, base=tmp_path, columns=["zip"]).steps()
+    assert step.users is not None
+    assert step.users[0].to_pylist() == ["7", "\ufffd", None, "7\ufffd", "north"]
+    (step,) = open_source(
+        SourceOptions.parse({"path": "a.parquet", "every": "files"}), base=tmp_path, columns=SCHEMA.names
+    ).steps()
+    for given_table in (step.inserts, table):
+        found = SCHEMA.encode(given_table.select(SCHEMA.names))
+        for i, column in enumerate(SCHEMA.columns):
+            seven = column.encode(["7"])[0]
+            assert found[:4, i].tolist() == [seven, column.other_code, column.missing_code, column.other_code]
+    with pytest.raises(DataError, match="\ufffd"):
+        Categorical("zip", ["7", "north"], missing="m").encode(texts, reveal=True)
 
 
 def test_a_quote_left_open_is_told_and_a_cell_of_two_lines_has_to_be_declared(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "text_numbers",
     "to_table",
     "type_name",
+    "valid_text",
 ]
 
 Int64 = NDArray[np.int64]
@@ -127,6 +128,32 @@ def plain(chunk: Any) -> Any:
     if pa.types.is_string_view(kind):
         return chunk.cast(pa.large_string())
     return chunk
+
+
+def valid_text(array: Any) -> Any:
+    """An array (or a chunked one) with U+FFFD for bytes of its texts that are no UTF-8; other cells are as they were.
+
+    Files and buffers can hold such bytes in a column of texts, and Arrow fails on a whole column for one of them.
+    """
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([valid_text(chunk) for chunk in array.chunks], array.type)
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        values = valid_text(array.dictionary)
+        if values is array.dictionary:
+            return array
+        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return array
+    raw = array.cast(pa.large_binary())
+    try:
+        raw.cast(pa.large_string())
+    except pa.ArrowException:
+        cells = (None if cell is None else cell.decode("utf-8", "replace") for cell in raw.to_pylist())
+        return pa.array(cells, kind)
+    return array
 
 
 def type_name(kind: Any) -> str:

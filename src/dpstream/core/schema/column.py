@@ -198,6 +198,7 @@ class Column(ABC):
             return np.full(len(chunk), NULL, dtype=np.int32)
         if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
             distinct, positions = arrow.dictionary_parts(chunk)
+            distinct = arrow.valid_text(distinct)
             table = np.full(len(distinct) + 1, NULL, dtype=np.int32)
             if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
                 table[:-1] = self._codes_of_distinct(distinct, null_values)
@@ -268,7 +269,7 @@ class Column(ABC):
         except _WrongType as error:
             return [Problem(self.name, "type", f"holds {error} data", f"{self.name}: {self.reads()}")]
         except failures():
-            # Text that is no UTF-8, times that Arrow cannot convert, ...: its message would quote the cell.
+            # Times that Arrow cannot convert, ...: its message would quote the cell.
             return [
                 Problem(
                     self.name, "damaged", "holds cells that cannot be read", f"{self.name}: {self.reads()}"
@@ -340,7 +341,7 @@ def _offending(values: Any, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     """Up to ten distinct offending values as text: for the owner's terminal only."""
     import pyarrow as pa
 
-    chosen = values.filter(pa.array(bad))
+    chosen = arrow.valid_text(values.filter(pa.array(bad)))
     # Arrow finds no distinct values among cells of several kinds.
     distinct = (
         pa.array(dict.fromkeys(map(repr, chosen.to_pylist()))) if is_cells(chosen.type) else chosen.unique()

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 from dpstream.core.errors import DataError, counted
 from dpstream.core.files import check_file
 from dpstream.core.foreign import failures
-from dpstream.core.schema.arrow import first_repeated
+from dpstream.core.schema.arrow import first_repeated, valid_text
 from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.io.sources.lines import (
     MOST_BYTES,
@@ -364,7 +364,9 @@ def _parquet_blocks(path: Path, wanted: list[str]) -> Iterator[Any]:
         schema = pa.schema([file.schema_arrow.field(name) for name in wanted])
         yield schema.empty_table()
         for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=wanted, use_threads=False):
-            yield pa.Table.from_batches([batch]).select(wanted)
+            table = pa.Table.from_batches([batch]).select(wanted)
+            # One text that is no UTF-8 would stop a stream that has bins for it.
+            yield pa.table([valid_text(column) for column in table.columns], names=table.column_names)
 
 
 def _json_blocks(
