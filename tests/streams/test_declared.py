@@ -15,6 +15,7 @@ from dpstream.core.schema import Categorical, Schema
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sources import FileSource, SourceOptions
 from dpstream.stream import Batch, open_stream, read_status
+from dpstream.stream.declared import shown_public
 
 WEEKS = {"path": "*.csv", "time_column": "day", "every": "week", "start": "2026-01-05", "end": "2026-12-31"}
 
@@ -164,3 +165,9 @@ def test_how_records_are_read_is_told_and_older_streams_go_on(tmp_path: Path) ->
         with start(tmp_path / rule, **facts(broken=rule)) as stream:
             sentences = stream.step(batch(1), "a").manifest["declared_public"]
         assert any(words in sentence for sentence in sentences)
+        assert sum("over several lines is as many records" in sentence for sentence in sentences) == 1
+    piped = SourceOptions.parse(
+        {"path": "-", "time_column": "t", "end": 3, "broken": "drop-and-count-nothing"}
+    )
+    told = shown_public({"source": piped.pinned(), "declared_public": ()})
+    assert not any("csv source is one line" in sentence for sentence in told), "there is no csv text"

@@ -52,6 +52,11 @@ def _of_records(source: Mapping[str, Any]) -> list[str]:
         )
     else:
         sentences.append(f'{_BROKEN} is in no release (broken = "{rule}")')
+    if rule != "error" and "kind" not in source:
+        sentences.append(
+            "a record of a csv source is one line: a quoted cell that runs over several lines is as many records, and "
+            f'each of them is read for itself (broken = "{rule}")'
+        )
     if source.get("line_breaks"):
         sentences.append(
             "the files are trusted to close every quote: after one that is left open, a record takes in those that "
