@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,22 @@ def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:
     assert found[0]["a.csv"] == found[1]["a.csv"] == 1
     assert found[0]["blake2b:a.csv"] != found[1]["blake2b:a.csv"]
     json.dumps(found)
+
+
+def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its_start(tmp_path: Path) -> None:
+    options = replace(SourceOptions.parse({**WEEKS, "end": "2026-01-18"}), continues=True)
+    (tmp_path / "a.csv").write_text("day,zip\n2026-01-05,1\n2026-01-12,2\n")
+    source = FileSource(options, base=tmp_path, columns=["zip"])
+    assert next(iter(source.steps())).inserts.num_rows == 1
+    with (tmp_path / "a.csv").open("a") as file:
+        file.write("2026-01-04,3\n")
+    again = FileSource(options, base=tmp_path, columns=["zip"])
+    assert sum(step.inserts.num_rows for step in again.steps(2, seen=source.position)) == 1
+    told = {"source": options.pinned(), "declared_public": options.declared_public()}
+    (sentence,) = set(shown_public({**told, "base": {}})) - set(shown_public(told))
+    assert "before the start" in sentence
+    late = replace(options, late="next-step").pinned()
+    assert not any("before the start" in words for words in shown_public({**told, "source": late, "base": {}}))
 
 
 def test_records_that_do_not_fit_are_told_with_their_step(tmp_path: Path) -> None:

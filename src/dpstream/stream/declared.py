@@ -19,6 +19,11 @@ _BROKEN = (
     "a line of a csv or NDJSON source that cannot be taken apart (more or fewer cells than columns, a quote that is "
     "not closed, no JSON object)"
 )
+#: A stream that begins with another one's table reads the files of both.
+_BEFORE_START = (
+    "a record from before the start belongs to the stream that this one continues: it is left out whenever it comes, "
+    "is in no release of this stream, and does not stop it as other late records do"
+)
 _MARKS = {"time_column": "time", "op_column": "operation", "user_column": "user id"}
 
 
@@ -28,7 +33,9 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
     Besides the sentences that are pinned, what follows from the pinned way of reading records. These sentences are
     not among the pinned facts: streams that began before they were written keep their plan's hash, and say them too.
     """
-    return [*facts["declared_public"], *_of_records(facts.get("source") or {})]
+    source = facts.get("source") or {}
+    before_start = "base" in facts and source.get("late") == "error" and "kind" not in source
+    return [*facts["declared_public"], *_of_records(source), *([_BEFORE_START] if before_start else [])]
 
 
 def _of_records(source: Mapping[str, Any]) -> list[str]:
