@@ -430,6 +430,25 @@ def test_people_in_wide_files(tmp_path: Path) -> None:
             assert step.inserts.column("poor").to_pylist()[:2] == [step.step == 1] * 2
 
 
+def test_where_a_record_of_a_wide_file_stands_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys of the first records used to be the header: a period that one of them lacked was none."""
+    monkeypatch.setattr(formats, "_BLOCK_BYTES", 40)
+    rows = [{"id": i, "poor_1": True, "poor_2": False} for i in range(4)]
+    rows[0]["poor_3"] = True
+    for rule in lines.BROKEN:
+        options = SourceOptions.parse(
+            {"path": "a.ndjson", "period_columns": "poor_{period}", "user_column": "id", "broken": rule}
+        )
+        for place in range(4):
+            order = rows[1 : place + 1] + rows[:1] + rows[place + 1 :]
+            (tmp_path / "a.ndjson").write_bytes(b"\n".join(map(json_line, order)))
+            steps = list(open_source(options, base=tmp_path, columns=["poor"]).steps())
+            assert [step.inserts.num_rows for step in steps] == [4, 4, 4]
+            assert steps[2].inserts.column("poor").to_pylist() == [i == place or None for i in range(4)]
+
+
 def test_files_of_several_formats_are_one_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("zip,age\nnorth,7\n")
     (tmp_path / "b.ndjson").write_text('{"zip": 7, "age": "8"}\n{"age": [1]}\n')

@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -110,7 +111,7 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
 
 
 def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) -> list[str]:
-    """Names of a file's columns, in order (ndjson: those of ``rules``, or the keys of its first records)."""
+    """Names of a file's columns, in order (ndjson: those of ``rules``, or the keys of its records)."""
     kind = file_format(path)
     check_file(path)
     with readable(path):
@@ -125,10 +126,13 @@ def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) 
             names = list(rules.names)
         else:
             with _binary(path) as stream:
-                first = next(whole_lines(stream, _BLOCK_BYTES), b"")
-                quiet = replace(rules, tally=None)
-                records = json_records(str(path), first.splitlines(), 0 if reveal else None, quiet)
-            names = list(dict.fromkeys(key for record in records if record for key in record))
+                quiet, found, line = replace(rules, tally=None), dict[str, None](), 0
+                for block in islice(whole_lines(stream, _BLOCK_BYTES), None if rules.all_keys else 1):
+                    lines = block.splitlines()
+                    records = json_records(str(path), lines, line if reveal else None, quiet)
+                    found |= dict.fromkeys(key for record in records for key in record)
+                    line += len(lines)
+            names = list(found)
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     twice = first_repeated(names)

@@ -42,10 +42,11 @@ class Rules:
     Attributes:
         broken: what becomes of a record that cannot be taken apart; ``SourceOptions.broken``.
         line_breaks: a quoted cell of a csv file may run over several lines.
-        names: the columns of NDJSON files; None: the keys of a file's first records.
+        names: the columns of NDJSON files; None: the keys of a file's first records (about 4 MB).
         ignored: names that are known, and not read.
         marks: columns that are read as texts: times and user ids.
         words: columns that are read as texts, and hold no numbers: operations.
+        all_keys: without ``names``: the keys of all records, for which a file is read once more.
         tally: told how many records are broken; private.
     """
 
@@ -55,6 +56,7 @@ class Rules:
     ignored: frozenset[str] = frozenset()
     marks: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    all_keys: bool = False
     tally: Callable[[int], None] | None = field(default=None, compare=False)
 
     def count(self, broken: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ class WideSource(FileSource):
         DataError: a period that is missing while a later one is there, files that differ in their columns.
         ConfigError: names of several variables that cannot be told apart.
 
-    Cost: a step reads the people's ids and its own columns (of Parquet; csv and ndjson files are read through).
+    Cost: a step reads the people's ids and its own columns (of Parquet; csv files are read through, ndjson files twice).
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class WideSource(FileSource):
     ) -> None:
         super().__init__(options, base=base, ignored=ignored, reveal=reveal)
         self._variables = tuple(columns)
+        # Which periods there are is read off the records' keys: no record may count for being among the first.
+        self._rules = replace(self._rules, all_keys=True)
 
     def steps(
         self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
