@@ -354,6 +354,25 @@ def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPa
     assert parse_record('{"a": "' + "[{" * 1000 + '"}') is not None
 
 
+@settings(max_examples=200, deadline=None)
+@example(parts=[b"b", b"\r", b"ccccccc"], size=2)
+@given(
+    st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"ccccccc", b"dd"]), max_size=14), st.integers(1, 6)
+)
+def test_blocks_hold_the_lines_whatever_their_size(parts: list[bytes], size: int) -> None:
+    """A line that is too long stays too long, all others are whole, and no line is in two blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "MOST_BYTES", 5)
+
+        def cut(text: bytes) -> list[bytes]:
+            found = re.findall(rb"([^\r\n]*)(?:\r\n|\r|\n)|([^\r\n]+)$", text)
+            return [line if len(line) <= 5 else b"too long" for line in (a or b for a, b in found)]
+
+        text = b"".join(parts)
+        found = list(lines.whole_lines(io.BytesIO(text), size))
+        assert [line for block in found for line in cut(block)] == cut(text)
+
+
 def test_depth_needs_no_memory_for_the_characters_of_a_text() -> None:
     """One character of a long text used to take many bytes, to go back to."""
     line = '{"a": "' + "x" * 2**20 + '\\"", "b": "' + "[" * 201 + '"}'

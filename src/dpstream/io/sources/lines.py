@@ -87,12 +87,15 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
     Of a line beyond ``MOST_BYTES`` only the beginning is kept: enough to see that it is too long.
     """
     rest: list[bytes] = []
-    held, begun = 0, False
+    held, begun, half = 0, False, b""
     while data := stream.read(size):
         if not begun:
             data, begun = data.removeprefix(_BOM), True
-        # A carriage return at the very end may be half of a line's end.
-        cut = data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, len(data) - 1) + 1
+        data = half + data
+        # A carriage return at the very end may be half of a line's end: it waits for what follows.
+        half = b"\r" if data.endswith(b"\r") else b""
+        data = data.removesuffix(half)
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if cut:
             yield b"".join([*rest, data[:cut]])
             rest = [data[cut:]]
@@ -100,11 +103,7 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
         elif held <= MOST_BYTES:
             rest.append(data)
             held += len(data)
-        elif data.endswith(b"\r"):
-            # What follows may be the next line.
-            rest.append(b"\r")
-            held = 0
-    last = b"".join(rest)
+    last = b"".join([*rest, half])
     if last:
         yield last
 
