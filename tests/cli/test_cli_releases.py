@@ -248,3 +248,48 @@ def test_a_restoration_that_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
             dpstream("run", config)
             assert released(tmp_path) == before
     assert Stream.publish_again.__doc__
+
+
+def in_database(folder: Path) -> tuple[dict[int, str], list[tuple[object, ...]]]:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(folder / "releases.duckdb")) as db:
+        states = dict(db.execute("SELECT step, state FROM synthetic_steps").fetchall())
+        return states, db.execute("SELECT * FROM synthetic ORDER BY record_id").fetchall()
+
+
+@pytest.mark.parametrize(("publish", "withdrawn"), [("changes", 2), ("both", 4)])
+def test_a_lost_database_comes_from_the_store_alone(tmp_path: Path, publish: str, withdrawn: int) -> None:
+    """Nothing of a withdrawn step, nothing that others put into the folder."""
+    more = ["full_every = 10"] if publish == "changes" else []
+    output = ['records = "persistent"', f'publish = "{publish}"', 'sink = "duckdb"']
+    config = configured(tmp_path, *output, 'database = "releases.duckdb"', *more)
+    dpstream("run", config, "--until", 3)
+    third = in_database(tmp_path)[1]
+    dpstream("run", config)
+    wanted = third if withdrawn == 4 else in_database(tmp_path)[1]
+    releases, newest = tmp_path / "releases", 3 if withdrawn == 4 else 4
+    shutil.copytree(releases / f"step-{withdrawn:06d}", tmp_path / "copy")
+    dpstream("withdraw", config, "--step", withdrawn, "--reason", "wrong")
+    if withdrawn == 2:
+        assert healthy(config, "--deep", code=0) == "healthy"
+
+    (tmp_path / "releases.duckdb").unlink()
+    extra = releases / f"step-{newest:06d}" / "table.parquet"
+    extra.write_bytes(b"from somewhere else")
+    assert healthy(config) == "releases"
+    dpstream("run", config)
+    states, rows = in_database(tmp_path)
+    assert rows == wanted
+    assert states == {newest: "current", withdrawn: "withdrawn"}
+    assert healthy(config, "--deep", code=0) == "healthy"
+    assert dpstream("run", config).stderr == ""
+
+    back = releases / f"step-{withdrawn:06d}" / "changes.csv"
+    shutil.copy(tmp_path / "copy" / "changes.csv", back)
+    (tmp_path / "releases.duckdb").unlink()
+    assert healthy(config) == "releases"
+    told = dpstream("run", config, code=4).stderr
+    assert f"changes.csv is in the folder of step {withdrawn}, which was withdrawn" in told
+    back.unlink()
+    dpstream("run", config)
+    assert in_database(tmp_path) == (states, wanted)

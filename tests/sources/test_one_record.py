@@ -357,7 +357,8 @@ def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPa
 @settings(max_examples=200, deadline=None)
 @example(parts=[b"b", b"\r", b"ccccccc"], size=2)
 @given(
-    st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"ccccccc", b"dd"]), max_size=14), st.integers(1, 6)
+    st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"ccccccc", b"dd"]), max_size=14),
+    st.integers(1, 6),
 )
 def test_blocks_hold_the_lines_whatever_their_size(parts: list[bytes], size: int) -> None:
     """A line that is too long stays too long, all others are whole, and no line is in two blocks."""
@@ -394,7 +395,7 @@ def test_a_text_that_is_no_utf_8_is_a_value_of_its_own(tmp_path: Path, kind: pa.
         texts = pa.DictionaryArray.from_arrays(codes, texts.take(pa.array([0, 1, 3, 4])))
     elif pa.types.is_large_string(kind):
         texts = texts.cast(pa.large_binary()).view(kind)
-    table = pa.table({name: texts for name in (*SCHEMA.names, "id")})
+    table = pa.table(dict.fromkeys((*SCHEMA.names, "id"), texts))
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     options = SourceOptions.parse({"path": "a.parquet", "period_columns": ["zip"], "user_column": "id"})
     (step,) = open_source(options, base=tmp_path, columns=["zip"]).steps()

@@ -137,7 +137,9 @@ def test_fingerprints_of_files_need_the_streams_key(tmp_path: Path) -> None:
     json.dumps(found)
 
 
-def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its_start(tmp_path: Path) -> None:
+def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its_start(
+    tmp_path: Path,
+) -> None:
     options = replace(SourceOptions.parse({**WEEKS, "end": "2026-01-18"}), continues=True)
     (tmp_path / "a.csv").write_text("day,zip\n2026-01-05,1\n2026-01-12,2\n")
     source = FileSource(options, base=tmp_path, columns=["zip"])
@@ -150,7 +152,9 @@ def test_a_stream_that_continues_another_says_what_becomes_of_records_before_its
     (sentence,) = set(shown_public({**told, "base": {}})) - set(shown_public(told))
     assert "before the start" in sentence
     late = replace(options, late="next-step").pinned()
-    assert not any("before the start" in words for words in shown_public({**told, "source": late, "base": {}}))
+    assert not any(
+        "before the start" in words for words in shown_public({**told, "source": late, "base": {}})
+    )
 
 
 def test_records_that_do_not_fit_are_told_with_their_step(tmp_path: Path) -> None:

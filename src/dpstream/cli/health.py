@@ -106,6 +106,13 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
     from dpstream.stream.store.store_status import compare_releases
 
     committed, found = compare_releases(state, sink, server=config.server, deep=deep)
+    left = sorted(place for place, how in found.items() if how == "withdrawn")
+    if left:
+        step, name = left[0]
+        more = "" if len(left) == 1 else f" (and {len(left) - 1} more)"
+        return (
+            f"{name} is in the folder of step {step}, which was withdrawn{more}: move it away and run again"
+        )
     if not committed:
         return None
     changed = sorted(place for place, how in found.items() if how == "changed")

@@ -141,24 +141,30 @@ class DatabaseFeed(ABC):
             found[newest, what] = "missing"
         return cast(Differences, found)
 
-    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
-        """Publish a step that the database lost, after those before that it is a change of; a step that is older
-        than what the table holds is left out."""
+    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+        """Publish a step that the database lost; one that is older than what it holds is left out.
+
+        The step's whole table is published, unless the table holds the step before: no step before is needed, and
+        one of them may be withdrawn. Steps that were withdrawn are noted so.
+        """
         known = self._known()
         if max(known, default=0) >= step:
             return
-        chain = [one] if (one := piece(step)) is not None else []
-        while (
-            chain
-            and chain[0].part("table") is None
-            and known.get(chain[0].step - 1, ("", ""))[1] != "current"
-        ):
-            before = piece(chain[0].step - 1)
-            if before is None:
-                break
-            chain.insert(0, before)
-        for one in chain:
-            self.publish(one)
+        follows = step - 1 not in withdrawn and known.get(step - 1, ("", ""))[1] == "current"
+        one = piece(not follows)
+        stream_id = str(one.manifest["stream_id"])
+        # A step that is noted counts as newer than those before it: first the earlier ones.
+        self._note_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at < step})
+        self.publish(one)
+        self._note_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at > step})
+
+    def _note_withdrawn(self, stream_id: str, steps: Mapping[int, str]) -> None:
+        for step, digest in steps.items():
+            self.withdraw(step)
+            with self._transaction() as db:
+                if self._row(db, "WHERE step = ?", step) is None:
+                    note = (step, stream_id, digest, "withdrawn")
+                    self._run(db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", note)
 
     def _write(self, piece: Piece) -> None:
         digest = hashlib.sha256(piece.manifest_bytes).hexdigest()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
 from dpstream.io.sinks.release_reader import read_table
@@ -79,8 +79,14 @@ class Feed(Protocol):
         """
         ...
 
-    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
-        """Catch up to a published step; ``piece`` gives the release of a step, where it is there."""
+    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
+        """Catch up to a published step.
+
+        Args:
+            step: which one.
+            piece: its release, from the store; with True its whole table, though it was published as changes.
+            withdrawn: steps that were withdrawn, with the SHA-256 of their manifests.
+        """
         ...
 
     def withdraw(self, step: int) -> None:
@@ -136,18 +142,42 @@ class Tee:
         self._folder.publish(step, files)
         self._feed.publish(Piece(step, files, self._fields))
 
-    def compare(self, committed: Mapping[int, Mapping[str, str]], *, deep: bool) -> Differences:
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
         """Of the folder; where that is as it should be, of the feed."""
-        found = self._folder.compare(committed, deep=deep)
+        found = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
         if found:
             return found
-        pieces = {step: piece for step in committed if (piece := self._piece(step, tables=False)) is not None}
-        return self._feed.compare(pieces, lambda step: read_table(self.directory, step, ids=True), deep=deep)
+        pieces = {step: piece for step in committed if (piece := self._manifest_of(step)) is not None}
 
-    def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
-        """Folder, then feed."""
+        def expected(step: int) -> Any:
+            try:
+                return read_table(self.directory, step, ids=True)
+            except ConfigError:
+                # A step that it is a change of was withdrawn or dropped: readers cannot follow it.
+                return pieces[step].manifest.get("rows_in_table")
+
+        return self._feed.compare(pieces, expected, deep=deep)
+
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], bytes],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
+        """Folder, then feed. The feed gets what the store makes: others may have put files into the folder."""
         self._folder.restore(step, names, make)
-        self._feed.restore(step, self._piece)
+
+        def piece(whole: bool) -> Piece:
+            wanted = set(names)
+            if whole:
+                wanted = {name for name in names if name.startswith("table.")} or {self.table_name}
+                wanted.add(MANIFEST)
+            return Piece(step, {name: make(name) for name in sorted(wanted)}, self._fields)
+
+        self._feed.restore(step, piece, withdrawn or {})
 
     def expire(self, step: int, names: Sequence[str]) -> None:
         """Of the folder; a feed holds no old tables."""
@@ -162,12 +192,9 @@ class Tee:
         """Into the folder."""
         self._folder.write_public(name, data)
 
-    def _piece(self, step: int, *, tables: bool = True) -> Piece | None:
-        folder = self.directory / step_name(step)
-        if not (folder / MANIFEST).is_file():
-            return None
-        wanted = [path for path in folder.iterdir() if path.is_file()] if tables else [folder / MANIFEST]
-        return Piece(step, {path.name: path.read_bytes() for path in wanted}, self._fields)
+    def _manifest_of(self, step: int) -> Piece | None:
+        path = self.directory / step_name(step) / MANIFEST
+        return Piece(step, {MANIFEST: path.read_bytes()}, self._fields) if path.is_file() else None
 
 
 class StandardOutput:
@@ -206,7 +233,7 @@ class StandardOutput:
         """Nothing: what was written to a pipe cannot be read."""
         return {}
 
-    def restore(self, step: int, piece: Callable[[int], Piece | None]) -> None:
+    def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
         """Nothing: readers had it."""
 
     def withdraw(self, step: int) -> None:

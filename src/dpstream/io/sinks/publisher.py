@@ -15,13 +15,15 @@ from dpstream.core.files import read_bytes
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
 from dpstream.io.sinks.table_files import FORMATS, Format, to_bytes
 
-__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "Differences", "Publisher", "step_name"]
+__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "NOTICE", "Differences", "Publisher", "step_name"]
 
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"
+#: Says why a step was withdrawn.
+NOTICE = "withdrawn.json"
 _STEP = re.compile(r"step-(\d{6,})")
-#: (step, what of it) that is not as it was published.
-Differences = dict[tuple[int, str], Literal["missing", "changed"]]
+#: (step, what of it) that is not as it was published, or is there although the step was withdrawn.
+Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
 #: Of so many of the last published steps the files are read whenever releases are compared with the store.
 _LAST = 3
 #: What to do about a file that differs.
@@ -124,22 +126,32 @@ class Publisher:
         self._require_equal(final, files)
         durable.sync_directory(self._directory)
 
-    def compare(self, committed: Mapping[int, Mapping[str, str]], *, deep: bool) -> Differences:
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
         """What is missing or changed of published steps; of all but the last few, unless ``deep``, only what is
-        missing."""
+        missing. And what is there of withdrawn ones, beside the manifest and the notice."""
         found: Differences = {}
         read = set(committed if deep else sorted(committed)[-_LAST:])
         for step, files in committed.items():
-            folder = self._directory / step_name(step)
-            there = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+            there = self._names(step)
             for name, digest in files.items():
                 if name not in there:
                     found[step, name] = "missing"
-                elif step in read and _sha256(folder / name) != digest:
+                elif step in read and _sha256(self._directory / step_name(step) / name) != digest:
                     found[step, name] = "changed"
+        for step in withdrawn:
+            for name in self._names(step) - {MANIFEST, NOTICE}:
+                found[step, name] = "withdrawn"
         return found
 
-    def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], bytes],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
         """Put back what is missing of a step, and leave what is there alone."""
         folder = self._directory / step_name(step)
         if not folder.exists():
@@ -175,6 +187,11 @@ class Publisher:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # the name of the part's folder, too
+
+    def _names(self, step: int) -> set[str]:
+        """What is in a step's folder."""
+        folder = self._directory / step_name(step)
+        return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
     def _require_equal(self, final: Path, files: Mapping[str, bytes]) -> None:
         present = {entry.name: read_bytes(entry) for entry in final.iterdir()}

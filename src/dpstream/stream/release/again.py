@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.tables.change_tables import content_sha256
 from dpstream.stream.release.persistent_records import Records, before_it, carry
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
@@ -46,20 +47,23 @@ class Again:
         self._schema = schema
         self._synthesis_of = synthesis_of
         self._last = last
-        #: The step made last, its files, and where records persist: they, and the first free id.
+        #: The step made last, its files, its table, and where records persist: they, and the first free id.
         self._step = 0
         self._files: dict[str, bytes] = {}
+        self._table: Any = None
         self._records: Records | None = None
         self._next_id = 1
 
     def file(self, step: int, name: str) -> bytes:
-        """One file of a committed step.
+        """One file of a committed step; or its whole table, though it was published as changes.
 
         Errors:
             StoreError: it cannot be made again with the committed bytes.
         """
         if name == MANIFEST:
             return self._manifest(step)
+        if name == self._sink.table_name and name not in self._store.file_names(step):
+            return self._whole(step)
         digest, data = self._store.remembered_file(step, name)
         if data is None:
             if step != self._step:
@@ -75,6 +79,24 @@ class Again:
             )
         return data
 
+    def _whole(self, step: int) -> bytes:
+        """The table that a step's changes led to; its manifest has the hash of the content."""
+        if step == self._store.last_step and self._last is not None:
+            table = self._last.with_ids
+        else:
+            if step != self._step:
+                self._make(step)
+            table = self._table
+        told = json.loads(self._manifest(step)).get("records") or {}
+        if table is None or content_sha256(table) != told.get("content_sha256"):
+            raise StoreError(
+                f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
+                where=str(self._sink.directory),
+                allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
+                "may have dropped what it followed from)",
+            )
+        return self._sink.render(table)[self._sink.table_name]
+
     def _make(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
         kind = (facts.get("records") or {}).get("kind")
@@ -82,10 +104,11 @@ class Again:
             self._follow(step)
             return
         synthesis = self._synthesis_of(step)
-        self._step, self._files = step, {}
+        self._step, self._files, self._table = step, {}, None
         if synthesis is not None:
             rows, seed = facts["rows_in_table"], facts["sampling_seed"]
-            self._files = self._sink.render(synthesis.released(self._schema, rows, seed))
+            self._table = synthesis.released(self._schema, rows, seed)
+            self._files = self._sink.render(self._table)
             if synthesis.grows is not None:
                 self._files |= self._sink.render_changes(synthesis.grows.additions(self._schema))
 
@@ -102,7 +125,7 @@ class Again:
     def _advance(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
         synthesis, records = self._synthesis_of(step), self._records
-        self._files, self._records = {}, None
+        self._files, self._table, self._records = {}, None, None
         told = facts.get("records") or {}
         after = None if synthesis is None else synthesis.answers
         if after is None or told.get("kind") != "persistent":
@@ -113,7 +136,8 @@ class Again:
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
         made = carry(before, after, self._schema, rows, seed, first_id=self._next_id)
         self._records, self._next_id = made.records, made.records.next_id
-        self._files = self._sink.render(made.records.with_ids)
+        self._table = made.records.with_ids
+        self._files = self._sink.render(self._table)
         if made.changes is not None:
             self._files |= self._sink.render_changes(made.changes)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import catalogue
+from dpstream.io.sinks.publisher import NOTICE
 from dpstream.stream.arguments import check_text
 from dpstream.stream.release.manifest import pretty_json
 from dpstream.stream.release.sink import Sink
@@ -23,7 +24,6 @@ from dpstream.stream.store.stored import MANIFEST
 __all__ = ["MANIFEST", "NOTICE", "Outlet"]
 
 _log = logging.getLogger("dpstream.streams")
-NOTICE = "withdrawn.json"
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
 _INSIDE = ("unpublished", "dropped", "held", "rejected")
@@ -123,13 +123,26 @@ class Outlet:
             make: a file of a step again, with the bytes that were committed.
 
         Errors:
-            StoreDamagedError: something was changed: nothing is put in its place.
+            StoreDamagedError: something was changed, or a file of a withdrawn step is there: nothing is put in its
+                place.
         """
         committed = self._store.published_files()
+        withdrawn = {
+            step: hashlib.sha256(self._committed(step).manifest).hexdigest()
+            for step in self._store.in_publication("withdrawn")
+        }
         restored: set[int] = set()
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
             with file_errors("the releases could not be compared with the store", self._where):
-                found = self._sink.compare(committed, deep=False)
+                found = self._sink.compare(committed, deep=False, withdrawn=withdrawn)
+                left = sorted(place for place, how in found.items() if how == "withdrawn")
+                if left:
+                    step, name = left[0]
+                    raise StoreDamagedError(
+                        f"{name} is in the folder of step {step}, which was withdrawn",
+                        where=str(self._where),
+                        allowed="the manifest and the notice; moving the file away and running again",
+                    )
                 changed = sorted(place for place, how in found.items() if how == "changed")
                 if changed:
                     step, name = changed[0]
@@ -140,7 +153,9 @@ class Outlet:
                     )
                 missing = sorted({step for step, _ in found})
                 for step in missing:
-                    self._sink.restore(step, sorted(committed[step]), partial(make, step))
+                    # A withdrawn step counts as newer than those before it: noted with the last one.
+                    taken = withdrawn if step == max(committed) else {}
+                    self._sink.restore(step, sorted(committed[step]), partial(make, step), taken)
                     _log.info("step %d: published again", step)
             restored.update(missing)
             if not missing:

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 __all__ = ["Differences", "Sink"]
 
-#: (step, what of it) that is not as it was published.
-Differences = Mapping[tuple[int, str], Literal["missing", "changed"]]
+#: (step, what of it) that is not as it was published, or is there although the step was withdrawn.
+Differences = Mapping[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
 
 
 class Sink(Protocol):
@@ -45,19 +45,35 @@ class Sink(Protocol):
         """
         ...
 
-    def compare(self, committed: Mapping[int, Mapping[str, str]], *, deep: bool) -> Differences:
-        """What is missing or changed of published steps; writes nothing.
+    def compare(
+        self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
+    ) -> Differences:
+        """What is missing or changed of published steps, or is there of withdrawn ones; writes nothing.
 
         Args:
             committed: the SHA-256 of every file of every published step, by its name.
             deep: read everything. Else the last few steps are read, and of the others only looked whether their
                 files are there.
+            withdrawn: steps whose folders may hold nothing but the manifest and the notice.
         """
         ...
 
-    def restore(self, step: int, names: Collection[str], make: Callable[[str], bytes]) -> None:
-        """Put back what is missing of a published step; ``make`` gives a file's bytes. Leaves what is there alone,
-        and tells nothing twice to readers of a pipe."""
+    def restore(
+        self,
+        step: int,
+        names: Collection[str],
+        make: Callable[[str], bytes],
+        withdrawn: Mapping[int, str] | None = None,
+    ) -> None:
+        """Put back what is missing of a published step, and leave what is there alone; readers of a pipe are told
+        nothing twice.
+
+        Args:
+            step: a step in the state ``published``.
+            names: its committed files.
+            make: bytes of a file from the store; under ``table_name`` also of a step that was published as changes.
+            withdrawn: steps that were withdrawn, with the SHA-256 of their manifests.
+        """
         ...
 
     def expire(self, step: int, names: Sequence[str]) -> None:

@@ -104,7 +104,7 @@ def compare_releases(
     path: str | Path, sink: Sink, *, server: PostgresServer | None = None, deep: bool = False
 ) -> tuple[dict[int, dict[str, str]], Differences]:
     """Every published step with the SHA-256 of its files as the store knows them, and what of them is missing or
-    changed. Changes nothing and needs no lock.
+    changed, or is there although it was withdrawn. Changes nothing and needs no lock.
 
     Args:
         deep: read everything, and not only the last few steps.
@@ -114,24 +114,27 @@ def compare_releases(
     """
     before: Differences = {}
     for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
-        committed = _published(Path(path), server)
+        committed, withdrawn = _published(Path(path), server)
         with file_errors("the releases could not be read", sink.directory):
-            found = sink.compare(committed, deep=deep)
+            found = sink.compare(committed, deep=deep, withdrawn=withdrawn)
         if not found or found == before:
             break
         before = found
     return committed, found
 
 
-def _published(path: Path, server: PostgresServer | None) -> dict[int, dict[str, str]]:
+def _published(
+    path: Path, server: PostgresServer | None
+) -> tuple[dict[int, dict[str, str]], tuple[int, ...]]:
+    """The files of published steps, and the steps that were withdrawn."""
     db = backend_for(path, server).look()
     if db is None:
-        return {}
+        return {}, ()
     try:
         with db.errors():
             db.begin(read_only=True)
             db.verify_structure()
-            return published_files(db)
+            return published_files(db), _in_publication(db, "withdrawn")
     finally:
         db.close()
 
