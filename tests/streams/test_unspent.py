@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
 import warnings
@@ -11,7 +12,7 @@ import pytest
 from fault_harness import faulty, full_disk, in_child, kill
 from toy_stream import ToyPlan, batch, run, start
 
-from dpstream.core.errors import ConfigError, DataError, StoreError
+from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, StoreError
 from dpstream.stream import Account, Batch, Limit, StateKey, Stream, read_status
 from dpstream.stream.store.upkeep import check_store
 
@@ -158,3 +159,23 @@ def test_on_a_server_too(tmp_path: Path, on_postgres: object) -> None:
         run(tmp_path, 2, plan=OTHER)
     with pytest.raises(ConfigError, match="another plan"):
         run(tmp_path, 2)
+
+
+def test_an_old_copy_beside_releases_is_refused_before_it_is_changed(tmp_path: Path) -> None:
+    """The copy is whole and unspent; that it is old is seen in the releases alone."""
+    start(tmp_path).close()
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    run(tmp_path, 2)
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    head = (tmp_path / "state" / "head.json").read_bytes()
+    pinned = read_status(tmp_path / "state").plan
+    with pytest.raises(StoreDamagedError, match="rolled back"):
+        start(tmp_path, plan=OTHER)
+    assert plan_of(tmp_path) == "plain"
+    assert read_status(tmp_path / "state").plan == pinned
+    assert (tmp_path / "state" / "head.json").read_bytes() == head
+    shutil.rmtree(tmp_path / "releases")  # the control: nothing was published
+    with pytest.warns(UserWarning, match="begins anew"):
+        start(tmp_path, plan=OTHER).close()
+    assert plan_of(tmp_path) == "other"

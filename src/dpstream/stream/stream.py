@@ -92,7 +92,13 @@ class Stream:
         self._membership = membership
         # A charge in an account stays: what was charged for one plan is no other plan's.
         self._store = Store(
-            path, self._facts, self._genesis, server=server, key=key, renew=membership is None
+            path,
+            self._facts,
+            self._genesis,
+            server=server,
+            key=key,
+            renew=membership is None,
+            outside=None if sink is None else sink.published,
         )
         try:
             pin = check_account(membership, self._store.meta, str(self.path))

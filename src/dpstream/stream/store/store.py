@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -66,6 +66,7 @@ class Store(Stored):
         server: PostgresServer | None = None,
         key: StateKey | None = None,
         renew: bool = False,
+        outside: Callable[[str], Collection[int]] | None = None,
     ) -> None:
         """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
         if one is given.
@@ -73,7 +74,8 @@ class Store(Stored):
         Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives:
         what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
         StoreError). The ``facts`` of an existing store have to be equal; with ``renew`` other ones take their place
-        where no step was ever begun (``is_unspent``).
+        where no step was ever begun (``is_unspent``), and
+        ``outside``, given the old stream's id, names none of its steps that readers have.
         """
         self._broken: str | None = None
         self._database: Database | None = None
@@ -87,7 +89,7 @@ class Store(Stored):
             with file_errors("the state could not be opened", self.path):
                 if not self._backend.exists():
                     self._create(facts, genesis)
-                self._open(facts, genesis if renew else None)
+                self._open(facts, genesis if renew else None, outside)
         except BaseException:
             self.close()
             raise
@@ -153,6 +155,7 @@ class Store(Stored):
         self,
         facts: dict[str, Any],
         genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None,
+        outside: Callable[[str], Collection[int]] | None = None,
     ) -> None:
         self._database = self._backend.connect()
         self._directory.repair_permissions()
@@ -178,6 +181,13 @@ class Store(Stored):
             if unspent:
                 # A damaged head is told before it is forgotten.
                 self._head.check(history.seals, where)
+                if outside is not None and outside(self.meta["stream_id"].hex()):
+                    raise StoreDamagedError(
+                        "no step was begun in this state, and steps of its stream are published: the state was "
+                        "rolled back, and does not begin anew with another plan",
+                        where=str(self.path),
+                        allowed="the newest state, or a new state directory and releases of its own",
+                    )
                 self._begin_anew(facts, genesis)
                 return
         require_same_plan(pinned, facts, str(self.path))
