@@ -32,6 +32,11 @@ URLS = [
     f"host=x user=me password={PASSWORD}",
     f"host=x password = '{PASSWORD} and more' user=me",
     f"postgresql://host/db?user=me&password={PASSWORD}",
+    f"postgresql://me@corp:{PASSWORD}@host/db",
+    f"postgresql:// me:{PASSWORD}@host/db",
+    f"postgresql://me:{PASSWORD}' {PASSWORD}@host/db",
+    f'postgresql://me:{PASSWORD}" {PASSWORD}@host/db',
+    f"postgresql://me:{PASSWORD}\n{PASSWORD}@host/db",
 ]
 
 
@@ -65,6 +70,18 @@ def test_credentials_in_any_text(url: str) -> None:
     assert shown("https://example.org/a?b=c#d and https://host:8080/x") == (
         "https://example.org/a?b=c#d and https://host:8080/x"
     )
+
+
+def test_what_is_no_password_stays() -> None:
+    for text in (
+        "postgresql://me@host:5432/db (allowed: a@b)",
+        '{"url": "https://host:80/x", "mail": "a@b"}',
+    ):
+        assert shown(text) == text
+    two = {"url": f"postgresql://me:{PASSWORD}@host/db", "mail": "a@b", "more": ["c://d:e", "f@g"]}
+    for text in (json.dumps(two), json.dumps(two, indent=1)):
+        found = json.loads(shown(text))
+        assert found == {**two, "url": "postgresql://me:***@host/db"}
 
 
 def test_every_way_of_printing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,10 +18,14 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 _WORDS = r"(?:ssl)?password|passwd|pwd|passphrase|secret|api[_-]?key"
-#: scheme://user:password@, up to the last @: a password may hold one, and blanks. A port is no password.
+#: Where a text of JSON ends: what is escaped stays valid there.
+_END = r'"(?:[ \t\r\n]*[,:}\]]|$)'
+#: scheme://user:password@, up to the last @ of the line before another URL: a user may hold one, and a password may
+#: hold one, and quotes and blanks. Where the line has none, up to the next one. A port is no password.
 _URL = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:/@]*:)"
-    r"(?!\d{1,5}(?:[/?#][^\s@'\"]*)?(?:[\s'\")]|$))(?:[^\n'\"]*@|\S*@)"
+    r"([A-Za-z][A-Za-z0-9+.-]*://[^\n:/'\"]*:)"
+    r"(?!//|\d{1,5}(?:[/?#][^\s@'\"]*)?(?:[\s'\")]|$))"
+    rf"(?:(?:(?!://|{_END})[^\n])*@|\S*@|(?:(?!://|{_END})[^@]){{0,500}}@)"
 )
 _PAIR = re.compile(
     rf"((?:{_WORDS})(?:\s*=|['\"]\s*[=:(])\s*)(?:\\?(['\"]).*?\\?\2|[^\s&'\",;)]+)", re.IGNORECASE
