@@ -61,10 +61,11 @@ def declarations(draw: Any) -> Column:
         values = draw(st.lists(near.filter(lambda x: abs(x) < 2**62), min_size=1, max_size=6, unique=True))
         return Categorical("x", values if kind == "values" else [str(v) for v in values], **policy)
     ends = sorted(draw(st.lists(near.filter(lambda x: abs(x) <= 2**62), min_size=2, max_size=6, unique=True)))
+    top = min(ends[0] + 20, 2**62)  # no declaration goes beyond
     if kind == "each":
-        return Integer("x", min=ends[0], max=ends[0] + 20, **policy)
+        return Integer("x", min=ends[0], max=top, **policy)
     if kind == "coordinate":
-        return fine(Integer("x", edges=[ends[0], ends[0] + 20], outside="clip"))
+        return fine(Integer("x", edges=[ends[0], top], outside="clip"))
     policy = draw(st.sampled_from(POLICIES))
     if kind == "real":
         floats = sorted({float(end) for end in ends})

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.schema.cells import cells, parse_record
+from dpstream.core.schema.cells import cells, holds_something, parse_record
 from dpstream.io.sources import SourceOptions, formats, lines, open_source, read_table
 
 BINS = {"other": "none of them", "missing": "nothing there"}
@@ -335,6 +335,19 @@ def test_cells_of_one_kind_mean_what_a_typed_column_means(values: list[Any]) -> 
             assert set(mine.tolist()) <= {column.other_code, column.missing_code}
             continue
         assert mine.tolist() == theirs.tolist()
+
+
+@given(
+    st.lists(st.sampled_from(["7", "north", 7, 7.5, True, None]), max_size=8),
+    st.integers(0, 8),
+    st.integers(0, 8),
+)
+def test_a_slice_of_cells_reads_as_its_own_cells(values: list[Any], start: int, length: int) -> None:
+    part = cells(values).slice(min(start, len(values)), length)
+    alone = values[start : start + length]
+    for column in SCHEMA.columns:
+        assert column.encode(part).tolist() == column.encode(cells(alone)).tolist()
+    assert holds_something(pa.chunked_array([part])) == any(value is not None for value in alone)
 
 
 def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def test_bad_dates(tmp_path: Path, text: str) -> None:
         ({"time_column": 7}, "time_column is not a column name"),
         ({"path": []}, "there is no path"),
         ({"path": 7}, "path is not a text"),
-        ({"evry": "week"}, "unknown key 'evry' (allowed: kind, path, time_column"),
+        ({"evry": "week"}, "unknown key 'evry' (allowed: kind, path, eof, time_column"),
     ],
 )
 def test_bad_options(changes: dict[str, Any], message: str) -> None:

@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["as_cells", "cells", "holds_something", "is_cells", "parse_record", "plain_text", "texts", "typed"]
+__all__ = [
+    "as_cells",
+    "cells",
+    "holds_something",
+    "is_cells",
+    "parse_record",
+    "plain_text",
+    "texts",
+    "typed",
+    "whole",
+]
 
 #: Deeper records are no records: Python's reader would use up its stack on them.
 MOST_DEPTH = 200
@@ -162,6 +172,13 @@ def is_cells(kind: Any) -> bool:
     return bool(pa.types.is_union(kind)) and kind.mode == "dense"
 
 
+def whole(cells: Any) -> Any:
+    """The same cells in buffers of their own: those of a slice begin where its array begins, and hold all its cells."""
+    import pyarrow as pa
+
+    return cells.take(pa.array(np.arange(len(cells))))
+
+
 def as_cells(array: Any) -> Any:
     """A typed array as cells; None where its type is none that JSON has."""
     import pyarrow as pa
@@ -187,6 +204,7 @@ def as_cells(array: Any) -> Any:
 def holds_something(column: Any) -> bool:
     """Whether any cell of a chunked array, of whatever type, is not null."""
     for chunk in column.chunks:
+        chunk = whole(chunk) if is_cells(chunk.type) else chunk
         parts = (
             [chunk.field(i) for i in range(chunk.type.num_fields)]
             if is_cells(chunk.type) and len(chunk)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.foreign import failures
 from dpstream.core.schema import arrow
-from dpstream.core.schema.cells import is_cells
+from dpstream.core.schema.cells import is_cells, whole
 
 __all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
 
@@ -219,6 +219,7 @@ class Column(ABC):
         """Cells of several kinds: each is read like a column of its kind, so that none decides about another."""
         import pyarrow as pa
 
+        cells = whole(cells) if cells.offset else cells
         codes = np.full(len(cells), UNREADABLE, dtype=np.int32)
         kinds, offsets = cells.type_codes.to_numpy(), cells.offsets.to_numpy()
         for i, kind in enumerate(cells.type.type_codes):

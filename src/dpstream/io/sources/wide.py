@@ -38,8 +38,7 @@ class WideSource(FileSource):
         DataError: a period that is missing while a later one is there, files that differ in their columns.
         ConfigError: names of several variables that cannot be told apart.
 
-    Cost: a step reads the people's ids and its own columns (of Parquet; csv files are read
-    through, ndjson files twice).
+    Cost: a step reads the people's ids and its own columns (of Parquet; csv files are read whole, ndjson files twice).
     """
 
     def __init__(
