@@ -463,6 +463,23 @@ def test_people_in_wide_files(tmp_path: Path) -> None:
             assert step.inserts.column("poor").to_pylist()[:2] == [step.step == 1] * 2
 
 
+def test_no_message_counts_the_keys_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_BLOCK_BYTES", 20)
+    (tmp_path / "a.ndjson").write_text('{"a": 1, "b": 2, "c": 3}\n{"d": "' + "x" * 60 + '"}\n')
+    (tmp_path / "b.ndjson").write_text('{"e": 1, "f": 2}\n')
+    (tmp_path / "c.csv").write_text("e,f\n1,2\n")
+    for cut in (
+        {"path": "a.ndjson", "every": "files"},
+        {"path": "a.ndjson", "time_column": "when", "end": 2},
+        {"path": ["b.ndjson", "a.ndjson"], "every": "files"},
+        {"path": ["c.csv", "a.ndjson"], "every": "files"},
+    ):
+        with pytest.raises(DataError) as caught:
+            list(open_source(SourceOptions.parse(cut), base=tmp_path).steps())
+        message = str(caught.value).replace(str(tmp_path), "")
+        assert not re.findall(r"\b(?:[0-9]+|[b-f](?!\.))\b", message), cut
+
+
 def test_where_a_record_of_a_wide_file_stands_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

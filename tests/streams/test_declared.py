@@ -170,6 +170,7 @@ def test_how_records_are_read_is_told_and_older_streams_go_on(tmp_path: Path) ->
     assert sum('broken = "error"' in sentence for sentence in first["declared_public"]) == 1
     assert not any("broken" in sentence for sentence in SourceOptions.parse(WEEKS).declared_public())
     assert not {"broken", "line_breaks"} & set(first["source"])
+    assert any("200 deep, or more than 64 MiB" in sentence for sentence in first["declared_public"])
     # Older streams read cells of several lines: they go on so once their owner says that it is wanted.
     with start(tmp_path, **facts(line_breaks=True)) as stream:
         second = stream.step(batch(2), "b").manifest

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.formats import Types, UnreadableError, blocks, column_names, fingerprint
+from dpstream.io.sources.formats import Types, UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pieces import Pieces
@@ -345,11 +345,9 @@ class FileSource(Source):
         user = self.options.user_column
         for column in self._marks() + ([] if user is None else [user]):
             if column not in first:
-                there = (
-                    ", ".join(first)
-                    if self._reveal
-                    else f"a column of the file, which has {counted(len(first), 'column')}"
-                )
+                there = ", ".join(first) if self._reveal else "a column of the file"
+                if not self._reveal and self._public_columns(files[0]):
+                    there += f", which has {counted(len(first), 'column')}"
                 raise DataError(f"there is no column {column!r}", where=self._name(files[0]), allowed=there)
         for path in files[max(start - 1, 1) :]:
             names = self._columns_of(path)
@@ -357,7 +355,9 @@ class FileSource(Source):
             odd = extra + [name for name in first if name not in names]
             if odd:
                 absent = next((name for name in odd if name in self._declared and name not in names), None)
-                what = f"lacks {counted(len(odd) - len(extra), 'column')} and has {len(extra)} others"
+                what = "has other columns"
+                if self._public_columns(files[0]) and self._public_columns(path):
+                    what = f"lacks {counted(len(odd) - len(extra), 'column')} and has {len(extra)} others"
                 if self._reveal or absent is not None:
                     named = odd[0] if absent is None else absent
                     what = f"{'lacks the' if named in first else 'has the extra'} column {named!r}"
@@ -374,6 +374,10 @@ class FileSource(Source):
         """A file's columns without those that are not read."""
         names = column_names(path, reveal=self._reveal, rules=self._rules)
         return [name for name in names if name not in self._rules.ignored]
+
+    def _public_columns(self, path: Path) -> bool:
+        """Whether no record decides which columns a file has."""
+        return self._rules.names is not None or file_format(path) != "ndjson"
 
     def _keeps(self, name: str) -> bool:
         if name == self.options.op_column:

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from dpstream.core.errors import DataError, counted
+from dpstream.core.errors import DataError
 from dpstream.core.files import check_file
 from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated, valid_text
@@ -403,10 +403,8 @@ def json_records(
         DataError: a line that is no JSON object, or an undeclared key, unless the rules take such records.
     """
     known = None if names is None else rules.ignored.union(names)
-    # The keys of a file's first records are nobody's declaration: they are counted.
-    allowed = (
-        ", ".join(names or ()) if rules.names is not None else f"those {counted(len(names or ()), 'key')}"
-    )
+    # The keys of a file's records are nobody's declaration: they are neither named nor counted.
+    allowed = ", ".join(names or ()) if rules.names is not None else "their keys"
     strict = rules.broken == "error"
     records: list[dict[str, Any]] = []
     broken = 0
