@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pmwg_cases import CELLS, DOMAIN, Arrived, asker, plan
+from pmwg_cases import CELLS, DOMAIN, SCHEMA, Arrived, asker, plan
 
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.universe import WEIGHT_BITS, Universe
+from dpstream.stream import Batch, open_stream
 
 
 @given(st.data())
@@ -54,3 +57,37 @@ def test_a_question_has_one_answer_between_arrivals() -> None:
     made.arrive(Arrived([1] + [0] * (CELLS - 1)))
     assert made.ask("city = 'Bern'").t == 1001
     assert made.standing.asked == 2
+
+
+def test_an_implied_answer_has_the_books_of_now(tmp_path: Path) -> None:
+    """Hard questions were asked since the answer that it follows from."""
+    which = plan(start=100, hard_questions=4, learning="matching")
+    made = asker(which, [1000] + [0] * (CELLS - 1))
+    first = made.ask("city = 'Bern'")
+    for question in ("smoker", "age >= 65"):
+        made.ask(question)
+    implied, now = made.ask("city != 'Bern'"), made.standing
+    assert now.spent > first.spent
+    assert (implied.spent, implied.left, implied.hard_asked) == (now.spent, now.left, now.hard)
+    assert implied.hard_left == which.hard_left(made._state.books, now.hard, now.t)
+
+    with open_stream(which, SCHEMA, tmp_path / "state") as stream:
+        stream.step(Batch({"city": ["Bern"] * 120, "smoker": [True] * 120, "age": [70] * 120}), "b1")
+        stored = stream.ask("smoker").answer
+        for question in ("city = 'Bern'", "age >= 65"):
+            stream.ask(question)
+        standing = stream.standing
+        assert standing.spent > stored.spent
+        for told in (stream.ask("not smoker").answer, stream.ask("smoker", "again").answer):
+            assert (told.spent, told.left, told.hard_asked) == (standing.spent, standing.left, standing.hard)
+        assert stream.ask("smoker").answer == stored, "the stored answer stays what it was"
+
+
+def test_an_implied_answer_keeps_the_reason() -> None:
+    """That the data was not asked, or the value is not corrected, holds for the complement too."""
+    first = asker(plan(start=100, hard_questions=4), [1000] + [0] * (CELLS - 1)).ask("city = 'Bern'")
+    assert first.of_complement().reason == "one minus the answer to the complement"
+    refused = replace(first, kind="refused", reason="no hard question is left")
+    assert refused.of_complement().reason == (
+        "one minus the answer to the complement; no hard question is left"
+    )

@@ -244,7 +244,9 @@ class AskingStream(Stream):
 
         before = self._asks.standing(state)
         try:
-            answer = self._asks.ask(state, query, draw) if told is None else told
+            answer = (
+                self._asks.ask(state, query, draw) if told is None else self._asks.with_books(told, state)
+            )
             learned = told is None and answer.changes_memory
             seed = not randomness.secure or store.used_test_seed or self._store.used_test_seed
             asked = Asked(place.step, place.batch_id, text, self.last_step, answer, seed)

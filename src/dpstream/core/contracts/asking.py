@@ -78,6 +78,10 @@ class AskedPlan(Protocol):
         """Answer a question; advances ``state``. See the plan for guarantee and errors."""
         ...
 
+    def with_books(self, answer: Any, state: Any) -> QuestionAnswer:
+        """An answer that follows from an earlier one, with what is spent and asked by now."""
+        ...
+
     def read_answer(self, stored: dict[str, Any]) -> QuestionAnswer:
         """The inverse of ``QuestionAnswer.as_dict``."""
         ...

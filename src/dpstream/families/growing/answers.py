@@ -71,7 +71,8 @@ class Answer:
 
     def of_complement(self) -> Answer:
         """The answer to the complement, ``1 - f``: it follows from this one, as answers are shares."""
-        return replace(self, value=1.0 - self.value, reason=_FROM_COMPLEMENT)
+        reason = f"{_FROM_COMPLEMENT}; {self.reason}" if self.reason else _FROM_COMPLEMENT
+        return replace(self, value=1.0 - self.value, reason=reason)
 
     def describe(self) -> str:
         """For people, in a few lines."""

@@ -68,7 +68,8 @@ class Asker:
         query = linear_query(question, self._schema)
         own, complement = self._plan.universe.identity(query)
         if complement in self._answers and own not in self._answers:
-            self._answers[own] = self._answers[complement].of_complement()
+            implied = self._answers[complement].of_complement()
+            self._answers[own] = self._plan.with_books(implied, self._state)
         if own in self._answers:
             return self._answers[own]
         handed_out = self._noise.handed_out

@@ -287,6 +287,13 @@ class PMWGPlan(StreamPlan):
         spent = state.books.spent
         return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent)
 
+    def with_books(self, answer: Answer, state: PMWGState) -> Answer:
+        """An answer that follows from an earlier one, with what is spent and asked by now."""
+        standing, hard_left = self.standing(state), self.hard_left(state.books, state.hard, state.t)
+        return replace(
+            answer, spent=standing.spent, left=standing.left, hard_asked=state.hard, hard_left=hard_left
+        )
+
     def unpack_synthesis(self, packed: Packed) -> HistogramSynthesis:
         """The inverse of ``HistogramSynthesis.pack``."""
         return HistogramSynthesis.unpack(self.columns, packed)
