@@ -262,6 +262,30 @@ def test_releases_are_compared_and_restored(case: Case, tmp_path: Path) -> None:
     assert case.make().compare(committed, deep=False) == {(4, name): "changed"}
 
 
+def test_a_lost_database_gets_what_the_store_makes(case: Case, tmp_path: Path) -> None:
+    """Of a change whose step before was withdrawn: its whole table; and nothing that lies in the folder."""
+    lost, third = case.make(), apply_changes(SECOND, follow := changes([1], [8], SECOND))
+    given = files(lost, 3, change=follow, leads_to=third)
+    withdrawn = {number: files(lost, number, full=table([number])) for number in (2, 4)}
+    folder = Publisher(lost.directory, format="csv" if lost.table_name.endswith("csv") else "parquet")
+    folder.publish(3, given)
+    (lost.directory / "step-000003" / lost.table_name).write_bytes(b"from somewhere else")
+    whole = {**given, **lost.render(third)}
+    notes = {number: digest(one) for number, one in withdrawn.items()}
+    case.make().restore(3, list(given), whole.__getitem__, notes)
+    if case.look() is not None:
+        assert case.look() == rows_of(third)
+        assert case.make().published("aa") == {3: digest(given), **notes}
+        case.make().publish(5, files(lost, 5, change=changes([8], [9], third)))
+        assert case.look() == rows_of(third), "a change of a withdrawn step waits"
+    for name in ("table.csv", "manifest.json", "withdrawn.json"):
+        path = lost.directory / "step-000002" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}")
+    shutil.rmtree(lost.directory / "step-000003")
+    assert dict(case.make().compare({}, deep=False, withdrawn=notes)) == {(2, "table.csv"): "withdrawn"}
+
+
 def test_another_release_or_stream_is_refused(case: Case, tmp_path: Path) -> None:
     sink = case.make()
     sink.publish(1, files(sink, 1, full=FIRST))
