@@ -22,7 +22,7 @@ from dpstream.core.privacy import User
 from dpstream.core.schema import Domain
 from dpstream.io.sinks import Publisher
 from dpstream.stream import Batch, PostgresServer, StateKey, Stream, open_stream
-from dpstream.stream.batch_content import RULE, BatchContent
+from dpstream.stream.batch_content import RULE, BatchContent, RecordRows
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.rekey import rekey_store
@@ -53,7 +53,7 @@ def store() -> Any:
 
 def old(content: BatchContent) -> bytes:
     """As the versions of the formats 1 to 8 stored it."""
-    return content.store.fingerprint(content._sorted())
+    return content.store.fingerprint(content.rows.in_order())
 
 
 @settings(max_examples=100, deadline=None)
@@ -64,13 +64,15 @@ def test_by_both_rules_a_content_is_a_multiset(data: st.DataObject) -> None:
     rows = st.lists(st.tuples(*(st.integers(0, size - 1) for size in sizes)), max_size=5)
     first, second = (np.array(data.draw(rows), np.int32).reshape(-1, len(sizes)) for _ in range(2))
     empty, kept = first[:0], store()
-    here = BatchContent(kept, domain, first, empty)
-    mixed = BatchContent(kept, domain, first[np.random.default_rng(0).permutation(len(first))], empty)
+    here = BatchContent(kept, RecordRows(domain, first, empty))
+    mixed = BatchContent(
+        kept, RecordRows(domain, first[np.random.default_rng(0).permutation(len(first))], empty)
+    )
     same = sorted(map(tuple, first.tolist())) == sorted(map(tuple, second.tolist()))
     for stored in (here.stored, old(here)):
         assert mixed.is_stored_as(stored)
-        assert BatchContent(kept, domain, second, empty).is_stored_as(stored) == same
-        assert BatchContent(kept, domain, empty, first).is_stored_as(stored) == (len(first) == 0)
+        assert BatchContent(kept, RecordRows(domain, second, empty)).is_stored_as(stored) == same
+        assert BatchContent(kept, RecordRows(domain, empty, first)).is_stored_as(stored) == (len(first) == 0)
         assert not mixed.is_stored_as(stored[:-1] + bytes([stored[-1] ^ 1]))
 
 
@@ -80,9 +82,9 @@ def test_contents_as_they_were_stored() -> None:
     codes = np.array([[2, 7, 1], [0, 65534, 2**30 - 1], [2, 7, 1]], np.int32)
     owners = np.array([[5, -1], [2**62, 3], [5, 1]])
     contents = (
-        BatchContent(store(), domain, codes, codes[:1]),
-        BatchContent(store(), domain, codes, codes[:0], (owners, owners[:0])),
-        BatchContent(store(), domain, codes[:0], codes[:0]),
+        BatchContent(store(), RecordRows(domain, codes, codes[:1])),
+        BatchContent(store(), RecordRows(domain, codes, codes[:0], (owners, owners[:0]))),
+        BatchContent(store(), RecordRows(domain, codes[:0], codes[:0])),
     )
     assert [old(one).hex() for one in contents] == OLD
     assert [one.stored.hex() for one in contents] == NEW
