@@ -86,7 +86,7 @@ def test_nothing_but_a_file_is_replaced(tmp_path: Path) -> None:
     strange = tmp_path / "state" / "head.json-pipe"
     os.mkfifo(strange, 0o644)
     strange.chmod(0o644)
-    dpstream("run", made, code=2)
+    dpstream("run", made, code=4)
     assert stat.S_IMODE(strange.lstat().st_mode) == 0o644
 
 

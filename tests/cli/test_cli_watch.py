@@ -75,7 +75,7 @@ def test_marked_files_numbered_steps_and_a_file_that_cannot_be_read(
             (data / f"{step:03d}.csv.done").touch()
 
     def damage() -> None:
-        (data / "003.csv").write_bytes(b"step,zip,paid,kind\n3,a,true,\xff\n")
+        (data / "003.csv").write_bytes(b"step,zip,paid,kind\xff\n3,a,true,x\n")
         mark(3)
 
     script += [

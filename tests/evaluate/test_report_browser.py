@@ -110,7 +110,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = make(folder / "s", 5, columns=columns)
     name = json.dumps("</title><script>alert(1)</script> \"&'")
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('name = "test"', f"name = {name}"), encoding="utf-8")
+    # Noise must not hide a label: the page draws the pairs that the release shows.
+    text = text.replace('name = "test"', f"name = {name}").replace('epsilon = "1"', 'epsilon = "100"')
+    config.write_text(text, encoding="utf-8")
     for step in range(1, 6):
         rows = "".join(
             f'{step},"{HOSTILE[i % 6].replace(chr(34), chr(34) * 2)}",{i % 31},{"true" if i % 3 else "false"}\n'

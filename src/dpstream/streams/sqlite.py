@@ -50,6 +50,19 @@ _SMALL_TABLES = (
 )
 
 
+#: What SQLite's codes say of the surroundings, in our words: its own texts may quote what they stumbled over.
+_SURROUNDINGS = {
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_IOERR": "the disk failed",
+    "SQLITE_READONLY": "it may not be written",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_BUSY": "another process uses it",
+    "SQLITE_LOCKED": "another process uses it",
+    "SQLITE_PERM": "it may not be opened",
+    "SQLITE_NOMEM": "there is not enough memory",
+}
+
+
 class SQLiteDatabase:
     """One connection to the file; see ``Database``."""
 
@@ -114,18 +127,12 @@ class SQLiteDatabase:
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "") or ""
-            surroundings = (
-                "SQLITE_FULL",
-                "SQLITE_IOERR",
-                "SQLITE_READONLY",
-                "SQLITE_CANTOPEN",
-                "SQLITE_BUSY",
-            )
             if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
                 # For example a stream that is used from another thread than the one that opened it.
                 raise StoreError("the store was used wrongly", where=self.where) from error
-            if name.startswith((*surroundings, "SQLITE_LOCKED", "SQLITE_PERM", "SQLITE_NOMEM")):
-                raise StoreError(f"the store could not be used ({name})", where=self.where) from error
+            why = next((text for code, text in _SURROUNDINGS.items() if name.startswith(code)), None)
+            if why is not None:
+                raise StoreError(f"the store could not be used: {why}", where=self.where) from error
             raise StoreDamagedError(
                 f"the store cannot be read ({name or type(error).__name__})", where=self.where
             ) from error
