@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.schema.cells import cells, holds_something, parse_record
+from dpstream.core.schema.cells import parse_record
 from dpstream.io.sources import SourceOptions, formats, lines, open_source, read_table
 
 BINS = {"other": "none of them", "missing": "nothing there"}
@@ -309,45 +309,6 @@ def test_files_that_are_taken_read_as_before(parts: list[bytes]) -> None:
             return
         assert whole is not None
         assert pa.concat_tables(tables).equals(whole)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.one_of(
-        st.lists(st.one_of(st.none(), kind), max_size=8)
-        for kind in (
-            st.one_of(st.integers(-10, 130), st.integers(-(2**63), 2**63 - 1)),
-            st.one_of(st.floats(), st.integers(-9, 9).map(float)),
-            st.booleans(),
-            st.one_of(
-                st.text(),
-                st.sampled_from(["north", "7", "7.0", "-9", "", "none of them", "true", "2026-01-05"]),
-            ),
-        )
-    )
-)
-def test_cells_of_one_kind_mean_what_a_typed_column_means(values: list[Any]) -> None:
-    for column in SCHEMA.columns:
-        mine = column.encode(cells(values), null_values=("", "-9"))
-        try:
-            theirs = column.encode(pa.array(values), null_values=("", "-9"))
-        except DataError:  # the whole column has a type that cannot be read
-            assert set(mine.tolist()) <= {column.other_code, column.missing_code}
-            continue
-        assert mine.tolist() == theirs.tolist()
-
-
-@given(
-    st.lists(st.sampled_from(["7", "north", 7, 7.5, True, None]), max_size=8),
-    st.integers(0, 8),
-    st.integers(0, 8),
-)
-def test_a_slice_of_cells_reads_as_its_own_cells(values: list[Any], start: int, length: int) -> None:
-    part = cells(values).slice(min(start, len(values)), length)
-    alone = values[start : start + length]
-    for column in SCHEMA.columns:
-        assert column.encode(part).tolist() == column.encode(cells(alone)).tolist()
-    assert holds_something(pa.chunked_array([part])) == any(value is not None for value in alone)
 
 
 def test_long_lines_and_deep_objects_are_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
