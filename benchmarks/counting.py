@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     start = time.process_time()
-    importlib.import_module("dpstream.core.tables._compiled")
+    importlib.import_module("dpstream.core.tables._counting_kernels")
     loading = time.process_time() - start
     lines = [
         f"python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}; CPU time",

@@ -76,7 +76,7 @@ class Loose(Section):
     """A section of options that no table knows."""
 
     def __post_init__(self) -> None:
-        from dpstream.core.contracts.options import keys_of_recipes
+        from dpstream.core.contracts.recipe_options import keys_of_recipes
 
         self._rows = {key.name: key for key in keys_of_recipes("mechanism", {"outer": Outer})}
 

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli.main import main
-from dpstream.core.contracts import Table
+from dpstream.core.contracts import PrintedTable
 from dpstream.core.privacy import PureDP, User
 from dpstream.families.growing import PMWGPlan
 from dpstream.families.growing.erm_stream import ClassifierPlan
@@ -307,7 +307,7 @@ def test_the_plans_numbers_are_its_own(told: Told) -> None:
 def test_a_plan_explains_itself_in_whole_sentences_and_full_tables(told: Told) -> None:
     own = told.plan.explain()
     for one in (*own.says, *own.further):
-        if isinstance(one, Table):
+        if isinstance(one, PrintedTable):
             assert all(set(one.headings) <= set(row) for row in one.rows)
             assert {len(row) for row in one.texts()} <= {len(one.headings)}
         else:

@@ -21,7 +21,7 @@ from dpstream.core.counters import (
     counter_by_name,
     propagation,
 )
-from dpstream.core.counters.binned import CalibratedBinnedCounter, Design, Weights, design_of
+from dpstream.core.counters.binned import BinnedDesign, CalibratedBinnedCounter, Weights, design_of
 from dpstream.core.counters.lagbins import LagBins
 from dpstream.core.counters.propagation import NoiseTable
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
@@ -180,7 +180,7 @@ def test_the_certificate_finds_planted_bugs() -> None:
     assert certify(counter, 60).holds
     assert certify(counter, 60).certified == pytest.approx(0.5, rel=1e-12)
 
-    class Greedy(Design):
+    class Greedy(BinnedDesign):
         def multiplier(self, tick: int) -> int:
             return super().multiplier(tick) + 1
 
@@ -191,7 +191,7 @@ def test_the_certificate_finds_planted_bugs() -> None:
 
     greedy = Greedy(counter.design.weights, 0.3, 60)
     loud = DiscreteGaussian(counter.noise.sigma_squared / 2)
-    newest = Design(counter.design.weights, 0.3, 60)
+    newest = BinnedDesign(counter.design.weights, 0.3, 60)
     newest.bins = Newest(counter.design.weights.rounded, counter.design.weights.exact, 0.3)
     for noise, design in ((counter.noise, greedy), (loud, counter.design), (counter.noise, newest)):
         broken = CalibratedBinnedCounter(counter.recipe, RHO, unit, noise, design)

@@ -9,7 +9,7 @@ The order (higher may import lower; parts of one level do not import each other)
     stream (the step protocol; release, store, ledger)
     families: growing (built on tabular), tabular, panel, points
     io: sources, sinks, libpq
-    core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign; files; errors; showing
+    core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign; paths; errors; showing
 
 Imports inside functions and under ``TYPE_CHECKING`` count too. ``ALLOWED`` lists every exception with its reason.
 ``STILL`` lists who above the families imports one of them: it only ever gets shorter.
@@ -29,7 +29,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("core.showing",),
     ("core.errors",),
-    ("core.files",),
+    ("core.paths",),
     ("core.durable", "core.compiling", "core.foreign"),
     ("core.privacy", "core.schema"),
     ("core.contracts",),

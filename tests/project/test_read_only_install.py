@@ -39,7 +39,7 @@ def child(sealed: Path, code: str, **places: str) -> subprocess.CompletedProcess
 
 
 _LAZY = "import dpstream.core.graphical.compiled.elimination; print(dpstream.__file__)"
-_EAGER = "import dpstream.core.tables._compiled"
+_EAGER = "import dpstream.core.tables._counting_kernels"
 
 
 def test_without_any_place_it_works_and_says_so_once(sealed: Path) -> None:

@@ -22,7 +22,13 @@ from dpstream.core.tables.change_tables import apply_changes, content_sha256
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.io.sinks import Publisher, read, read_catalogue, read_changes, read_manifest
 from dpstream.stream import Publishing, Stream, open_stream, verify_ledger
-from dpstream.stream.release.persistent_records import Records, carry, carry_codes, join_packed, split_packed
+from dpstream.stream.release.persistent_records import (
+    PersistentRecords,
+    carry,
+    carry_codes,
+    join_packed,
+    split_packed,
+)
 from dpstream.stream.store import container
 from dpstream.stream.store.upkeep import check_store
 
@@ -128,7 +134,7 @@ def test_the_sum_of_the_changes_is_the_table(steps: list[tuple[int, int]], densi
         table = made.records.with_ids
         if made.changes is not None:
             total = apply_changes(total, made.changes)
-            old = Records.unpack(before[0].pack())
+            old = PersistentRecords.unpack(before[0].pack())
             assert made.deletes <= len(old.ids)
             left = set(
                 zip(

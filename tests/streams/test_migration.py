@@ -72,11 +72,11 @@ def by_the_verb(home: Path) -> None:
 def halfway(db: SQLiteDatabase, version: int, commit: Callable[[SQLiteDatabase], None]) -> None:
     """Negative control: one commit for the tables and one for the format."""
     db.begin()
-    for number in range(version, database.FORMAT):
+    for number in range(version, database.STORE_FORMAT):
         database.MIGRATIONS[number](db)
     commit(db)
     db.begin()
-    db.set_format(database.FORMAT)
+    db.set_format(database.STORE_FORMAT)
     commit(db)
 
 
@@ -125,7 +125,7 @@ def test_killed_between_the_statements_of_a_migration(tmp_path: Path) -> None:
     version = unpack(STORED[0], tmp_path / "made")
     before = content(tmp_path / "made")
     added = sum(
-        len(list(database.statements(database.DEFINITIONS[n]))) for n in range(2, database.FORMAT + 1)
+        len(list(database.statements(database.DEFINITIONS[n]))) for n in range(2, database.STORE_FORMAT + 1)
     )
     assert version == 1
     for at in range(1, added + 1):
@@ -186,7 +186,7 @@ def test_a_migration_on_a_server_is_one_transaction(
     server = PostgresServer(postgres.url, "t_migrates")
     unpack(STORED[0], tmp_path)
     with monkeypatch.context() as patch:  # an archive of a store that moved, in the old format
-        patch.setattr(database, "FORMAT", 3)
+        patch.setattr(database, "STORE_FORMAT", 3)
         export_store(tmp_path / "state", tmp_path / "moved", move=True)
     with open_stream(ToyPlan(), SCHEMA, tmp_path / "for its facts", name="stored") as stream:
         pinned = dict(stream._facts)
@@ -204,7 +204,7 @@ def test_a_migration_on_a_server_is_one_transaction(
 
         def set_format(db: PostgresDatabase, number: int) -> None:
             real(db, number)
-            if number == database.FORMAT:
+            if number == database.STORE_FORMAT:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         PostgresDatabase.set_format = set_format  # type: ignore[method-assign]  (in a forked child)
@@ -217,7 +217,7 @@ def test_a_migration_on_a_server_is_one_transaction(
     assert ("times",) not in tables
     with go_on(tmp_path, server) as stream:
         assert stream.step(batch(4), "b4").step == 4
-    assert version() == database.FORMAT
+    assert version() == database.STORE_FORMAT
 
 
 def test_a_copy_in_an_old_format_replaces_a_lost_store(tmp_path: Path) -> None:

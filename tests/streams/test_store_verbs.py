@@ -59,7 +59,7 @@ def test_stored_states_open_for_ever(tmp_path: Path, stored: Path) -> None:
     second = tmp_path.with_name(tmp_path.name + "-b")
     try:
         before, now, copy = migrate_store(tmp_path / "state")
-        assert (before, now) == (version, database.FORMAT)
+        assert (before, now) == (version, database.STORE_FORMAT)
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
         assert migrate_store(tmp_path / "state") == (now, now, None)
         for home in (tmp_path, second):  # migrated by the verb, and by opening
@@ -76,8 +76,12 @@ def test_stored_states_open_for_ever(tmp_path: Path, stored: Path) -> None:
 
 def test_a_state_of_every_older_format_is_stored() -> None:
     stored = {int(re.findall(r"\d+", path.name)[0]) for path in STORED}
-    assert stored >= set(range(1, database.FORMAT)), "make one with the last version that wrote the format"
-    assert list(database.TABLES) == list(database.DEFINITIONS) == list(range(1, database.FORMAT + 1))
+    assert stored >= set(range(1, database.STORE_FORMAT)), (
+        "make one with the last version that wrote the format"
+    )
+    assert (
+        list(database.STORE_TABLES) == list(database.DEFINITIONS) == list(range(1, database.STORE_FORMAT + 1))
+    )
 
 
 def test_an_archive_moves_a_stream_and_leaves_a_store_that_refuses(tmp_path: Path) -> None:

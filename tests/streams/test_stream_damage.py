@@ -222,8 +222,8 @@ def test_edited_stores_are_refused(tmp_path: Path, statement: str) -> None:
 def test_formats_and_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, 1, publish=False)
     with monkeypatch.context() as patch:
-        known = database.FORMAT
-        patch.setattr(database, "FORMAT", known + 2)
+        known = database.STORE_FORMAT
+        patch.setattr(database, "STORE_FORMAT", known + 2)
         with pytest.raises(StoreFormatError, match="too old"):
             start(tmp_path, publish=False)
         steps = []
@@ -236,10 +236,10 @@ def test_formats_and_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         start(tmp_path, publish=False)
 
 
-@pytest.mark.parametrize("version", range(1, database.FORMAT))
+@pytest.mark.parametrize("version", range(1, database.STORE_FORMAT))
 def test_a_store_of_an_older_format_goes_on(tmp_path: Path, version: int) -> None:
     run(tmp_path, 1, publish=False)
-    later = [name for number, names in database.TABLES.items() if number > version for name in names]
+    later = [name for number, names in database.STORE_TABLES.items() if number > version for name in names]
     db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
     if version == 5:
         db.executescript("ALTER TABLE users DROP COLUMN sealed; ALTER TABLE contribution DROP COLUMN sealed;")

@@ -122,11 +122,11 @@ def stored_format(home: Path, rng: random.Random) -> tuple[bool, list[str]]:
     hit, code = stopped(work, rng, 12 if by_verb else 30)
     found = [] if code in (0, lives.REFUSED, -9) else [f"migrate: exit {code}"]
     checked = check_store(home / "state", None)
-    if checked.problems or checked.format not in (version, database.FORMAT):
+    if checked.problems or checked.format not in (version, database.STORE_FORMAT):
         found.append(f"migrate: format {version} became {checked.format}: {checked.problems}")
     code = in_child(lambda: lives.guarded(go_on))
     checked = check_store(home / "state", home / "releases")
-    if code or checked.problems or (checked.format, checked.steps) != (database.FORMAT, 4):
+    if code or checked.problems or (checked.format, checked.steps) != (database.STORE_FORMAT, 4):
         found.append(f"migrate: exit {code}, {checked}")
     return hit, found
 

@@ -89,7 +89,7 @@ def test_many_rows_cross_every_block_border(order: Any, monkeypatch: pytest.Monk
 
 
 def test_one_compiled_version_serves_everything() -> None:
-    from dpstream.core.tables._compiled import count_codes
+    from dpstream.core.tables._counting_kernels import count_codes
 
     for sizes, rows in (((2,), 3), ((2, 3, 4), 5000), ((1, 1), 0)):
         domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)

@@ -14,7 +14,7 @@ from dpstream.cli.types import FilePath
 
 if TYPE_CHECKING:
     from dpstream.project import Config
-    from dpstream.stream import Asked, AskingStream
+    from dpstream.stream import AnsweredQuestion, AskingStream
 
 __all__ = ["command"]
 
@@ -138,7 +138,7 @@ def _lines(path: Path) -> list[str]:
     return found
 
 
-def _show(asked: Asked, as_json: bool, text: str | None = None) -> None:
+def _show(asked: AnsweredQuestion, as_json: bool, text: str | None = None) -> None:
     """The answer; ``text``: the words of now, where an equal question was answered in others."""
     other = text is not None and text != asked.question
     if as_json:

@@ -10,7 +10,7 @@ import errno
 import os
 from pathlib import Path
 
-from dpstream.core.files import WRONG_PATH, shown_path
+from dpstream.core.paths import WRONG_PATH, shown_path
 
 __all__ = ["explain"]
 

@@ -134,9 +134,9 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
     from dpstream.core.errors import InputError, StoreError
     from dpstream.io.sinks import read_catalogue
+    from dpstream.io.sinks.publisher import MANIFEST
     from dpstream.stream.release.described import describe_tables
     from dpstream.stream.release.manifest import pretty_json
-    from dpstream.stream.store.stored import MANIFEST
 
     try:
         steps = {int(entry["step"]): entry for entry in read_catalogue(sink.directory)["steps"]}

@@ -113,7 +113,7 @@ class JsonLog(logging.Handler):
             self._give_up(error)
 
     def _give_up(self, error: OSError | ValueError) -> None:
-        from dpstream.core.files import shown_path
+        from dpstream.core.paths import shown_path
 
         reason = error.strerror if isinstance(error, OSError) else "no name can hold a NUL"
         click.echo(

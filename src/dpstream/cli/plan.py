@@ -13,7 +13,7 @@ from dpstream.cli.types import Whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpstream.core.contracts import Explanation, Table
+    from dpstream.core.contracts import Explanation, PrintedTable
     from dpstream.project import Config
 
 __all__ = ["command"]
@@ -87,7 +87,7 @@ def _compare(config: Config, text: str) -> list[dict[str, Any]]:
 
 
 def _print(facts: dict[str, Any], told: Explanation) -> None:
-    from dpstream.core.contracts.explanation import Table, sentence
+    from dpstream.core.contracts.explanation import PrintedTable, sentence
 
     out = console()
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
@@ -109,7 +109,7 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
     _print_predicted(facts, told.predicted_note)
     if "compared" in facts:
         key, heading, _ = told.compared or ("deviation", "noise of one measurement", None)
-        rows = Table({"epsilon": "epsilon", "text": "budget", key: heading}, facts["compared"])
+        rows = PrintedTable({"epsilon": "epsilon", "text": "budget", key: heading}, facts["compared"])
         print_table(list(rows.headings.values()), rows.texts(), right=[0, 2])
     out.print("What the plan rests on:")
     for value in facts["values"]:
@@ -148,7 +148,7 @@ def _amount(exact: str) -> str:
     return exact if "/" in decimal or len(exact) <= len("100/101") else decimal
 
 
-def _print_all(told: Sequence[str | Table]) -> None:
+def _print_all(told: Sequence[str | PrintedTable]) -> None:
     for one in told:
         if isinstance(one, str):
             console().print(one)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dpstream.cli.types import FilePath
-from dpstream.core.showing import Shown, shown
+from dpstream.core.showing import ShownStream, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def print_json(value: Any) -> None:
 def seen() -> Iterator[None]:
     """Around a verb: whatever it prints passes ``showing.shown``, on both streams."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Shown(sys.stdout), Shown(sys.stderr)
+    sys.stdout, sys.stderr = ShownStream(sys.stdout), ShownStream(sys.stderr)
     try:
         yield
     finally:
@@ -80,7 +80,7 @@ def console(*, err: bool = False, bar: bool = False) -> Console:
             return super().render_str(shown(text), **options)
 
     stream: Any = sys.stderr if err else sys.stdout
-    stream = stream.stream if isinstance(stream, Shown) else stream
+    stream = stream.stream if isinstance(stream, ShownStream) else stream
     if bar:
         return Careful(file=stream)
     width = None if stream.isatty() else _PLAIN_WIDTH

@@ -39,7 +39,7 @@ class FilePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text; ``-`` for standard input and output."""
-        from dpstream.core import files
+        from dpstream.core import paths
         from dpstream.core.errors import ConfigError
 
         if self.dash and value in ("-", "/dev/stdout" if self.kind == "new" else "/dev/stdin"):
@@ -48,15 +48,15 @@ class FilePath(click.Path):
             raise ConfigError("the path is empty", where=_name(param), allowed="the name of a file or folder")
         match self.kind:
             case "file":
-                files.check_file(value)
+                paths.check_file(value)
             case "new":
-                files.check_target(value)
+                paths.check_target(value)
             case "folder":
-                files.check_folder(value)
+                paths.check_folder(value)
             case "any":
-                files.check_path(value)
+                paths.check_path(value)
         if self.there and not os.path.exists(value):
-            raise ConfigError("there is no such file", where=files.shown_path(value), allowed="a file")
+            raise ConfigError("there is no such file", where=paths.shown_path(value), allowed="a file")
         return value
 
 

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from dpstream.core import files
+from dpstream.core import paths
 
 __all__ = ["commit", "rename", "replace_file", "sync_directory", "sync_file", "unlink", "write", "write_file"]
 
@@ -55,7 +55,7 @@ def rename(source: Path, target: Path) -> None:
         ConfigError: the target is a device, a named pipe, a link, ...
     """
     if not source.is_dir():
-        files.check_target(target)
+        paths.check_target(target)
     os.rename(source, target)
 
 
@@ -82,7 +82,7 @@ def replace_file(path: Path, data: bytes, *, mode: int, lasting: bool = True) ->
     Errors:
         ConfigError: something else than a file has the name; it is left as it is.
     """
-    files.check_target(path)
+    paths.check_target(path)
     temporary = path.with_name(f".{path.name}.tmp")
     unlink(temporary)
     write_file(temporary, data, mode=mode)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-__all__ = ["Shown", "notebook_page", "shown"]
+__all__ = ["ShownStream", "notebook_page", "shown"]
 
 #: Control characters but tab and newline, marks of direction, separators of lines, halves of characters.
 _UNSEEN = re.compile(
@@ -75,7 +75,7 @@ def _escaped(value: Any) -> str:
     return "" if value is None else html.escape(shown(str(value)))
 
 
-class Shown:
+class ShownStream:
     """A text stream whose lines pass ``shown``; bytes and everything else go to the stream itself."""
 
     def __init__(self, stream: IO[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.core.contracts import Key
-from dpstream.core.contracts.options import COUNT, TEXT, TEXTS
+from dpstream.core.contracts.recipe_options import COUNT, TEXT, TEXTS
 
 __all__ = ["BASE_KEYS"]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from dpstream.core.contracts.options import TEXT, TEXTS, words
+from dpstream.core.contracts.recipe_options import TEXT, TEXTS, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, mechanisms
 from dpstream.core.schema.toml import COLUMN_TYPES
 from dpstream.project.keys import SECTIONS, Key, keys_of

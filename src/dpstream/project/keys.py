@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpstream.core.contracts import Family, Key
-from dpstream.core.contracts.options import COUNT, NUMBER, TEXT, words
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXT, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.sink_kinds import SINKS
 from dpstream.io.sources.source_keys import rows_of_source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.core.contracts import Key
-from dpstream.core.contracts.options import COUNT, TEXT, words
+from dpstream.core.contracts.recipe_options import COUNT, TEXT, words
 from dpstream.stream.release.publishing import FULL_EVERY
 
 __all__ = ["OUTPUT_KEYS"]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from dpstream.core import files
+from dpstream.core import paths
 from dpstream.core.contracts import Key, shown
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
@@ -122,11 +122,11 @@ class Section:
     ) -> Path:
         """A path, relative to ``base``; what is there is a file or a folder, as ``kind`` says, or nothing is there."""
         path = base / self.text(key, default)
-        check = {"file": files.check_file, "folder": files.check_folder, "any": files.check_path}[kind]
+        check = {"file": paths.check_file, "folder": paths.check_folder, "any": paths.check_path}[kind]
         try:
             check(path)
         except ConfigError as error:
-            raise self.wrong(key, f"{files.shown_path(path)}: {error.what}", error.allowed) from None
+            raise self.wrong(key, f"{paths.shown_path(path)}: {error.what}", error.allowed) from None
         return path
 
     def choice(self, key: str, choices: Iterable[str], default: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpstream.stream.asking_stream import Asked, AskingStream
+from dpstream.stream.asking_stream import AnsweredQuestion, AskingStream
 from dpstream.stream.frames import Batch
 from dpstream.stream.ledger.account_file import Account
 from dpstream.stream.ledger.limit import Limit
@@ -10,7 +10,7 @@ from dpstream.stream.ledger.reading import Ledger, read_ledger, verify_ledger
 from dpstream.stream.opening import open_stream
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.publishing import Publishing
-from dpstream.stream.release.release import MAX_CELLS, Answer, Marginal, Release
+from dpstream.stream.release.release import MAX_ANSWER_CELLS, Answer, Marginal, Release
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.lock import StatePermissionWarning
@@ -19,10 +19,10 @@ from dpstream.stream.store.store_status import StreamStatus, read_status
 from dpstream.stream.stream import LedgerEntry, Stream
 
 __all__ = [
-    "MAX_CELLS",
+    "MAX_ANSWER_CELLS",
     "Account",
     "Answer",
-    "Asked",
+    "AnsweredQuestion",
     "AskingStream",
     "Base",
     "Batch",

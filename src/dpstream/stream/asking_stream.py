@@ -39,13 +39,13 @@ from dpstream.stream.store.store import Store
 from dpstream.stream.stream import Stream
 from dpstream.stream.watched import WatchedRandomness
 
-__all__ = ["Asked", "AskingStream", "default_id", "questions_path", "questions_server"]
+__all__ = ["AnsweredQuestion", "AskingStream", "default_id", "questions_path", "questions_server"]
 
 _MAX_ID = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnsweredQuestion:
     """A question and its answer as they are stored. Public.
 
     Attributes:
@@ -125,7 +125,7 @@ class AskingStream(Stream):
         self._check_process()
         return self._asks.standing(self._present())
 
-    def asked(self) -> tuple[Asked, ...]:
+    def asked(self) -> tuple[AnsweredQuestion, ...]:
         """All questions and their answers, in order."""
         self._check_process()
         store = self._question_store
@@ -134,7 +134,7 @@ class AskingStream(Stream):
 
     # Asking
 
-    def ask(self, question: Any, question_id: str | None = None) -> Asked:
+    def ask(self, question: Any, question_id: str | None = None) -> AnsweredQuestion:
         """Answer one question, durably.
 
         Guarantee: the plan's, for all answers and releases together, crashes and repetitions included.
@@ -208,12 +208,12 @@ class AskingStream(Stream):
             self._here = (self.last_step, found)
         return self._here[1]
 
-    def _stored_question(self, number: int) -> Asked:
+    def _stored_question(self, number: int) -> AnsweredQuestion:
         row = self._question_store.find(step=number)
         assert row is not None
         return self._stored(row)
 
-    def _stored(self, row: Step) -> Asked:
+    def _stored(self, row: Step) -> AnsweredQuestion:
         try:
             told = json.loads(row.manifest)
             answer = {
@@ -221,7 +221,7 @@ class AskingStream(Stream):
                 for name, value in told.items()
                 if name not in ("number", "id", "question", "step", "made_with_test_seed")
             }
-            return Asked(
+            return AnsweredQuestion(
                 row.step,
                 row.batch_id,
                 told["question"],
@@ -232,7 +232,9 @@ class AskingStream(Stream):
         except (KeyError, ValueError):
             raise StoreDamagedError("a stored answer cannot be read", where="questions") from None
 
-    def _answered(self, place: Reservation, text: str, query: Any, told: QuestionAnswer | None) -> Asked:
+    def _answered(
+        self, place: Reservation, text: str, query: Any, told: QuestionAnswer | None
+    ) -> AnsweredQuestion:
         """The answer, durably; ``told``: what it has to be, because an earlier answer implies it."""
         store, here = self._question_store, self._answered_here
         # As in a step: whatever stops it, the next one reads the stores again.
@@ -249,7 +251,7 @@ class AskingStream(Stream):
             )
             learned = told is None and answer.changes_memory
             seed = not randomness.secure or store.used_test_seed or self._store.used_test_seed
-            asked = Asked(place.step, place.batch_id, text, self.last_step, answer, seed)
+            asked = AnsweredQuestion(place.step, place.batch_id, text, self.last_step, answer, seed)
             charge = self._asks.standing(state).spent - before.spent
             prepared = self._prepared_question(place, asked, state, charge, learned)
             store.commit_step(prepared)
@@ -264,7 +266,7 @@ class AskingStream(Stream):
         return asked
 
     def _prepared_question(
-        self, place: Reservation, asked: Asked, state: Any, charge: Fraction, learned: bool
+        self, place: Reservation, asked: AnsweredQuestion, state: Any, charge: Fraction, learned: bool
     ) -> Prepared:
         y_number = place.step if learned else self._y_number
         manifest = canonical_json(asked.as_dict())

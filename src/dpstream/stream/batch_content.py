@@ -21,8 +21,7 @@ from dpstream.core.tables import MultisetHash
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import BatchRows
-    from dpstream.core.schema.domain import Domain
-    from dpstream.stream.frames import Codes
+    from dpstream.core.schema.domain import Codes, Domain
     from dpstream.stream.store.store import Store
 
 __all__ = ["RULE", "BatchContent", "RecordRows"]
@@ -31,7 +30,7 @@ __all__ = ["RULE", "BatchContent", "RecordRows"]
 RULE = b"\x02"
 _UNMARKED_BYTES = 32
 
-Words = NDArray[np.int64]
+RowWords = NDArray[np.int64]
 
 # A mixed-radix word must stay below 2**63.
 _WORD = 2**63
@@ -50,7 +49,7 @@ class RecordRows:
     domain: Domain
     inserts: Codes
     deletes: Codes
-    owners: tuple[Words, Words] | None = None
+    owners: tuple[RowWords, RowWords] | None = None
 
     def fingerprint(self, key: bytes) -> bytes:
         """See ``BatchRows``. Cost: linear in the records."""
@@ -86,8 +85,8 @@ class BatchContent:
         return parts is not None and hmac.compare_digest(content, self.store.fingerprint(parts))
 
 
-def _sorted_words(codes: Codes, sizes: Sequence[int], owners: Words | None) -> list[bytes]:
-    words: list[Words] = [] if owners is None else list(owners.T)
+def _sorted_words(codes: Codes, sizes: Sequence[int], owners: RowWords | None) -> list[bytes]:
+    words: list[RowWords] = [] if owners is None else list(owners.T)
     span = _WORD
     for position, size in enumerate(sizes):
         if span * size >= _WORD:

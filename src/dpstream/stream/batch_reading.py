@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import EngineBatch, Granted, UserEvents, Wanted
 from dpstream.core.errors import DataError
 from dpstream.core.privacy.unit import User
+from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports
 from dpstream.stream.batch_content import RecordRows
 from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
-from dpstream.stream.frames import Batch, Codes, encode_batch
+from dpstream.stream.frames import Batch, encode_batch
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import arrow
+from dpstream.core.schema.domain import Codes, Mask
 from dpstream.core.tables import EncodedBatch
-from dpstream.stream.frames import Batch, Codes
+from dpstream.stream.frames import Batch
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -44,7 +45,6 @@ _INSERT, _DELETE = b"+", b"-"
 #: User ids of the inserts and of the deletes: ``pyarrow.ChunkedArray``, or None where there are none.
 Columns = tuple[Any, Any]
 Counts = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, repr=False)

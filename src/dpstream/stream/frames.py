@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema.domain import Codes
 from dpstream.core.tables import EncodedBatch
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
 __all__ = ["Batch", "Codes", "as_batch", "encode_batch"]
-
-Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True, repr=False)

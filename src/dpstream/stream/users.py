@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import UserEvents
-from dpstream.stream.contribution import ID_BYTES, checksum
-from dpstream.stream.store.store_database import Database
+from dpstream.stream.contribution import ID_BYTES, Counts, checksum
+from dpstream.stream.store.store_database import StoreDatabase
 
 __all__ = ["dropped", "read_events", "verify_events", "write_events"]
 
@@ -25,10 +24,8 @@ _PAGE = 50_000
 _SELECT = "SELECT id, events, sealed FROM users"
 _WORD = 2**64
 
-Counts = NDArray[np.int64]
 
-
-def read_events(db: Database, ids: list[bytes]) -> Counts:
+def read_events(db: StoreDatabase, ids: list[bytes]) -> Counts:
     """Events admitted so far of some users; 0 for those that never came. Any order; a sorted one is faster.
 
     Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else
@@ -50,7 +47,7 @@ def read_events(db: Database, ids: list[bytes]) -> Counts:
     return found
 
 
-def write_events(db: Database, step: int, changes: UserEvents, key: bytes) -> None:
+def write_events(db: StoreDatabase, step: int, changes: UserEvents, key: bytes) -> None:
     """The new counters, and what all of them add up to, inside the caller's transaction."""
     changed = np.flatnonzero(changes.before != changes.after)
     old, new = changes.before[changed], changes.after[changed]
@@ -66,7 +63,7 @@ def write_events(db: Database, step: int, changes: UserEvents, key: bytes) -> No
     db.execute("INSERT INTO contribution (id, step, checksum, dropped, sealed) VALUES (1, ?, ?, ?, ?)", row)
 
 
-def verify_events(db: Database, last_step: int, key: bytes) -> str | None:
+def verify_events(db: StoreDatabase, last_step: int, key: bytes) -> str | None:
     """What is wrong with the counters; None if nothing is.
 
     Cost: one pass, about a second for 10^6 users; memory for ``_PAGE`` of them.
@@ -88,12 +85,12 @@ def verify_events(db: Database, last_step: int, key: bytes) -> str | None:
     return None
 
 
-def dropped(db: Database) -> int:
+def dropped(db: StoreDatabase) -> int:
     """Events left out so far."""
     return _total(db)[1]
 
 
-def _total(db: Database) -> tuple[int, int]:
+def _total(db: StoreDatabase) -> tuple[int, int]:
     row = db.execute("SELECT step, checksum, dropped, sealed FROM contribution").fetchone()
     if row is None:
         return 0, 0
@@ -102,7 +99,7 @@ def _total(db: Database) -> tuple[int, int]:
     return int.from_bytes(opened, "little"), db.sealing.open_count(int(left_out), sealed, "dropped", step)
 
 
-def _put(db: Database, ids: list[bytes], counts: list[int]) -> None:
+def _put(db: StoreDatabase, ids: list[bytes], counts: list[int]) -> None:
     """Each user's counter, whether there was one or not."""
     for start in range(0, len(ids), _PAGE):
         users, events = ids[start : start + _PAGE], counts[start : start + _PAGE]
@@ -115,7 +112,7 @@ def _put(db: Database, ids: list[bytes], counts: list[int]) -> None:
         db.insert("users", columns, f"ON CONFLICT (id) DO UPDATE SET {changed}")
 
 
-def _pages(db: Database) -> Iterator[list[tuple[bytes, int]]]:
+def _pages(db: StoreDatabase) -> Iterator[list[tuple[bytes, int]]]:
     """All counters, ``_PAGE`` at a time, in the order of the ids."""
     after, last = ">=", b""
     while rows := db.execute(f"{_SELECT} WHERE id {after} ? ORDER BY id LIMIT ?", (last, _PAGE)).fetchall():
@@ -123,7 +120,7 @@ def _pages(db: Database) -> Iterator[list[tuple[bytes, int]]]:
         after, last = ">", bytes(rows[-1][0])
 
 
-def _opened(db: Database, rows: list[tuple[bytes, int, bytes | None]]) -> list[tuple[bytes, int]]:
+def _opened(db: StoreDatabase, rows: list[tuple[bytes, int, bytes | None]]) -> list[tuple[bytes, int]]:
     if db.sealing.name is None and all(sealed is None for _, _, sealed in rows):
         return [(user, events) for user, events, _ in rows]
     return [

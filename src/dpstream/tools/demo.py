@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.files import check_target
+from dpstream.core.paths import check_target
 from dpstream.core.tables.predicate import Predicate, parse_predicate
 
 if TYPE_CHECKING:

@@ -1,25 +1,25 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
-``releases``: what it gives. ``explanation``: what a plan says about itself. ``asking``: what a plan offers that is
-asked between steps. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what a
-family says about itself. ``registry``: which families there are.
+``releases``: what a step gives. ``explanation``: what a plan says about itself. ``asking``: what a plan offers that
+answers questions between steps. ``recipe_options``: recipes whose fields say what a configuration file may hold.
+``families``: what a family says about itself. ``registry``: which families there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
 from dpstream.core.contracts.batches import (
+    BatchReads,
     BatchRows,
     BoundedBatch,
     EngineBatch,
     Granted,
     PrivateBatch,
-    Reads,
     UserEvents,
     Wanted,
 )
-from dpstream.core.contracts.explanation import Explanation, Table
+from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.families import Checks, Family, Limits
-from dpstream.core.contracts.options import (
+from dpstream.core.contracts.recipe_options import (
     Given,
     Key,
     Nested,
@@ -51,6 +51,7 @@ from dpstream.core.contracts.stream_plan import (
 
 __all__ = [
     "AskedPlan",
+    "BatchReads",
     "BatchRows",
     "BoundedBatch",
     "CellEstimate",
@@ -71,17 +72,16 @@ __all__ = [
     "PeopleEstimate",
     "PlacedRecords",
     "PredictedError",
+    "PrintedTable",
     "PrivateBatch",
     "QuestionAnswer",
     "QuestionsSoFar",
-    "Reads",
     "SectionReader",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
     "SyntheticTable",
-    "Table",
     "UserEvents",
     "Wanted",
     "build",

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
 __all__ = [
+    "BatchReads",
     "BatchRows",
     "BoundedBatch",
     "EngineBatch",
     "Granted",
     "PrivateBatch",
-    "Reads",
     "UserEvents",
     "Wanted",
 ]
 
 #: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
-Reads = Literal["counts", "records", "reports"]
+BatchReads = Literal["counts", "records", "reports"]
 
 
 class PrivateBatch(Protocol):
@@ -107,7 +107,7 @@ class Wanted:
         where: for messages.
     """
 
-    reads: Reads
+    reads: BatchReads
     schema: Schema
     unit: str
     max_events: int | None

@@ -11,7 +11,7 @@ from dpstream.core.privacy.unit import Individual, Unit
 __all__ = [
     "COUNTS_UNKNOWN",
     "Explanation",
-    "Table",
+    "PrintedTable",
     "counts_words",
     "sentence",
     "shown_bytes",
@@ -23,7 +23,7 @@ COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     """Rows for readers.
 
     Attributes:
@@ -79,8 +79,8 @@ class Explanation:
     counts_told: str
     costs: str
     row: str = ""
-    says: tuple[str | Table, ...] = ()
-    further: tuple[str | Table, ...] = ()
+    says: tuple[str | PrintedTable, ...] = ()
+    further: tuple[str | PrintedTable, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     deviation: float | None = None
     running_sum: Mapping[str, float] | None = None

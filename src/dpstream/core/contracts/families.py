@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dpstream.core.contracts.options import Given, Key, SectionReader, build, keys_of_recipes
+from dpstream.core.contracts.recipe_options import Given, Key, SectionReader, build, keys_of_recipes
 
 if TYPE_CHECKING:
     from dpstream.core.contracts.stream_plan import StreamPlan, StreamRecipe

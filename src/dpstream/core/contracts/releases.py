@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy.law import Law, check_confidence
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Codes, Domain
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -28,8 +28,6 @@ __all__ = [
     "Synthesis",
     "SyntheticTable",
 ]
-
-Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True)

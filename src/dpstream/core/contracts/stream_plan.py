@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.asking import AskedPlan
-from dpstream.core.contracts.batches import PrivateBatch, Reads
+from dpstream.core.contracts.batches import BatchReads, PrivateBatch
 from dpstream.core.contracts.explanation import Explanation, counts_words
 from dpstream.core.contracts.plan_words import plan_html, plan_text
 from dpstream.core.contracts.releases import Packed, Synthesis
@@ -130,7 +130,7 @@ class StreamPlan(ABC):
     #: Number of steps the plan pays for; None where it is unbounded.
     horizon: int | None
     #: What a batch grants to ``step``.
-    reads: ClassVar[Reads] = "counts"
+    reads: ClassVar[BatchReads] = "counts"
 
     def __str__(self) -> str:
         return plan_text(self)

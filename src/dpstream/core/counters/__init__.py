@@ -8,8 +8,8 @@ from dpstream.core.counters.choose import Candidate, Choice, best
 from dpstream.core.counters.counter import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.core.counters.factored import FactoredCounter
 from dpstream.core.counters.names import (
-    COUNTER,
     COUNTER_NAMES,
+    COUNTER_OPTION,
     PURE_COUNTER_NAMES,
     ZCDP_COUNTER_NAMES,
     counter_by_name,
@@ -21,8 +21,8 @@ from dpstream.core.counters.subtract import KaryTreeCounter, SubtractBlocksCount
 from dpstream.core.counters.toeplitz import ToeplitzCounter
 
 __all__ = [
-    "COUNTER",
     "COUNTER_NAMES",
+    "COUNTER_OPTION",
     "PURE_COUNTER_NAMES",
     "ZCDP_COUNTER_NAMES",
     "BLTCounter",

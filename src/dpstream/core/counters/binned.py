@@ -125,7 +125,7 @@ class BinnedCounter(Counter):
         return CalibratedBinnedCounter(self, budget, unit, DiscreteGaussian(sigma_squared), design)
 
 
-class Design:
+class BinnedDesign:
     """What a recipe's weights come to; public, made once for each recipe.
 
     Attributes:
@@ -169,9 +169,9 @@ class Design:
 
 
 @lru_cache(maxsize=16)
-def design_of(recipe: BinnedCounter) -> Design:
+def design_of(recipe: BinnedCounter) -> BinnedDesign:
     """The design of a recipe, remembered."""
-    return Design(recipe.weights(), recipe.share, recipe.tick_limit)
+    return BinnedDesign(recipe.weights(), recipe.share, recipe.tick_limit)
 
 
 @lru_cache(maxsize=16)
@@ -195,7 +195,7 @@ class CalibratedBinnedCounter(FactoredCounter):
     budget: Budget
     unit: Event
     noise: DiscreteGaussian
-    design: Design
+    design: BinnedDesign
 
     @property
     def public_arrays(self) -> frozenset[str]:

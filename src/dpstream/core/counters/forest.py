@@ -44,7 +44,7 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 
-__all__ = ["CalibratedForest", "ForestCounter", "Place", "Tree"]
+__all__ = ["CalibratedForest", "ForestCounter", "Tree", "TreePosition"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Tree:
         return self.first_rows[-1] + self.has_root
 
 
-class Place(NamedTuple):
+class TreePosition(NamedTuple):
     """Where a tick is in its tree.
 
     ``number`` is the tree's, ``position`` the tick's in the tree; both count from 0. ``digits[l]`` is the child of the
@@ -186,7 +186,7 @@ class CalibratedForest(FactoredCounter):
     def _starts(self) -> list[int]:
         return [tree.start for tree in self.trees]
 
-    def place(self, t: int) -> Place:
+    def place(self, t: int) -> TreePosition:
         """Where tick ``t`` is."""
         number = bisect_right(self._starts, t - 1) - 1
         tree = self.trees[number]
@@ -198,14 +198,14 @@ class CalibratedForest(FactoredCounter):
             begin = position - position % tree.spans[level + 1]
             children.append(min(branching, -(-(tree.ticks - begin) // span)))
             closed += (position + 1) % tree.spans[level + 1] == 0
-        return Place(number, tree, position, tuple(digits), tuple(children), closed)
+        return TreePosition(number, tree, position, tuple(digits), tuple(children), closed)
 
     def shapes(self, t: int, width: int) -> dict[str, tuple[int, ...]]:
         """See ``FactoredCounter.shapes``."""
         rows = self.place(t).tree.rows if t else 0
         return {"sum": (width,), "noise": (rows, width)}
 
-    def open_nodes(self, state: CounterState, place: Place, randomness: Randomness) -> list[int]:
+    def open_nodes(self, state: CounterState, place: TreePosition, randomness: Randomness) -> list[int]:
         """Draw the noise of what begins with this tick; the levels that begin, highest first."""
         tree, width = place.tree, state["sum"].shape[0]
         if not place.position:
@@ -218,7 +218,7 @@ class CalibratedForest(FactoredCounter):
         return [level for level in range(tree.levels, 0, -1) if place.opens(level)]
 
     @staticmethod
-    def drawn(place: Place) -> Iterator[tuple[int, int, int]]:
+    def drawn(place: TreePosition) -> Iterator[tuple[int, int, int]]:
         """What is drawn at this tick, in order: first row, how many nodes, their level."""
         tree = place.tree
         if not place.position and tree.has_root:

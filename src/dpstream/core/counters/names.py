@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpstream.core.contracts.options import Option
+from dpstream.core.contracts.recipe_options import Option
 from dpstream.core.counters.binary_tree import HybridCounter, TreeCounter
 from dpstream.core.counters.block import BlockCounter, UnboundedBlockCounter
 from dpstream.core.counters.blt import CONSTANTS, BLTCounter
@@ -14,7 +14,7 @@ from dpstream.core.counters.subtract import KaryTreeCounter, SubtractBlocksCount
 from dpstream.core.counters.toeplitz import ToeplitzCounter
 from dpstream.core.errors import ConfigError
 
-__all__ = ["COUNTER", "COUNTER_NAMES", "PURE_COUNTER_NAMES", "ZCDP_COUNTER_NAMES", "counter_by_name"]
+__all__ = ["COUNTER_NAMES", "COUNTER_OPTION", "PURE_COUNTER_NAMES", "ZCDP_COUNTER_NAMES", "counter_by_name"]
 
 _INTERVALS = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
 #: Counters that take a pure budget; noise drawn ahead is for these only.
@@ -25,7 +25,7 @@ ZCDP_COUNTER_NAMES = (*_INTERVALS, "toeplitz", "blt")
 COUNTER_NAMES = tuple(dict.fromkeys(PURE_COUNTER_NAMES + ZCDP_COUNTER_NAMES))
 
 #: Of the recipes that keep running sums.
-COUNTER = Option(
+COUNTER_OPTION = Option(
     meaning="How noisy running sums are kept. `best`: where every marginal is measured at every step, the counter "
     "whose running sums have the smallest predicted error; where marginals take turns, the one whose single gains "
     "have (which is `simple`). `dpstream plan` shows the figures. A stream keeps the counter that it began with.",

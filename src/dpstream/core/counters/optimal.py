@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.counters.counter import MAX_TICKS, CounterState, check_count
 from dpstream.core.counters.designs import epochs, optimal_trees
 from dpstream.core.counters.factored import as_floats, as_integers
-from dpstream.core.counters.forest import CalibratedForest, ForestCounter, Place, Tree
+from dpstream.core.counters.forest import CalibratedForest, ForestCounter, Tree, TreePosition
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event
 
@@ -229,7 +229,7 @@ class CalibratedOptimalForest(CalibratedForest):
         after = self._after(self._ticks(t))
         return self.variance(t - 1) - after.pp - self._before(t) + 2.0 * after.pz
 
-    def _gains(self, place: Place) -> Iterator[_Gains]:
+    def _gains(self, place: TreePosition) -> Iterator[_Gains]:
         _, gains = self._run(place)
         return iter(gains)
 
@@ -240,7 +240,7 @@ class CalibratedOptimalForest(CalibratedForest):
         """Variance of the finished trees."""
         return self._settled[self.place(t).number]
 
-    def _run(self, place: Place) -> tuple[_Filter, list[_Gains]]:
+    def _run(self, place: TreePosition) -> tuple[_Filter, list[_Gains]]:
         own, done = self._by_level[place.number]
         state, gains = _Filter(own[0]), []
         for level, (digit, children) in enumerate(zip(place.digits, place.children, strict=True)):
@@ -269,7 +269,7 @@ class CalibratedOptimalForest(CalibratedForest):
         return result
 
 
-def _tiles(place: Place) -> list[slice]:
+def _tiles(place: TreePosition) -> list[slice]:
     """Rows of the finished nodes that tile the tree up to this tick."""
     tree = place.tree
     if place.ends_tree and tree.has_root:

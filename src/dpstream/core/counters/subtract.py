@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters.counter import MAX_TICKS, CounterState, check_count
 from dpstream.core.counters.designs import growing_blocks, kary_tree
-from dpstream.core.counters.forest import CalibratedForest, ForestCounter, Place, Tree
+from dpstream.core.counters.forest import CalibratedForest, ForestCounter, Tree, TreePosition
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event
 
@@ -166,7 +166,7 @@ class CalibratedSubtraction(CalibratedForest):
             gain[node] = gain.get(node, 0) - sign
         return float(sum(sign**2 * own[node[0]] for node, sign in gain.items()))
 
-    def _way(self, place: Place) -> _Way:
+    def _way(self, place: TreePosition) -> _Way:
         """The least variance for the running sum inside the tree, over all choices level by level."""
         tree, own = place.tree, self.variances(place.tree)
         if not tree.levels:
@@ -188,7 +188,7 @@ class CalibratedSubtraction(CalibratedForest):
                 suffix = min(right, left.negative().plus(node, node + 1, 1, own[level + 1]), key=_variance)
         return prefix
 
-    def _nodes(self, place: Place) -> dict[tuple[int, int], int]:
+    def _nodes(self, place: TreePosition) -> dict[tuple[int, int], int]:
         """Signs of the nodes of a tick's tiling, by level and number in the tree."""
         tree, signs = place.tree, {}
         for first, last, sign in self._way(place).rows:

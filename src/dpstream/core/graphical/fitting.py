@@ -15,9 +15,9 @@ from dpstream.core.graphical.measurement import Measurement, check_measurement, 
 from dpstream.core.graphical.model import FitReport, Model
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["Method", "fit"]
+__all__ = ["FittingMethod", "fit"]
 
-Method = Literal["proximal", "mirror"]
+FittingMethod = Literal["proximal", "mirror"]
 
 
 def fit(
@@ -31,7 +31,7 @@ def fit(
     regularisation: float = 0.0,
     decay: float = 0.0,
     tolerance: float = 0.5,
-    method: Method = "proximal",
+    method: FittingMethod = "proximal",
 ) -> Model:
     """The maximum-entropy model whose marginals are closest to the measurements.
 
@@ -91,7 +91,7 @@ def _descend(
     iterations: int,
     tolerance: float,
     step: float,
-    method: Method,
+    method: FittingMethod,
 ) -> FitReport:
     """Run the compiled fit; changes ``potentials`` in place."""
     from dpstream.core.graphical.compiled import descent, proximal
@@ -135,8 +135,10 @@ def _check_options(
         raise InputError(f"decay {decay}", where="fit", allowed="0 to 1")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance {tolerance}", where="fit", allowed="0 or more")
-    if method not in get_args(Method):
-        raise InputError(f"unknown method {method!r}", where="fit", allowed=", ".join(get_args(Method)))
+    if method not in get_args(FittingMethod):
+        raise InputError(
+            f"unknown method {method!r}", where="fit", allowed=", ".join(get_args(FittingMethod))
+        )
 
 
 def _totals(

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import InputError, LimitError
-from dpstream.core.graphical.compiled.arrays import FactorArrays, TreeArrays
+from dpstream.core.graphical.compiled.arrays import FactorArrays, Ints, TreeArrays
 from dpstream.core.schema.domain import Clique, Domain
 
 __all__ = ["JunctionTree", "check_clique", "junction_tree", "tree_cells", "tree_cells_each"]
 
-Ints = NDArray[np.int64]
 
 #: Beyond this no table is allocated: index maps are 32-bit, and such a model cannot be used anyway.
 MOST_CELLS = 2**27

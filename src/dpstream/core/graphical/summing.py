@@ -12,7 +12,7 @@ from dpstream.core.schema.domain import Clique
 
 __all__ = ["spread_marginal"]
 
-Table = tuple[NDArray[np.float64], tuple[int, ...]]
+SpreadTable = tuple[NDArray[np.float64], tuple[int, ...]]
 
 
 def spread_marginal(
@@ -25,8 +25,8 @@ def spread_marginal(
     nobody above wants; cliques without wanted attributes below them send 1 and are skipped.
     """
     wanted = set(clique)
-    pending: dict[int, list[Table]] = {}
-    results: list[Table] = []
+    pending: dict[int, list[SpreadTable]] = {}
+    results: list[SpreadTable] = []
     parents = tree.arrays.parent
     for c in range(len(tree.nodes) - 1, -1, -1):
         own = wanted.intersection(tree.nodes[c][len(tree.separators[c]) :])
@@ -43,7 +43,7 @@ def spread_marginal(
             pending.setdefault(int(parents[c]), []).append(current)
         else:
             results.append(current)
-    joint: Table = (np.ones(()), ())
+    joint: SpreadTable = (np.ones(()), ())
     for part in results:
         joint = _multiply(tree, joint, part, wanted)
     table, axes = joint
@@ -52,7 +52,7 @@ def spread_marginal(
 
 def _conditional(
     tree: JunctionTree, tables: NDArray[np.float64], separators: NDArray[np.float64], c: int
-) -> Table:
+) -> SpreadTable:
     arrays = tree.arrays
     table = tables[arrays.cell_off[c] : arrays.cell_off[c + 1]].reshape(arrays.sep[c], arrays.res[c])
     mass = separators[arrays.sep_off[c] : arrays.sep_off[c + 1], None]
@@ -61,7 +61,7 @@ def _conditional(
     return conditional.reshape(tree.domain.shape(axes)), axes
 
 
-def _multiply(tree: JunctionTree, a: Table, b: Table | None, keep: set[int]) -> Table:
+def _multiply(tree: JunctionTree, a: SpreadTable, b: SpreadTable | None, keep: set[int]) -> SpreadTable:
     """Product of two tables, summed over the axes that are not in ``keep``."""
     operands = [a] if b is None else [a, b]
     axes = tuple(dict.fromkeys(i for _, part in operands for i in part))

@@ -22,7 +22,7 @@ from dpstream.core.privacy.select import (
     selection_epsilon,
 )
 from dpstream.core.privacy.sparse_vector import AboveThreshold
-from dpstream.core.privacy.unit import Event, EventUnit, Individual, Relation, Unit, User, parse_unit
+from dpstream.core.privacy.unit import Event, EventUnit, Individual, NeighbourRelation, Unit, User, parse_unit
 
 __all__ = [
     "ZCDP",
@@ -36,10 +36,10 @@ __all__ = [
     "Event",
     "EventUnit",
     "Individual",
+    "NeighbourRelation",
     "Noise",
     "PureDP",
     "Randomness",
-    "Relation",
     "Unit",
     "User",
     "approximate_to_zcdp",

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.privacy._exact import exp_bounds
-from dpstream.core.privacy._inversion import WORD_BITS, Words
+from dpstream.core.privacy._inversion import WORD_BITS, WordSource
 
 __all__ = ["MARGIN", "coins"]
 
@@ -34,7 +34,7 @@ MARGIN = 2.0**-40
 def coins(
     near: NDArray[np.float64],
     exponent: Callable[[int], Fraction],
-    words: Words,
+    words: WordSource,
     word_bits: int = WORD_BITS,
 ) -> NDArray[np.bool_]:
     """Independent coins, heads with probability exactly ``exp(-exponent(i))``.
@@ -56,7 +56,7 @@ def coins(
     return heads
 
 
-def _exact_coin(uniform: int, bits: int, exponent: Fraction, words: Words) -> bool:
+def _exact_coin(uniform: int, bits: int, exponent: Fraction, words: WordSource) -> bool:
     if exponent == 0:
         return True
     step = bits

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from dpstream.core.errors import LimitError
 from dpstream.core.privacy._exact import Distribution
 
-__all__ = ["WORD_BITS", "InversionTable", "Level", "Words"]
+__all__ = ["WORD_BITS", "InversionTable", "Level", "WordSource"]
 
 WORD_BITS = 63
 #: Words from an entropy source: ``words(n)`` gives n independent uniform 64-bit integers.
-Words = Callable[[int], NDArray[np.uint64]]
+WordSource = Callable[[int], NDArray[np.uint64]]
 
 # Above this many values the guide pays for its extra passes.
 _GUIDED = 256
@@ -54,7 +54,7 @@ class InversionTable:
     def __len__(self) -> int:
         return len(self._table)
 
-    def sample(self, words: NDArray[np.uint64], more: Words) -> NDArray[np.int64]:
+    def sample(self, words: NDArray[np.uint64], more: WordSource) -> NDArray[np.int64]:
         """One value per word, from the word's top bits; ``more`` is asked only on ties."""
         uniform = words >> np.uint64(64 - self._word_bits)
         if len(uniform) >= _GUIDED:
@@ -66,7 +66,7 @@ class InversionTable:
             return found
         return self._search(uniform, more)
 
-    def _search(self, uniform: NDArray[np.uint64], more: Words) -> NDArray[np.int64]:
+    def _search(self, uniform: NDArray[np.uint64], more: WordSource) -> NDArray[np.int64]:
         found = np.searchsorted(self._table, uniform).astype(np.int64, copy=False)
         ties = self._table[found] == uniform
         if ties.any():
@@ -74,7 +74,7 @@ class InversionTable:
                 found[i] = self._refine(int(uniform[i]), more)
         return found
 
-    def _refine(self, uniform: int, more: Words) -> int:
+    def _refine(self, uniform: int, more: WordSource) -> int:
         """Decide a tie: append bits to the same uniform until the enclosures leave one value."""
         bits = self._word_bits
         while True:

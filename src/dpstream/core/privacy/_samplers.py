@@ -19,7 +19,7 @@ from dpstream.core.privacy._exact import (
     laplace_magnitude,
     negative_sign,
 )
-from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, Words
+from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, WordSource
 
 __all__ = [
     "CHUNK",
@@ -45,7 +45,7 @@ _LARGEST = 1 << 62
 class Sampler(Protocol):
     """Exact samples of one law."""
 
-    def sample(self, size: int, words: Words) -> NDArray[np.int64]:
+    def sample(self, size: int, words: WordSource) -> NDArray[np.int64]:
         """``size`` independent samples."""
         ...
 
@@ -56,7 +56,7 @@ class _Signed:
     def __init__(self, magnitude: InversionTable) -> None:
         self._magnitude = magnitude
 
-    def sample(self, size: int, words: Words) -> NDArray[np.int64]:
+    def sample(self, size: int, words: WordSource) -> NDArray[np.int64]:
         drawn = words(size)
         value = self._magnitude.sample(drawn, words)
         return _with_sign(value, drawn)
@@ -82,7 +82,7 @@ class _Geometric:
         self._digits.append((shift, InversionTable(geometric(rate * (1 << shift)), word_bits)))
         self._largest_top = _LARGEST >> shift
 
-    def sample(self, size: int, words: Words) -> NDArray[np.int64]:
+    def sample(self, size: int, words: WordSource) -> NDArray[np.int64]:
         value = np.zeros(size, dtype=np.int64)
         digit = value
         for at, table in self._digits:
@@ -103,7 +103,7 @@ class _LargeLaplace:
         self._sign = InversionTable(negative_sign(scale), word_bits)
         self._magnitude = _Geometric(scale, word_bits)
 
-    def sample(self, size: int, words: Words) -> NDArray[np.int64]:
+    def sample(self, size: int, words: WordSource) -> NDArray[np.int64]:
         value = self._magnitude.sample(size, words)
         negative = self._sign.sample(words(size), words)
         return value ^ -negative  # -1 - G is the bitwise complement of G
@@ -128,14 +128,14 @@ class _LargeGaussian:
         self._word_bits = word_bits
         self._largest_top = _LARGEST >> self._shift
 
-    def sample(self, size: int, words: Words) -> NDArray[np.int64]:
+    def sample(self, size: int, words: WordSource) -> NDArray[np.int64]:
         result = self._propose(size, words)
         while len(result) < size:
             missing = size - len(result)
             result = np.concatenate([result, self._propose(missing + missing // 16 + 1, words)])[:size]
         return result
 
-    def _propose(self, size: int, words: Words) -> NDArray[np.int64]:
+    def _propose(self, size: int, words: WordSource) -> NDArray[np.int64]:
         coarse = self._coarse.sample(words(size), words)
         _check_range(coarse, self._largest_top)
         base = coarse << np.int64(self._shift)

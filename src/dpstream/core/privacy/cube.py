@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy._exact import Distribution, capped_float, exp_bounds
-from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, Words
+from dpstream.core.privacy._inversion import WORD_BITS, InversionTable, WordSource
 from dpstream.core.privacy._samplers import Sampler, build_geometric
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import MAX_SCALE, DiscreteGaussian, Noise, exact_parameter
@@ -73,7 +73,7 @@ class CubeNoise:
             f"(standard deviation {self.variance**0.5:.4g} each)"
         )
 
-    def sample(self, words: Words) -> NDArray[np.int64]:
+    def sample(self, words: WordSource) -> NDArray[np.int64]:
         """One exact draw of the whole vector; mechanisms call ``Randomness.draw_joint``."""
         return _sampler(self.scale, self.dimension).sample(words)
 
@@ -112,7 +112,7 @@ class _CubeSampler:
         self._degree = InversionTable(_degrees(1 / scale, _differences(dimension)), word_bits)
         self._geometric: Sampler = build_geometric(scale, word_bits)
 
-    def sample(self, words: Words) -> NDArray[np.int64]:
+    def sample(self, words: WordSource) -> NDArray[np.int64]:
         degree = int(self._degree.sample(words(1), words)[0])
         radius = degree + sum(self._geometric.sample(degree + 1, words).tolist())
         if radius >= _LARGEST:
@@ -184,7 +184,7 @@ def _powers(base: int, most: int, work: int, up: int) -> list[int]:
     return found
 
 
-def _uniform(bound: int, size: int, words: Words) -> NDArray[np.int64]:
+def _uniform(bound: int, size: int, words: WordSource) -> NDArray[np.int64]:
     """Exactly uniform on ``0 .. bound - 1``: as many top bits as needed, larger ones rejected."""
     if bound == 1:
         return np.zeros(size, dtype=np.int64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy._exact import capped_float
-from dpstream.core.privacy._inversion import Words
+from dpstream.core.privacy._inversion import WordSource
 from dpstream.core.privacy._samplers import CHUNK, sampler_of_gaussian, sampler_of_laplace
 from dpstream.core.privacy.budget import Budget, PureDP
 
@@ -137,7 +137,7 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
     return DiscreteGaussian(sensitivity / (2 * budget.rho))
 
 
-def sample(noise: Noise, size: int, words: Words) -> NDArray[np.int64]:
+def sample(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64]:
     """``size`` exact samples; mechanisms call ``Randomness.draw`` instead."""
     if size < 0:
         raise ConfigError("a number of samples is not negative", where="noise")

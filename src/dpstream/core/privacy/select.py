@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy._coins import coins
 from dpstream.core.privacy._exact import capped_float, exp_bounds
-from dpstream.core.privacy._inversion import WORD_BITS, Level, Words
+from dpstream.core.privacy._inversion import WORD_BITS, Level, WordSource
 from dpstream.core.privacy.randomness import Randomness
 
 __all__ = [
@@ -150,7 +150,7 @@ def _permute_and_flip(scores: _Scores, randomness: Randomness, word_bits: int) -
     return int(heads[randomness.below(len(heads))])
 
 
-def _exponential(scores: _Scores, words: Words, word_bits: int) -> int:
+def _exponential(scores: _Scores, words: WordSource, word_bits: int) -> int:
     """Inversion: the smallest k with ``U < F(k)``, F the cumulative weights over their sum.
 
     Weights are accurate to a relative ``2^-42`` (or smaller than ``2^-80``), the sum is at least 1, and

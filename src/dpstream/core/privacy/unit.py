@@ -22,9 +22,18 @@ from typing import Literal
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy.budget import Budget, PureDP
 
-__all__ = ["MAX_EVENTS", "Event", "EventUnit", "Individual", "Relation", "Unit", "User", "parse_unit"]
+__all__ = [
+    "MAX_EVENTS",
+    "Event",
+    "EventUnit",
+    "Individual",
+    "NeighbourRelation",
+    "Unit",
+    "User",
+    "parse_unit",
+]
 
-Relation = Literal["add-remove", "replace"]
+NeighbourRelation = Literal["add-remove", "replace"]
 
 #: A larger bound would leave nothing to each event; a misprint is the likelier explanation.
 MAX_EVENTS = 10**6
@@ -38,7 +47,7 @@ class Event:
     of inserts and of deletes at every step public, and a changed record moves a histogram in two cells.
     """
 
-    relation: Relation = "add-remove"
+    relation: NeighbourRelation = "add-remove"
 
     def __post_init__(self) -> None:
         _check_relation(self.relation)
@@ -83,7 +92,7 @@ class Event:
 class Individual:
     """One person's entire history (used by panels)."""
 
-    relation: Relation = "add-remove"
+    relation: NeighbourRelation = "add-remove"
 
     def __post_init__(self) -> None:
         _check_relation(self.relation)
@@ -131,7 +140,7 @@ class User:
         return Event()
 
     @property
-    def relation(self) -> Relation:
+    def relation(self) -> NeighbourRelation:
         """A user's events are there or not, so the numbers of records are private."""
         return "add-remove"
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
+from dpstream.core.schema.domain import Mask
 
 __all__ = [
     "INEXACT",
@@ -32,7 +33,6 @@ __all__ = [
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity|nan)$"

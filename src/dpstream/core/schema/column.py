@@ -18,10 +18,10 @@ from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.foreign import failures
 from dpstream.core.schema import arrow
 from dpstream.core.schema.cells import is_cells, whole
+from dpstream.core.schema.domain import Codes
 
 __all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
 
-Codes = NDArray[np.int32]
 Style = Literal["value", "label"]
 
 #: Most codes a column may have: a pair of larger columns would pass 2**32 cells, beyond any workload.

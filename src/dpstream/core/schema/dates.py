@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema import arrow
-from dpstream.core.schema.column import MAX_CODES, UNREADABLE, Codes
+from dpstream.core.schema.column import MAX_CODES, UNREADABLE
+from dpstream.core.schema.domain import Codes
 from dpstream.core.schema.numeric import Ordered, check_edges
 
 __all__ = ["Date", "DateTime", "borders", "parse_every", "read_date", "read_time"]
 
-EVERY = "day, week, month, quarter, year, or a number of days such as 14 days"
+PERIODS_ALLOWED = "day, week, month, quarter, year, or a number of days such as 14 days"
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _DAYS = {"day": 1, "week": 7}
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -105,7 +106,7 @@ class _Calendar(Ordered):
         if lacking:
             raise self._wrong(f"{lacking[0]} is not given", allowed="start, end and every; or edges")
         if not isinstance(self.every, str) or parse_every(self.every) is None:
-            raise self._wrong(f"unknown every = {self.every!r}", allowed=EVERY)
+            raise self._wrong(f"unknown every = {self.every!r}", allowed=PERIODS_ALLOWED)
         for key in ("start", "end"):
             object.__setattr__(self, key, self._canonical(calendar[key], key))
         if self._number(self.start) > self.last:
@@ -115,7 +116,7 @@ class _Calendar(Ordered):
     def _every(self) -> tuple[int, int]:
         period = parse_every(self.every or "")
         if period is None:
-            raise self._wrong(f"unknown every = {self.every!r}", allowed=EVERY)
+            raise self._wrong(f"unknown every = {self.every!r}", allowed=PERIODS_ALLOWED)
         return period
 
     @cached_property

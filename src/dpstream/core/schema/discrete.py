@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema import arrow
-from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Codes, Column
+from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
+from dpstream.core.schema.domain import Codes
 
 __all__ = ["Boolean", "Categorical"]
 

@@ -6,12 +6,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.core.errors import SchemaError
 
-__all__ = ["Clique", "Domain"]
+__all__ = ["Clique", "Codes", "Domain", "Mask"]
 
 #: Sorted positions of attributes in a domain. Names appear only where users see them.
 Clique = tuple[int, ...]
+#: Codes of records, or of one column of them.
+Codes = NDArray[np.int32]
+#: One truth value for each record, or for each code.
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.guess import Guess, guess_column
 from dpstream.core.schema.numeric import Ordered
-from dpstream.core.schema.reading import read_sample
+from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_key, toml_value
 
-__all__ = ["MARK", "draft_config"]
+__all__ = ["TO_CONFIRM", "draft_config"]
 
 #: What stands at the end of every line that was read off the data.
-MARK = "# CONFIRM: read off the data; confirm that it is public"
+TO_CONFIRM = "# CONFIRM: read off the data; confirm that it is public"
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
 SAMPLE_ROWS = 1_000_000
 
@@ -205,7 +205,7 @@ def _schema_part(guesses: dict[str, Guess]) -> str:
         "confirmed = false           # true, once every line marked CONFIRM is known to be public",
     ]
     if ignored:
-        lines.append(f"ignore = {toml_value(ignored)}  {MARK}")
+        lines.append(f"ignore = {toml_value(ignored)}  {TO_CONFIRM}")
     for name, guess in guesses.items():
         lines.append("")
         lines += _column(guess.column) if guess.column is not None else _left_out(name, guess.reason)
@@ -213,8 +213,8 @@ def _schema_part(guesses: dict[str, Guess]) -> str:
 
 
 def _column(column: Column) -> list[str]:
-    lines = [f"[schema.columns.{toml_key(column.name)}]  {MARK}"]
-    lines += [f"{key} = {toml_value(value)}  {MARK}" for key, value in column.spec().items()]
+    lines = [f"[schema.columns.{toml_key(column.name)}]  {TO_CONFIRM}"]
+    lines += [f"{key} = {toml_value(value)}  {TO_CONFIRM}" for key, value in column.spec().items()]
     lines.append(
         '# other = "other"           # a bin for all other values; without it such a value is an error'
     )
@@ -229,7 +229,7 @@ def _column(column: Column) -> list[str]:
 
 def _left_out(name: str, reason: str) -> list[str]:
     return [
-        f"# {json.dumps(name)} is left out: {reason}.  {MARK}",
+        f"# {json.dumps(name)} is left out: {reason}.  {TO_CONFIRM}",
         "# To use it, take it off the ignore list and declare what it may hold:",
         f"# [schema.columns.{toml_key(name)}]",
         '# type = "categorical"',

@@ -2,7 +2,7 @@
 
 A fine column reads what the column it is made of reads, within the same public bounds, and refuses the same. Its
 codes are equal parts of a scale (linear or logarithmic) instead of bins: one for every whole number or day where there
-are not too many, else ``PARTS`` parts. It has no labels; its bins are given up, only the bounds stay.
+are not too many, else ``FINE_PARTS`` parts. It has no labels; its bins are given up, only the bounds stay.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.schema.column import NULL, OUTSIDE, Codes, Column, Problem
+from dpstream.core.schema.column import NULL, OUTSIDE, Column, Problem
 from dpstream.core.schema.dates import Date, DateTime
+from dpstream.core.schema.domain import Codes
 from dpstream.core.schema.numeric import Integer, Ordered, Real
 
-__all__ = ["PARTS", "FineColumn", "Scale", "fine"]
+__all__ = ["FINE_PARTS", "FineColumn", "Scale", "fine"]
 
 #: Most codes of a fine column: far finer than any cell that is released.
-PARTS = 2**30
+FINE_PARTS = 2**30
 _SECOND = 1_000_000
 #: Whole numbers between the bounds: their differences are 64-bit integers.
 _MOST_VALUES = 2**62
@@ -42,7 +43,7 @@ class FineColumn(Ordered):
     whose last value is a border, this changes anything.
     """
 
-    most_codes: ClassVar[int] = PARTS
+    most_codes: ClassVar[int] = FINE_PARTS
     #: Length of one value on the line: 0 for real numbers.
     _unit: ClassVar[int] = 1
 
@@ -104,7 +105,11 @@ class FineColumn(Ordered):
 
     @cached_property
     def bins(self) -> int:
-        return self._values if self._unit and self.scale == "linear" and self._values < PARTS else PARTS
+        return (
+            self._values
+            if self._unit and self.scale == "linear" and self._values < FINE_PARTS
+            else FINE_PARTS
+        )
 
     def bin_labels(self) -> tuple[str, ...]:
         """None."""
@@ -122,7 +127,7 @@ class FineColumn(Ordered):
 
     def _parts_of(self, values: NDArray[Any]) -> Codes:
         """Codes of values within the bounds."""
-        if self.bins < PARTS:
+        if self.bins < FINE_PARTS:
             return np.asarray((values - self._first) // self._unit, np.int32)
         share = self._share(values)
         codes = np.minimum((share * self.bins).astype(np.int64), self.bins - 1).astype(np.int32)
@@ -149,7 +154,7 @@ class FineColumn(Ordered):
 
     def _values_in(self, codes: Codes, generator: np.random.Generator) -> NDArray[Any]:
         """A value of each part, uniform in it on the scale; always within the bounds."""
-        if self.bins < PARTS:
+        if self.bins < FINE_PARTS:
             return np.asarray(self._first + codes.astype(np.int64) * self._unit)
         share = (codes + generator.random(len(codes))) / self.bins
         low, high = float(self._first), float(self.last + self._unit)

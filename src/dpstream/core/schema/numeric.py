@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.schema import arrow
-from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Codes, Column
+from dpstream.core.schema.column import NULL, OUTSIDE, UNREADABLE, Column
+from dpstream.core.schema.domain import Codes
 
 __all__ = ["Integer", "Ordered", "Real"]
 
 #: Largest magnitude of a declared whole number; a margin below 2**63 keeps all arithmetic exact.
-LARGEST = 2**62
+LARGEST_NUMBER = 2**62
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class Real(Ordered):
 def _whole(value: Any) -> int | None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         return None
-    return int(value) if abs(int(value)) <= LARGEST else None
+    return int(value) if abs(int(value)) <= LARGEST_NUMBER else None
 
 
 def _finite(value: Any) -> float | None:

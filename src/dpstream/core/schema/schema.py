@@ -14,8 +14,8 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError, counted
 from dpstream.core.schema import arrow
-from dpstream.core.schema.column import Codes, Column, Problem, Style, problems_error
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.column import Column, Problem, Style, problems_error
+from dpstream.core.schema.domain import Codes, Domain
 
 __all__ = ["Schema"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, SchemaError
-from dpstream.core.files import read_text
+from dpstream.core.paths import read_text
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical

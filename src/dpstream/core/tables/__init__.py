@@ -1,6 +1,6 @@
 """See README.md in this folder."""
 
-from dpstream.core.tables.counting import MAX_CELLS, Backend, count_marginals
+from dpstream.core.tables.counting import MAX_COUNTED_CELLS, CountingBackend, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.report_tables import EncodedReports
@@ -8,8 +8,8 @@ from dpstream.core.tables.workload import Workload
 
 __all__ = [
     "HASH_KEY_BYTES",
-    "MAX_CELLS",
-    "Backend",
+    "MAX_COUNTED_CELLS",
+    "CountingBackend",
     "EncodedBatch",
     "EncodedRecords",
     "EncodedReports",

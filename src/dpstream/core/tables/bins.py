@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real
+from dpstream.core.schema.domain import Mask
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Column
 
 __all__ = ["Literal", "equal_mask", "order_mask"]
 
-Mask = NDArray[np.bool_]
 _Ordered = Integer | Real | Date | DateTime
 _EPOCH = dt.datetime(1970, 1, 1)
 

@@ -19,12 +19,20 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.schema.domain import Clique, Domain
 
-__all__ = ["MAX_CELLS", "Backend", "CountPlan", "check_cells", "check_codes", "count_marginals", "count_plan"]
+__all__ = [
+    "MAX_COUNTED_CELLS",
+    "CountPlan",
+    "CountingBackend",
+    "check_cells",
+    "check_codes",
+    "count_marginals",
+    "count_plan",
+]
 
-Backend = Literal["auto", "numpy", "compiled"]
+CountingBackend = Literal["auto", "numpy", "compiled"]
 
 #: Cells that one count may allocate (8 bytes each: 1 GiB).
-MAX_CELLS = 2**27
+MAX_COUNTED_CELLS = 2**27
 
 #: Popcounts (cells without each column's last value) up to which bitsets beat scatter for a pair.
 BITSET_CELLS = 250
@@ -56,7 +64,7 @@ class CountPlan:
         return int(self.offsets[-1])
 
 
-def check_cells(domain: Domain, cliques: Sequence[Clique], max_cells: int = MAX_CELLS) -> int:
+def check_cells(domain: Domain, cliques: Sequence[Clique], max_cells: int = MAX_COUNTED_CELLS) -> int:
     """Number of cells of all cliques together.
 
     Errors:
@@ -73,7 +81,7 @@ def check_cells(domain: Domain, cliques: Sequence[Clique], max_cells: int = MAX_
 
 
 @lru_cache(maxsize=512)
-def count_plan(domain: Domain, cliques: tuple[Clique, ...], max_cells: int = MAX_CELLS) -> CountPlan:
+def count_plan(domain: Domain, cliques: tuple[Clique, ...], max_cells: int = MAX_COUNTED_CELLS) -> CountPlan:
     """The flat arrays for counting ``cliques``; cached, because a stream counts the same ones at every step.
 
     Errors:
@@ -124,9 +132,9 @@ def count_marginals(
     codes: NDArray[np.int32],
     domain: Domain,
     cliques: Sequence[Clique],
-    backend: Backend = "auto",
+    backend: CountingBackend = "auto",
     *,
-    max_cells: int = MAX_CELLS,
+    max_cells: int = MAX_COUNTED_CELLS,
 ) -> list[NDArray[np.int64]]:
     """Marginal counts of a table of codes.
 
@@ -163,7 +171,7 @@ def split(plan: CountPlan, out: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def add_counts(
-    plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArray[np.int64], backend: Backend
+    plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArray[np.int64], backend: CountingBackend
 ) -> None:
     """Add ``sign`` times the counts of checked codes to ``out``."""
     if backend == "numpy":
@@ -175,7 +183,7 @@ def add_counts(
 
 
 def _add_compiled(plan: CountPlan, codes: NDArray[np.int32], sign: int, out: NDArray[np.int64]) -> None:
-    from dpstream.core.tables._compiled import count_codes
+    from dpstream.core.tables._counting_kernels import count_codes
 
     bit_rows = plan.bit_rows if codes.shape[0] >= BITSET_ROWS else 0
     for columns in _column_blocks(codes):

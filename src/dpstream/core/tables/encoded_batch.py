@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.counting import Backend, add_counts, check_codes, count_plan, split
+from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
 
 __all__ = ["EncodedBatch", "EncodedRecords"]
 
@@ -50,7 +50,7 @@ class EncodedBatch:
         inserts: NDArray[np.int32],
         deletes: NDArray[np.int32] | None = None,
         *,
-        backend: Backend = "auto",
+        backend: CountingBackend = "auto",
     ) -> None:
         if backend not in ("auto", "numpy", "compiled"):
             raise ConfigError(f"unknown backend {backend!r}", where="batch", allowed="auto, numpy, compiled")

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Boolean
+from dpstream.core.schema.domain import Mask
 from dpstream.core.tables.bins import Literal, equal_mask, order_mask
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Predicate", "parse_predicate"]
 
-Mask = NDArray[np.bool_]
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 50
 

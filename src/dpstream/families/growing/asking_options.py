@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpstream.core.contracts import Given, Option, SectionReader
-from dpstream.core.contracts.options import NUMBER
+from dpstream.core.contracts.recipe_options import NUMBER
 
 __all__ = [
     "ALPHA",

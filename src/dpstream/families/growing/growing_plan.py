@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence, table_published
+from dpstream.core.contracts.explanation import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    PrintedTable,
+    sentence,
+    table_published,
+)
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
@@ -205,7 +211,7 @@ class GrowingPlan(StreamPlan):
                 sentence(words),
                 f"{'Runs where steps end at these sizes' if if_steps else 'Runs'}, each on all records so far; a step "
                 f"that crosses several is one run with {growing['crossed']}. In between the last release is repeated.",
-                Table(
+                PrintedTable(
                     {
                         "records": "at records",
                         "cost": amount,

@@ -26,7 +26,7 @@ def _counted(section: SectionReader, given: Given, found: Mapping[str, Any]) -> 
     return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
 
 
-COUNTER = counters.COUNTER.but()
+COUNTER = counters.COUNTER_OPTION.but()
 WINDOW = Option(
     "a number of periods from 1 to the horizon",
     "How many periods in a row the synthetic people are right about. Every further one multiplies the patterns, "

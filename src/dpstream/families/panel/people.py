@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan
-from dpstream.core.contracts.explanation import Explanation, Table, sentence
+from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import Amount
 from dpstream.core.privacy.randomness import Randomness
@@ -146,7 +146,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
                 f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
                 "padding, which answers leave out. They persist: later periods are added, and nothing of them is "
                 "changed.",
-                Table(headings, told),
+                PrintedTable(headings, told),
             ),
             facts={"panel": {"words": self.describe(), **panel, "errors": told}},
             deviation=deviation,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, sentence
 from dpstream.core.errors import BudgetError, ConfigError, DataError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
 from dpstream.core.privacy.randomness import Randomness
@@ -247,7 +247,7 @@ class PointsStreamPlan(StreamPlan):
                 sentence(self.describe()),
                 f"Coordinates, in the order of their cuts: {', '.join(self.coordinates)}; {self.space.categories} "
                 f"categories, each with cells of its own. At most {most:,} points.",
-                Table(
+                PrintedTable(
                     {"depth": "depth", "cells": "cells", "from_point": "from point"},
                     [one for one in points["depths"] if one["depth"] in _SHOWN],
                 ),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, shown_bytes
+from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, shown_bytes
 from dpstream.core.counters import CalibratedCounter, Choice
 from dpstream.core.tables import Workload
 
@@ -96,7 +96,7 @@ def explain_counters(
         facts={"counter_choice": facts},
         further=(
             f"Counter: {choice.name}, chosen by the predicted error of {what}.",
-            Table(headings, rows),
+            PrintedTable(headings, rows),
             "A stream keeps the counter that it began with. To hold on to it in later versions of this program, write "
             f'counter = "{choice.name}".',
         ),

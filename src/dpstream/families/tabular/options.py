@@ -8,7 +8,7 @@ from typing import Any
 
 from dpstream.core import counters
 from dpstream.core.contracts import Given, Option, SectionReader, located, shown
-from dpstream.core.contracts.options import COUNT, NUMBER, TEXTS
+from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
 
@@ -113,7 +113,7 @@ K = Option(
     read=_k,
     fragment=COUNT,
 )
-COUNTER = counters.COUNTER.but()
+COUNTER = counters.COUNTER_OPTION.but()
 SCORE = Option(
     meaning="How a selection judges what a marginal would gain.",
     reason="errors are summed over a marginal's cells, less one record a cell: large marginals must earn their noise",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
-from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 
 __all__ = [
     "CATALOGUE",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.files import read_bytes
+from dpstream.core.paths import read_bytes
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
 from dpstream.io.sinks.table_files import FORMATS, Format, to_bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
-from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from dpstream.core.errors import DataError
-from dpstream.core.files import check_file
 from dpstream.core.foreign import failures
+from dpstream.core.paths import check_file
 from dpstream.core.schema.arrow import first_repeated, valid_text
 from dpstream.core.schema.cells import cells, is_cells, parse_record, texts, typed
 from dpstream.io.sources.lines import (

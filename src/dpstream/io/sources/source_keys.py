@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from dpstream.core.contracts.options import TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.core.contracts.plugins import Plugins
+from dpstream.core.contracts.recipe_options import TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.io.sources.lines import Broken
 from dpstream.io.sources.operations import Operations
 

@@ -13,7 +13,7 @@ from dpstream.core.counters.counter import check_count
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.core.privacy.unit import Relation
+from dpstream.core.privacy.unit import NeighbourRelation
 from dpstream.lab.checks.shifts import ShiftCost, shift_costs
 from dpstream.lab.checks.tape import RecordedMap, read_cell, read_map
 
@@ -46,7 +46,7 @@ class Certificate:
 
     subject: str
     definition: Literal["pure", "zCDP"]
-    relation: Relation | Literal["pairs"]
+    relation: NeighbourRelation | Literal["pairs"]
     ticks: int
     claimed: float
     certified: float

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dpstream.core.errors import ConfigError, StoreError
-from dpstream.core.files import parse_json
+from dpstream.core.paths import parse_json
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.runs import Task, settings_hash
 

@@ -25,13 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, UnitError
-from dpstream.core.files import parse_json
+from dpstream.core.paths import parse_json
 from dpstream.core.privacy import Event
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema.domain import Codes, Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.project import Config
 from dpstream.project.reader import did_you_mean
-from dpstream.stream.frames import Codes
 from dpstream.tools.evaluate.true_table import encoded_steps
 
 __all__ = ["KUMAR_STREAMS", "ConfigSource", "KumarSource", "Replay", "StreamSource", "kumar_stream"]

@@ -24,7 +24,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
@@ -33,9 +33,9 @@ from dpstream.stream.store.sealed_history import utc_now
 from dpstream.stream.store.sqlite import SQLiteDatabase
 from dpstream.stream.store.store_database import file_errors
 
-__all__ = ["Account", "AccountState", "Charge", "Entry", "Pin"]
+__all__ = ["Account", "AccountEntry", "AccountState", "Charge", "Pin"]
 
-FORMAT = 1
+ACCOUNT_FORMAT = 1
 _APPLICATION_ID = 0x64706163  # "dpac"
 _KEY_BYTES = 32
 _SIDES = ("", "-wal", "-shm", "-journal")
@@ -86,7 +86,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AccountEntry:
     """One line of the account: what was done, and the seal of it and of everything before."""
 
     number: int
@@ -102,7 +102,7 @@ class AccountState:
     unit: str
     limit: Limit
     charges: tuple[Charge, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[AccountEntry, ...]
 
     @property
     def total(self) -> Total:
@@ -236,7 +236,7 @@ class Account:
     def _head(self) -> Path:
         return self.path.with_name(f"{self.path.name}.head")
 
-    def _build(self, folder: Path, limit: Limit, unit: str) -> Entry:
+    def _build(self, folder: Path, limit: Limit, unit: str) -> AccountEntry:
         if self.path.exists() or self._head.exists():
             raise ConfigError(
                 "is there already: an account is never replaced, because its charges would be forgotten",
@@ -253,7 +253,7 @@ class Account:
                 db.begin()
                 db.run(_TABLES)
                 db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {FORMAT}")
+                db.execute(f"PRAGMA user_version = {ACCOUNT_FORMAT}")
                 db.executemany("INSERT INTO meta VALUES (?, ?)", [("account_id", account_id), ("key", key)])
                 content = {"kind": "create", "unit": unit, "limit": limit.as_dict()}
                 entry = _entry(key, _first_seal(key, account_id), 1, content)
@@ -308,7 +308,7 @@ class Account:
             ):
                 durable.unlink(left)
 
-    def _append(self, db: SQLiteDatabase, state: AccountState, content: dict[str, Any]) -> Entry:
+    def _append(self, db: SQLiteDatabase, state: AccountState, content: dict[str, Any]) -> AccountEntry:
         key = _meta(db, str(self.path))[1]
         last = state.entries[-1]
         if not self._head.exists():
@@ -334,7 +334,7 @@ class Account:
         head = self._read_head(where)
         _check_kind(db, where)
         account_id, key = _meta(db, where)
-        entries: list[Entry] = []
+        entries: list[AccountEntry] = []
         seal = _first_seal(key, account_id)
         for expected, (number, text, stored) in enumerate(
             db.execute("SELECT number, content, seal FROM entries ORDER BY number"), start=1
@@ -342,7 +342,7 @@ class Account:
             seal = _seal(key, seal, expected, text)
             if number != expected or not hmac.compare_digest(seal, stored):
                 raise StoreDamagedError(f"entry {expected} was changed or is missing", where=where)
-            entries.append(Entry(number, parse_json(text), seal))
+            entries.append(AccountEntry(number, parse_json(text), seal))
         self._check_head(head, entries, where)
         return _replay(account_id.hex(), entries, where)
 
@@ -355,7 +355,7 @@ class Account:
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError(f"{self._head.name} cannot be read", where=where) from None
 
-    def _check_head(self, head: tuple[int, bytes] | None, entries: list[Entry], where: str) -> None:
+    def _check_head(self, head: tuple[int, bytes] | None, entries: list[AccountEntry], where: str) -> None:
         """The witness beside the file: an account that was restored from an older copy is behind it."""
         if head is None:
             # Killed while the account was made; nothing is added before there is a head.
@@ -372,7 +372,7 @@ class Account:
         if number < 1 or not hmac.compare_digest(seal, entries[number - 1].seal):
             raise StoreDamagedError(f"{self._head.name} belongs to another account", where=where)
 
-    def _write_head(self, entry: Entry) -> None:
+    def _write_head(self, entry: AccountEntry) -> None:
         where = str(self.path)
         folder = self.path.absolute().parent
         with file_errors("the account's head could not be written", self.path), _only_one(folder):
@@ -398,9 +398,11 @@ def _check_kind(db: SQLiteDatabase, where: str) -> None:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID or version < 1:
         raise StoreDamagedError("is not an account, or was cut short", where=where)
-    if version > FORMAT:
+    if version > ACCOUNT_FORMAT:
         raise StoreFormatError(
-            f"was written in format {version} by a newer version", where=where, allowed=f"up to {FORMAT}"
+            f"was written in format {version} by a newer version",
+            where=where,
+            allowed=f"up to {ACCOUNT_FORMAT}",
         )
     found = db.verify_all()
     if found is not None:
@@ -428,12 +430,12 @@ def _text(content: dict[str, Any]) -> str:
     return canonical_json(content).decode()
 
 
-def _entry(key: bytes, previous: bytes, number: int, content: dict[str, Any]) -> Entry:
+def _entry(key: bytes, previous: bytes, number: int, content: dict[str, Any]) -> AccountEntry:
     timed = {**content, "time": utc_now()}
-    return Entry(number, timed, _seal(key, previous, number, _text(timed)))
+    return AccountEntry(number, timed, _seal(key, previous, number, _text(timed)))
 
 
-def _replay(account_id: str, entries: list[Entry], where: str) -> AccountState:
+def _replay(account_id: str, entries: list[AccountEntry], where: str) -> AccountState:
     """The account that its entries tell; what no sequence of charges could have left is damage."""
     try:
         if not entries or entries[0].content["kind"] != "create":
@@ -462,7 +464,7 @@ def _replay(account_id: str, entries: list[Entry], where: str) -> AccountState:
     return state
 
 
-def _charge_of(entry: Entry) -> Charge:
+def _charge_of(entry: AccountEntry) -> Charge:
     content = entry.content
     return Charge(
         entry=entry.number,

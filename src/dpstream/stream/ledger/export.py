@@ -16,19 +16,19 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.core.files import parse_json
+from dpstream.core.paths import parse_json
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.ledger.reading import Ledger, verify_releases
 from dpstream.stream.store.store_database import file_errors
 
-__all__ = ["Checked", "check_export", "export_ledger", "is_export", "write_export"]
+__all__ = ["CheckedExport", "check_export", "export_ledger", "is_export", "write_export"]
 
 _KIND = "dpstream ledger"
-FORMAT = 1
+EXPORT_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedExport:
     """An exported ledger that was looked at.
 
     Attributes:
@@ -55,7 +55,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
     facts = ledger.facts
     head: dict[str, Any] = {
         "kind": _KIND,
-        "format": FORMAT,
+        "format": EXPORT_FORMAT,
         "stream": facts["stream"],
         "stream_id": ledger.stream_id,
         "plan_hash": ledger.plan_hash,
@@ -103,16 +103,16 @@ def is_export(path: str | Path) -> bool:
         return file.read(1) == b"{"
 
 
-def check_export(data: bytes, releases: str | Path | None = None) -> Checked:
+def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExport:
     """Check an exported ledger by itself, and against a folder of releases.
 
     Later steps among the releases are fine: an export is older than what was released after it.
     """
     found, lines = _check_lines(data)
     if not lines or lines[0].get("kind") != _KIND:
-        return Checked(("is not an exported ledger", *found), None, 0, None, None, None)
-    if lines[0].get("format") != FORMAT:
-        return Checked(
+        return CheckedExport(("is not an exported ledger", *found), None, 0, None, None, None)
+    if lines[0].get("format") != EXPORT_FORMAT:
+        return CheckedExport(
             (f"format {lines[0].get('format')!r} is unknown here", *found), None, 0, None, None, None
         )
     head, spends, end = lines[0], [line for line in lines[1:] if "step" in line], lines[-1]
@@ -136,7 +136,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> Checked:
         stream_id, inside = str(head["stream_id"]), set(end.get("not_released", ()))
     except (KeyError, ValueError, TypeError, AttributeError, StopIteration, ZeroDivisionError):
         found.append("a line lacks what it has to say")
-        return Checked(tuple(found), str(head.get("stream")), len(spends), None, None, None)
+        return CheckedExport(tuple(found), str(head.get("stream")), len(spends), None, None, None)
     if releases is not None:
         folder = Path(releases)
         if not folder.is_dir():
@@ -146,7 +146,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> Checked:
         required = {step: digest for step, digest in known.items() if step not in inside}
         found += verify_releases(folder, stream_id, known, required=required, later=True)
     name = "epsilon" if definition == "pure" else "rho"
-    return Checked(
+    return CheckedExport(
         tuple(found),
         str(head["stream"]),
         len(spends),

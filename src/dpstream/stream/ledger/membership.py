@@ -13,7 +13,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import BudgetError, ConfigError, RefusedError, StoreDamagedError
-from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.ledger.account_file import Account, AccountState, Charge, Pin
 from dpstream.stream.store.sealed_history import PINNED, account_pin

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
-from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
+from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account_file import Account, Pin
 from dpstream.stream.ledger.limit import budget_from_dict
@@ -34,7 +35,7 @@ from dpstream.stream.store.sealed_history import (
     step_seal,
     time_seal,
 )
-from dpstream.stream.store.store_database import Database
+from dpstream.stream.store.store_database import StoreDatabase
 
 __all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "verify_releases"]
 
@@ -42,7 +43,6 @@ __all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "
 _TIMED = 4
 #: Publication states of steps whose manifest is among the releases.
 _OUTSIDE = ("published", "expiring", "expired", "withdrawing", "withdrawn")
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def verify_releases(
         if step not in known and not (later and step > last)
     ]
     for step, digest in sorted((known if required is None else required).items()):
-        path = folder / f"step-{step:06d}" / _MANIFEST
+        path = folder / f"step-{step:06d}" / MANIFEST
         if not path.is_file():
             found.append(f"the manifest of step {step} is missing among the releases")
         elif hashlib.sha256(read_bytes(path)).hexdigest() != digest:
@@ -204,7 +204,7 @@ def verify_releases(
 @contextmanager
 def _view(
     path: str | Path, server: PostgresServer | None, key: StateKey | None
-) -> Iterator[tuple[Database, int]]:
+) -> Iterator[tuple[StoreDatabase, int]]:
     """One consistent look at a store."""
     db = backend_for(Path(path), server).look()
     if db is None:
@@ -219,7 +219,7 @@ def _view(
         db.close()
 
 
-def _ledger(db: Database, version: int, meta: dict[str, bytes]) -> Ledger:
+def _ledger(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> Ledger:
     times: dict[int, str] = {}
     if version >= _TIMED:
         times = {int(step): str(text) for step, text in db.execute("SELECT step, committed FROM times")}
@@ -251,12 +251,12 @@ def _ledger(db: Database, version: int, meta: dict[str, bytes]) -> Ledger:
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)
 
 
-def _stored_seals(db: Database, meta: dict[str, bytes]) -> dict[int, bytes]:
+def _stored_seals(db: StoreDatabase, meta: dict[str, bytes]) -> dict[int, bytes]:
     seals = {int(step): bytes(seal) for step, seal in db.execute("SELECT step, seal FROM steps")}
     return {0: first_seal(meta), **seals}
 
 
-def _check_chain(db: Database, meta: dict[str, bytes]) -> list[str]:
+def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
     """Every row against the seal before it as stored, so that one changed row does not hide the others."""
     if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
         return ["what the stream is pinned to, or its key, is missing"]
@@ -294,7 +294,7 @@ def _check_head(head: tuple[int, bytes] | None, seals: dict[int, bytes]) -> list
     return []
 
 
-def _check_rows(db: Database) -> list[str]:
+def _check_rows(db: StoreDatabase) -> list[str]:
     found = []
     steps = {step for (step,) in db.execute("SELECT step FROM steps")}
     spends = {step for (step,) in db.execute("SELECT step FROM ledger")}
@@ -309,7 +309,7 @@ def _check_rows(db: Database) -> list[str]:
     return found
 
 
-def _check_times(db: Database, version: int, meta: dict[str, bytes]) -> list[str]:
+def _check_times(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> list[str]:
     if version < _TIMED:
         return []
     seals = _stored_seals(db, meta)
@@ -343,7 +343,7 @@ def _check_plan(ledger: Ledger) -> list[str]:
     return found
 
 
-def _check_manifests(db: Database, ledger: Ledger) -> list[str]:
+def _check_manifests(db: StoreDatabase, ledger: Ledger) -> list[str]:
     """The manifests in the store say what the ledger says."""
     found = []
     for one in ledger.spends:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import content_sha256
-from dpstream.stream.release.persistent_records import Records, before_it, carry
+from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.stream.release.persistent_records import PersistentRecords, before_it, carry
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
-from dpstream.stream.store.stored import MANIFEST
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -40,7 +40,7 @@ class Again:
         sink: Sink,
         schema: Schema,
         synthesis_of: Callable[[int], Synthesis | None],
-        last: Records | None,
+        last: PersistentRecords | None,
     ) -> None:
         self._store = store
         self._sink = sink
@@ -51,7 +51,7 @@ class Again:
         self._step = 0
         self._files: dict[str, bytes] = {}
         self._table: Any = None
-        self._records: Records | None = None
+        self._records: PersistentRecords | None = None
         self._next_id = 1
 
     def file(self, step: int, name: str) -> bytes:

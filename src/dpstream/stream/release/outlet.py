@@ -12,16 +12,15 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.publisher import NOTICE
+from dpstream.io.sinks.publisher import MANIFEST, NOTICE
 from dpstream.stream.arguments import check_text
 from dpstream.stream.release.manifest import pretty_json
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.step_rows import Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import file_errors
-from dpstream.stream.store.stored import MANIFEST
 
-__all__ = ["MANIFEST", "NOTICE", "Outlet"]
+__all__ = ["Outlet"]
 
 _log = logging.getLogger("dpstream.streams")
 _WITHDRAWN = ("withdrawing", "withdrawn")

@@ -27,14 +27,22 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
+from dpstream.core.schema.domain import Codes
 from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Records", "Succession", "before_it", "carry", "carry_codes", "join_packed", "split_packed"]
+__all__ = [
+    "PersistentRecords",
+    "Succession",
+    "before_it",
+    "carry",
+    "carry_codes",
+    "join_packed",
+    "split_packed",
+]
 
-Codes = NDArray[np.int32]
 Density = Callable[[Codes], NDArray[np.float64]]
 _PREFIX = "records/"
 #: Rounds of draws from the new model before the last few places are filled without looking at the old one.
@@ -42,7 +50,7 @@ _ROUNDS = 16
 
 
 @dataclass(frozen=True)
-class Records:
+class PersistentRecords:
     """The records of a released table.
 
     Attributes:
@@ -69,7 +77,7 @@ class Records:
         return Packed({"next_id": self.next_id}, arrays)
 
     @classmethod
-    def unpack(cls, packed: Packed) -> Records:
+    def unpack(cls, packed: Packed) -> PersistentRecords:
         """The inverse of ``pack``."""
         try:
             codes = packed.arrays["codes"].astype(np.int32)
@@ -94,15 +102,15 @@ class Succession:
         deletes, inserts: how many.
     """
 
-    records: Records
+    records: PersistentRecords
     changes: Any
     deletes: int
     inserts: int
 
 
 def before_it(
-    records: Records | None, synthesis_of: Callable[[int], Synthesis | None], step: int
-) -> tuple[Records, SyntheticTable] | None:
+    records: PersistentRecords | None, synthesis_of: Callable[[int], Synthesis | None], step: int
+) -> tuple[PersistentRecords, SyntheticTable] | None:
     """What ``carry`` starts from at a step; None where there is nothing, or its model was dropped."""
     earlier = None if records is None else synthesis_of(step - 1)
     table = None if earlier is None else earlier.answers
@@ -110,7 +118,7 @@ def before_it(
 
 
 def carry(
-    before: tuple[Records, SyntheticTable] | None,
+    before: tuple[PersistentRecords, SyntheticTable] | None,
     after: SyntheticTable,
     schema: Schema,
     rows: int,
@@ -136,7 +144,7 @@ def carry(
 
 
 def _carry_placed(
-    before: Records | None, after: PlacedRecords, rows: int, seed: int, first_id: int
+    before: PersistentRecords | None, after: PlacedRecords, rows: int, seed: int, first_id: int
 ) -> Succession:
     """The same where the release is the records: those that still have their place stay."""
     if before is None:
@@ -148,7 +156,7 @@ def _carry_placed(
 def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
     """A table that follows none."""
     ids = np.arange(first_id, first_id + len(codes), dtype=np.int64)
-    records = Records(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
+    records = PersistentRecords(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
     return Succession(records, None, 0, len(codes))
 
 
@@ -240,14 +248,14 @@ def _rank(group: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def _succession(old: Records, stays: Any, added: Codes, schema: Schema, seed: int) -> Succession:
+def _succession(old: PersistentRecords, stays: Any, added: Codes, schema: Schema, seed: int) -> Succession:
     import pyarrow as pa
 
     come = schema.decode(added, _inner(seed))
     ids = np.arange(old.next_id, old.next_id + len(added), dtype=np.int64)
     table = pa.concat_tables([old.table.filter(pa.array(stays)), come]).combine_chunks()
     codes = np.concatenate([old.codes[stays], added])
-    records = Records(codes, np.concatenate([old.ids[stays], ids]), old.next_id + len(added), table)
+    records = PersistentRecords(codes, np.concatenate([old.ids[stays], ids]), old.next_id + len(added), table)
     gone = _numbered(old.table.filter(pa.array(~stays)), old.ids[~stays])
     ops = pa.array([DELETE] * gone.num_rows + [INSERT] * len(added), pa.string())
     changes = pa.concat_tables([gone, _numbered(come, ids)]).combine_chunks().add_column(0, OP, ops)
@@ -281,7 +289,7 @@ def _from_bytes(data: NDArray[np.uint8]) -> Any:
         return reader.read_all().combine_chunks()
 
 
-def join_packed(state: Packed, records: Records | None, next_id: int) -> Packed:
+def join_packed(state: Packed, records: PersistentRecords | None, next_id: int) -> Packed:
     """A mechanism's packed state with the last release's records beside it; as it is where no step had any."""
     if records is None and next_id == 1:
         return state
@@ -296,12 +304,12 @@ def join_packed(state: Packed, records: Records | None, next_id: int) -> Packed:
     )
 
 
-def split_packed(packed: Packed) -> tuple[Packed, Records | None, int]:
+def split_packed(packed: Packed) -> tuple[Packed, PersistentRecords | None, int]:
     """The inverse of ``join_packed``; states that never had records come back as they are."""
     if _PREFIX not in packed.meta:
         return packed, None, 1
     own = {n.removeprefix(_PREFIX): a for n, a in packed.arrays.items() if n.startswith(_PREFIX)}
     rest = {n: a for n, a in packed.arrays.items() if not n.startswith(_PREFIX)}
     meta = packed.meta[_PREFIX]
-    records = Records.unpack(Packed(meta, own)) if own else None
+    records = PersistentRecords.unpack(Packed(meta, own)) if own else None
     return Packed(packed.meta["state"], rest), records, int(meta["next_id"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
-from dpstream.stream.release.persistent_records import Records, before_it, carry
+from dpstream.stream.release.persistent_records import PersistentRecords, before_it, carry
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
@@ -16,19 +16,19 @@ from dpstream.stream.store.store import Store
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Carried", "Made", "make_files"]
+__all__ = ["Carried", "ReleaseFiles", "make_files"]
 
 
 @dataclass(frozen=True)
 class Carried:
     """What goes from release to release: the records, where they persist, and the first id that is free."""
 
-    records: Records | None = None
+    records: PersistentRecords | None = None
     next_id: int = 1
 
 
 @dataclass(frozen=True)
-class Made:
+class ReleaseFiles:
     """The released files of a step.
 
     Attributes:
@@ -77,7 +77,7 @@ def make_files(
     step: int,
     rows: int,
     seed: int,
-) -> Made:
+) -> ReleaseFiles:
     """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
     carried, synthesis_of = before
     growing, after = synthesis.grows, synthesis.answers
@@ -85,15 +85,15 @@ def make_files(
         table = growing.table(schema)
         facts = {**growing.facts(), "content_sha256": content_sha256(table)}
         files, keep = _rendered(policy, store, sink, step, table, lambda: growing.additions(schema))
-        return Made(files, Carried(), facts, keep)
+        return ReleaseFiles(files, Carried(), facts, keep)
     if policy.records == "fresh" or after is None:
         files = {} if sink is None else sink.render(synthesis.released(schema, rows, seed))
-        return Made(files, Carried(None, carried.next_id), None, policy.keep)
+        return ReleaseFiles(files, Carried(None, carried.next_id), None, policy.keep)
     start = before_it(carried.records, synthesis_of, step)
     made = carry(start, after, schema, rows, seed, first_id=carried.next_id)
     changes = None if made.changes is None else lambda: made.changes
     files, keep = _rendered(policy, store, sink, step, made.records.with_ids, changes)
-    return Made(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
+    return ReleaseFiles(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
 
 
 def _rendered(

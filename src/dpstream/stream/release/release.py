@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
 
-__all__ = ["MAX_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release"]
+__all__ = ["MAX_ANSWER_CELLS", "NO_INTERVAL", "Answer", "Marginal", "Release"]
 
 #: Largest joint domain that ``marginal`` and ``answer`` evaluate.
-MAX_CELLS = 2_000_000
+MAX_ANSWER_CELLS = 2_000_000
 
 #: Why an answer carries no interval.
 NO_INTERVAL = (
@@ -271,7 +271,7 @@ class Release:
 
         Errors:
             ConfigError, SchemaError: the question cannot be read or cuts through a bin.
-            LimitError: its columns have more than ``MAX_CELLS`` cells together.
+            LimitError: its columns have more than ``MAX_ANSWER_CELLS`` cells together.
         """
         model = self._answers("answer")
         people = model.own_answer(question, self._codes_of)
@@ -306,11 +306,11 @@ class Release:
 
     def _check_cells(self, clique: tuple[int, ...], where: str) -> None:
         domain = self._schema.domain
-        if domain.cells(clique) > MAX_CELLS:
+        if domain.cells(clique) > MAX_ANSWER_CELLS:
             raise LimitError(
                 f"{domain.label(clique)} has {domain.cells(clique)} cells",
                 where=where,
-                allowed=f"{MAX_CELLS}",
+                allowed=f"{MAX_ANSWER_CELLS}",
             )
 
     def _answers(self, where: str) -> SyntheticTable:

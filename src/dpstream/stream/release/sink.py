@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-__all__ = ["Differences", "Sink"]
+from dpstream.io.sinks.publisher import Differences
 
-#: (step, what of it) that is not as it was published, or is there although the step was withdrawn.
-Differences = Mapping[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
+__all__ = ["Sink"]
 
 
 class Sink(Protocol):

@@ -44,12 +44,12 @@ from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.lock import StateDirectory
 from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.sealed_history import Head, History, read_history, read_meta, stored_plan
+from dpstream.stream.store.sealed_history import Head, SealedHistory, read_history, read_meta, stored_plan
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.store import Store, note_restored
 from dpstream.stream.store.store_database import (
-    Backend,
-    Database,
+    StoreBackend,
+    StoreDatabase,
     create_tables,
     file_errors,
     migrate,
@@ -70,7 +70,7 @@ _BY_STEP = ("steps", "files")
 
 
 @contextmanager
-def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Database, int, str]]:
+def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[StoreDatabase, int, str]]:
     """An existing store with its format and its place, locked, as it is (not migrated or unlocked, moved or not).
 
     Errors:
@@ -79,7 +79,7 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[Da
     if not path.is_dir():
         raise ConfigError("there is no stream", where=str(path), allowed="the state directory of a run")
     directory = StateDirectory(path, database=DATABASE)
-    backend: Backend | None = None
+    backend: StoreBackend | None = None
     try:
         for half in directory.path.glob(".backup-*.tmp"):  # a copy before a migration that was stopped
             durable.unlink(half)
@@ -124,7 +124,7 @@ def export_store(
             raise StoreError("this stream was moved away", where=where, allowed="the place it was moved to")
         if move:
             migrate(db, version, durable.commit)
-            version = database.FORMAT
+            version = database.STORE_FORMAT
         history = read_history(db, read_meta(db), where)
         witness = Head(path)
         witness.check(history.seals, where)
@@ -149,7 +149,7 @@ def export_store(
     return history.last_step
 
 
-def write_archive(db: Database, version: int, path: Path, last_step: int, *, moving: bool) -> None:
+def write_archive(db: StoreDatabase, version: int, path: Path, last_step: int, *, moving: bool) -> None:
     """All rows of a store as ``path`` (0600), on the disk when this returns."""
     durable.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -220,17 +220,17 @@ def import_store(
             )
         head = found.head
         directory = StateDirectory(path, database=DATABASE)
-        backend: Backend | None = None
+        backend: StoreBackend | None = None
         try:
             backend = backend_for(directory.path, server)
             before = _history_there(backend, key)
             witness = Head(directory.path)
 
-            def fill(db: Database) -> None:
+            def fill(db: StoreDatabase) -> None:
                 create_tables(db, head["format"])
                 _insert_all(db, file, str(archive), head["last_step"])
                 upgrade(db, head["format"])
-                unlock(db, database.FORMAT, key)
+                unlock(db, database.STORE_FORMAT, key)
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
@@ -254,11 +254,11 @@ def import_store(
 
 def _tables(version: int) -> list[str]:
     """``moved`` stays behind: it says something about the place, not about the stream."""
-    found = [name for number in range(1, version + 1) for name in database.TABLES.get(number, ())]
+    found = [name for number in range(1, version + 1) for name in database.STORE_TABLES.get(number, ())]
     return [name for name in found if name != "moved"]
 
 
-def _pack_table(db: Database, table: str, last_step: int) -> Iterator[Packed]:
+def _pack_table(db: StoreDatabase, table: str, last_step: int) -> Iterator[Packed]:
     if table in _BY_STEP:
         rows: Iterator[Any] = (
             row
@@ -370,15 +370,15 @@ def _verified(file: BinaryIO, where: str) -> _Found:
             raise
     if end is None:
         raise StoreDamagedError("the archive was cut short", where=where)
-    if head.get("archive") != _FORMAT or head.get("format", 0) > database.FORMAT:
+    if head.get("archive") != _FORMAT or head.get("format", 0) > database.STORE_FORMAT:
         raise StoreFormatError(
             "the archive was written by a newer version", where=where, allowed=f"up to {_FORMAT}"
         )
     return _Found(head, end, taken)
 
 
-def _insert_all(db: Database, file: BinaryIO, where: str, last_step: int) -> None:
-    known = {name for names in database.TABLES.values() for name in names}
+def _insert_all(db: StoreDatabase, file: BinaryIO, where: str, last_step: int) -> None:
+    known = {name for names in database.STORE_TABLES.values() for name in names}
     for packed, _ in _frames(file, where):
         if "sha256" in packed.meta:
             return  # an import that was stopped may have written behind the end
@@ -396,7 +396,7 @@ def _row(values: Sequence[Any], packed: Packed) -> list[Any]:
     return [packed.arrays[v["bytes"]].tobytes() if isinstance(v, dict) else v for v in values]
 
 
-def _history_there(backend: Backend, key: StateKey | None) -> History | None:
+def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory | None:
     """What a store that was moved away from here holds; None where there never was one."""
     if not backend.exists():
         return None
@@ -416,7 +416,9 @@ def _history_there(backend: Backend, key: StateKey | None) -> History | None:
     return history
 
 
-def _allow(history: History, before: History | None, witness: Head, found: _Found, where: str) -> str | None:
+def _allow(
+    history: SealedHistory, before: SealedHistory | None, witness: Head, found: _Found, where: str
+) -> str | None:
     """Refuse what would make two streams of one, or a stream that forgets steps.
 
     Gives the number of the import; None for a copy, which replaces a store that was lost.

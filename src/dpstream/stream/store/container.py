@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
-from dpstream.core.files import parse_json
+from dpstream.core.paths import parse_json
 
-__all__ = ["FORMAT", "dump", "load"]
+__all__ = ["CONTAINER_FORMAT", "dump", "load"]
 
-FORMAT = 1
+CONTAINER_FORMAT = 1
 _MAGIC = b"DPSP"
 _HEAD = struct.Struct("<4sH32s")
 _LENGTH = struct.Struct("<Q")
@@ -45,7 +45,7 @@ def dump(packed: Packed) -> bytes:
     head = json.dumps({"meta": packed.meta, "arrays": index}, allow_nan=False, separators=(",", ":")).encode()
     raw = b"".join([_LENGTH.pack(len(head)), head, *blocks])
     body = zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
-    return _HEAD.pack(_MAGIC, FORMAT, hashlib.sha256(body).digest()) + body
+    return _HEAD.pack(_MAGIC, CONTAINER_FORMAT, hashlib.sha256(body).digest()) + body
 
 
 def load(data: bytes, *, where: str) -> Packed:
@@ -64,8 +64,10 @@ def load(data: bytes, *, where: str) -> Packed:
     if hashlib.sha256(body).digest() != digest:
         raise StoreDamagedError("the checksum does not fit the packed bytes", where=where)
     # After the checksum, so that a flipped bit in the version is not reported as "newer".
-    if version != FORMAT:
-        raise StoreFormatError(f"packed in format {version}", where=where, allowed=f"format {FORMAT}")
+    if version != CONTAINER_FORMAT:
+        raise StoreFormatError(
+            f"packed in format {version}", where=where, allowed=f"format {CONTAINER_FORMAT}"
+        )
     raw = zstandard.ZstdDecompressor().decompress(body)
     (length,) = _LENGTH.unpack_from(raw)
     offset = _LENGTH.size + length

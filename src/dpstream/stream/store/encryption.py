@@ -31,8 +31,8 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.stream.store.sealing import PLAIN, Place, Sealing
-from dpstream.stream.store.store_database import Database, file_errors
+from dpstream.stream.store.sealing import UNSEALED, RowKey, Sealing
+from dpstream.stream.store.store_database import StoreDatabase, file_errors
 
 __all__ = ["Cipher", "StateKey", "key_name", "sealing_for", "unlock", "write_key"]
 
@@ -166,7 +166,7 @@ class Cipher(Sealing):
         self._subkeys: dict[bytes, Any] = {}
         self._salt, self._left = b"", 0
 
-    def seal(self, data: bytes, kind: str, *place: Place, least: int = 0) -> bytes:
+    def seal(self, data: bytes, kind: str, *place: RowKey, least: int = 0) -> bytes:
         """The encrypted value; another one at every call."""
         if self._left == 0:
             self._salt, self._left = secrets.token_bytes(_SALT), _VALUES
@@ -176,7 +176,7 @@ class Cipher(Sealing):
         body = self._subkey(self._salt).encrypt(nonce, padded, self._bound_to(kind, place))
         return b"".join((_MAGIC, self._salt, nonce, body))
 
-    def open(self, data: bytes, kind: str, *place: Place) -> bytes:
+    def open(self, data: bytes, kind: str, *place: RowKey) -> bytes:
         """The value again.
 
         Errors:
@@ -195,7 +195,7 @@ class Cipher(Sealing):
             ) from None
         return padded[: padded.rindex(_END)]
 
-    def _bound_to(self, kind: str, place: tuple[Place, ...]) -> bytes:
+    def _bound_to(self, kind: str, place: tuple[RowKey, ...]) -> bytes:
         parts = [part if isinstance(part, bytes) else str(part).encode() for part in (kind, *place)]
         return self._start + b"".join(map(_framed, parts))
 
@@ -211,16 +211,16 @@ class Cipher(Sealing):
 
 def sealing_for(key: StateKey | None, stream_id: bytes, where: str) -> Sealing:
     """What a stream's values are sealed with."""
-    return PLAIN if key is None else Cipher(key, stream_id, where)
+    return UNSEALED if key is None else Cipher(key, stream_id, where)
 
 
-def key_name(db: Database, version: int) -> str | None:
+def key_name(db: StoreDatabase, version: int) -> str | None:
     """The name of the key that a store is encrypted with; None where it is not."""
     row = db.execute("SELECT key_name FROM encryption").fetchone() if version >= _SINCE else None
     return None if row is None else str(row[0])
 
 
-def unlock(db: Database, version: int, key: StateKey | None) -> None:
+def unlock(db: StoreDatabase, version: int, key: StateKey | None) -> None:
     """From now on ``db`` reads and writes with ``key``.
 
     Errors:
@@ -251,7 +251,7 @@ def unlock(db: Database, version: int, key: StateKey | None) -> None:
     db.sealing = sealing_for(key, bytes(row[0]), db.where)
 
 
-def mark(db: Database, sealing: Sealing) -> None:
+def mark(db: StoreDatabase, sealing: Sealing) -> None:
     """Note in the store which key it is encrypted with, inside the caller's transaction."""
     db.execute("DELETE FROM encryption")
     if sealing.name is not None:

@@ -7,14 +7,14 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError, StoreError
 from dpstream.stream.store.postgres import PostgresBackend, PostgresServer
 from dpstream.stream.store.sqlite import SQLiteBackend
-from dpstream.stream.store.store_database import Backend, Database
+from dpstream.stream.store.store_database import StoreBackend, StoreDatabase
 
 __all__ = ["backend_for", "has_store", "is_moved", "refuse_moved"]
 
 _SINCE = 3  # the format that knows of moves
 
 
-def backend_for(path: Path, server: PostgresServer | None) -> Backend:
+def backend_for(path: Path, server: PostgresServer | None) -> StoreBackend:
     """The backend of a state directory; with a server, the directory holds the witness only.
 
     Errors:
@@ -40,12 +40,12 @@ def backend_for(path: Path, server: PostgresServer | None) -> Backend:
     return PostgresBackend(server)
 
 
-def is_moved(db: Database, version: int) -> bool:
+def is_moved(db: StoreDatabase, version: int) -> bool:
     """Whether the stream of this store goes on elsewhere."""
     return version >= _SINCE and db.execute("SELECT 1 FROM moved").fetchone() is not None
 
 
-def refuse_moved(db: Database, version: int, where: str) -> None:
+def refuse_moved(db: StoreDatabase, version: int, where: str) -> None:
     """The refusal to go on with a store that was moved: its stream would exist twice.
 
     Errors:

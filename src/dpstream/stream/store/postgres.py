@@ -27,8 +27,8 @@ from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, 
 from dpstream.io.libpq import connection_settings, driver, failure
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.lock import StatePermissionWarning
-from dpstream.stream.store.sealing import PLAIN
-from dpstream.stream.store.store_database import TABLES, Database, newer_format, statements
+from dpstream.stream.store.sealing import UNSEALED
+from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, newer_format, statements
 
 if TYPE_CHECKING:
     import psycopg
@@ -90,11 +90,11 @@ def _driver() -> Any:
 
 
 class PostgresDatabase:
-    """One session; see ``Database``."""
+    """One session; see ``StoreDatabase``."""
 
     def __init__(self, server: PostgresServer, where: str, *, read_only: bool = False) -> None:
         self.where = where
-        self.sealing = PLAIN
+        self.sealing = UNSEALED
         self._schema = server.schema
         self._lock: int | None = None
         self._connection = self._connect(server)
@@ -181,7 +181,7 @@ class PostgresDatabase:
         if row is None or row[0] != "dpstream" or row[1] < 1:
             raise StoreDamagedError("is not a stream's store", where=self.where)
         version = int(row[1])
-        if version > database.FORMAT:
+        if version > database.STORE_FORMAT:
             raise newer_format(version, self.where)
         found = {
             name
@@ -189,15 +189,17 @@ class PostgresDatabase:
                 "SELECT tablename FROM pg_tables WHERE schemaname = ?", (self._schema,)
             )
         }
-        missing = {name for number, names in TABLES.items() if number <= version for name in names} - found
+        missing = {
+            name for number, names in STORE_TABLES.items() if number <= version for name in names
+        } - found
         if missing:
             raise StoreDamagedError(f"its table {min(missing)} is missing", where=self.where)
         return version
 
     def verify_all(self, version: int | None = None) -> str | None:
         """Read every stored value once: the server checks its pages (where they have checksums) and values."""
-        known = database.FORMAT if version is None else version
-        for names in [names for number, names in TABLES.items() if number <= known]:
+        known = database.STORE_FORMAT if version is None else version
+        for names in [names for number, names in STORE_TABLES.items() if number <= known]:
             for name in names:
                 self.execute(f"SELECT count(*), sum(length(t::text)) FROM {name} t").fetchone()
         return None
@@ -212,7 +214,7 @@ class PostgresDatabase:
 
     def compact(self) -> None:
         """Rewrite every table without its dead rows."""
-        for names in TABLES.values():
+        for names in STORE_TABLES.values():
             for name in names:
                 self.execute(f"VACUUM (FULL, ANALYZE) {name}")
 
@@ -370,7 +372,7 @@ class PostgresBackend:
         """None but the head file, which every store has."""
         return []
 
-    def create(self, fill: Callable[[Database], None]) -> None:
+    def create(self, fill: Callable[[StoreDatabase], None]) -> None:
         """Schema, tables and rows in one transaction."""
         session, schema = self._own(), self._server.schema
         with session.errors():
@@ -396,7 +398,7 @@ class PostgresBackend:
             session.repair_permissions()
         return session
 
-    def release(self, db: Database) -> None:
+    def release(self, db: StoreDatabase) -> None:
         """Nothing: the session holds the lock."""
 
     def look(self) -> PostgresDatabase | None:

@@ -16,7 +16,7 @@ from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import read_history, read_meta
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.store import POSITION
-from dpstream.stream.store.store_database import Database, migrate
+from dpstream.stream.store.store_database import StoreDatabase, migrate
 
 __all__ = ["rekey_store", "stored_key"]
 
@@ -84,7 +84,7 @@ def rekey_store(
     return [] if new is None else sorted(path.glob("backup-*"))
 
 
-def _reseal(db: Database, new: Sealing) -> None:
+def _reseal(db: StoreDatabase, new: Sealing) -> None:
     old = db.sealing
     (key,) = db.execute("SELECT value FROM meta WHERE key = 'key'").fetchone()
     db.execute("UPDATE meta SET value = ? WHERE key = 'key'", (new.seal(old.open(key, "key"), "key"),))
@@ -110,7 +110,7 @@ def _reseal(db: Database, new: Sealing) -> None:
             )
 
 
-def _chunks(db: Database, query: str) -> Iterator[list[tuple[int | bytes, int, bytes | None]]]:
+def _chunks(db: StoreDatabase, query: str) -> Iterator[list[tuple[int | bytes, int, bytes | None]]]:
     rows = db.execute(query).fetchall()
     for start in range(0, len(rows), _ROWS):
         yield rows[start : start + _ROWS]

@@ -17,9 +17,9 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError
-from dpstream.core.files import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes
 from dpstream.stream.identity import canonical_json
-from dpstream.stream.store.store_database import TABLES, Database, file_errors
+from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, file_errors
 
 __all__ = [
     "COUNTERS",
@@ -28,7 +28,7 @@ __all__ = [
     "PINNED",
     "PINNED_LATER",
     "Head",
-    "History",
+    "SealedHistory",
     "account_pin",
     "decision_seal",
     "derive",
@@ -59,7 +59,7 @@ _LATER_SOURCE = ("line_breaks",)
 
 
 @dataclass(frozen=True)
-class History:
+class SealedHistory:
     """All seals, the first one that of ``meta``; and whether any step was made with predictable noise."""
 
     seals: list[bytes]
@@ -71,7 +71,7 @@ class History:
         return len(self.seals) - 1
 
 
-def read_meta(db: Database) -> dict[str, bytes]:
+def read_meta(db: StoreDatabase) -> dict[str, bytes]:
     """Plan, key and id of the stream."""
     meta = {str(key): bytes(value) for key, value in db.execute("SELECT key, value FROM meta")}
     if "key" in meta:
@@ -79,7 +79,7 @@ def read_meta(db: Database) -> dict[str, bytes]:
     return meta
 
 
-def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
+def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> SealedHistory:
     """Seals, ledger, state, reservation: everything that opening has to trust, over small columns.
 
     Errors:
@@ -101,7 +101,7 @@ def read_history(db: Database, meta: dict[str, bytes], where: str) -> History:
             raise StoreDamagedError(f"the record of step {expected} was changed or is missing", where=where)
         seals.append(seal)
         used_test_seed |= bool(columns[-1])
-    history = History(seals, used_test_seed)
+    history = SealedHistory(seals, used_test_seed)
     (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
     state = db.execute("SELECT step FROM state").fetchall()
     if ledger_rows != history.last_step or state != [(history.last_step,)]:
@@ -246,7 +246,7 @@ class Head:
             durable.sync_directory(self.path.parent)
 
 
-def is_unspent(db: Database) -> bool:
+def is_unspent(db: StoreDatabase) -> bool:
     """Whether no step of a store was ever begun and no account was ever charged for it, as its rows prove.
 
     Nothing was reserved, so no noise was drawn: the first reservation leaves a row among the failures, also where it
@@ -256,7 +256,7 @@ def is_unspent(db: Database) -> bool:
     if NOTED not in known or known & {PINNED, PINNED_LATER}:
         return False
     first = ("meta", "state", "encryption")  # what every store has from its start on
-    others = [name for names in TABLES.values() for name in names if name not in first]
+    others = [name for names in STORE_TABLES.values() for name in names if name not in first]
     return all(not db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall() for name in others)
 
 

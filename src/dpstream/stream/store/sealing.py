@@ -6,10 +6,10 @@ import base64
 
 from dpstream.core.errors import StoreDamagedError
 
-__all__ = ["PLAIN", "Place", "Sealing"]
+__all__ = ["UNSEALED", "RowKey", "Sealing"]
 
 #: What names a row: a step, a file's name, a user's mark.
-Place = int | str | bytes
+RowKey = int | str | bytes
 
 
 class Sealing:
@@ -21,11 +21,11 @@ class Sealing:
 
     name: str | None = None
 
-    def seal(self, data: bytes, kind: str, *place: Place, least: int = 0) -> bytes:
+    def seal(self, data: bytes, kind: str, *place: RowKey, least: int = 0) -> bytes:
         """A value as it is stored, for this kind of value in this row; padded to at least ``least`` bytes."""
         return data
 
-    def open(self, data: bytes, kind: str, *place: Place) -> bytes:
+    def open(self, data: bytes, kind: str, *place: RowKey) -> bytes:
         """The inverse of ``seal``, for the same kind and row.
 
         Errors:
@@ -35,13 +35,13 @@ class Sealing:
 
     # Columns that cannot hold bytes.
 
-    def seal_text(self, text: str, kind: str, *place: Place, least: int = 0) -> str:
+    def seal_text(self, text: str, kind: str, *place: RowKey, least: int = 0) -> str:
         """For a column of texts."""
         if self.name is None:
             return text
         return base64.b64encode(self.seal(text.encode(), kind, *place, least=least)).decode()
 
-    def open_text(self, text: str, kind: str, *place: Place) -> str:
+    def open_text(self, text: str, kind: str, *place: RowKey) -> str:
         """The inverse of ``seal_text``."""
         if self.name is None:
             return text
@@ -51,13 +51,13 @@ class Sealing:
             data = b""
         return self.open(data, kind, *place).decode()
 
-    def seal_count(self, count: int, kind: str, *place: Place) -> tuple[int, bytes | None]:
+    def seal_count(self, count: int, kind: str, *place: RowKey) -> tuple[int, bytes | None]:
         """For a column of numbers, and one of bytes beside it."""
         if self.name is None:
             return count, None
         return 0, self.seal(count.to_bytes(8, "little"), kind, *place)
 
-    def open_count(self, count: int, sealed: bytes | None, kind: str, *place: Place) -> int:
+    def open_count(self, count: int, sealed: bytes | None, kind: str, *place: RowKey) -> int:
         """The inverse of ``seal_count``."""
         if (self.name is None) != (sealed is None):
             raise StoreDamagedError(f"a value ({kind}) is encrypted and others are not")
@@ -65,4 +65,4 @@ class Sealing:
 
 
 #: The sealing of stores that are not encrypted.
-PLAIN = Sealing()
+UNSEALED = Sealing()

@@ -20,8 +20,8 @@ from typing import Any
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.stream.store import store_database as database
-from dpstream.stream.store.sealing import PLAIN
-from dpstream.stream.store.store_database import Database, newer_format, statements
+from dpstream.stream.store.sealing import UNSEALED
+from dpstream.stream.store.store_database import StoreDatabase, newer_format, statements
 
 __all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase"]
 
@@ -64,7 +64,7 @@ _SURROUNDINGS = {
 
 
 class SQLiteDatabase:
-    """One connection to the file; see ``Database``."""
+    """One connection to the file; see ``StoreDatabase``."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open an existing database, or a new empty one with mode 0600, and assert how it writes.
@@ -73,7 +73,7 @@ class SQLiteDatabase:
             StoreError: the file system does not support WAL, or FULL is not in force.
         """
         self.where = str(path)
-        self.sealing = PLAIN
+        self.sealing = UNSEALED
         if not read_only:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         with self.errors():
@@ -146,7 +146,7 @@ class SQLiteDatabase:
         found = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
         if found is not None:
             raise StoreDamagedError(found, where=self.where)
-        if version > database.FORMAT:
+        if version > database.STORE_FORMAT:
             raise newer_format(version, self.where)
         return int(version)
 
@@ -225,7 +225,7 @@ class SQLiteBackend:
         """The log outlives its database only where somebody removed that."""
         return [self._path.with_name(f"{DATABASE}-wal")]
 
-    def create(self, fill: Callable[[Database], None]) -> None:
+    def create(self, fill: Callable[[StoreDatabase], None]) -> None:
         """Build under another name, then rename: a store that exists is complete, so that one cut down to
         nothing can never pass for a new one (which would spend the budget a second time)."""
         new = self._path.with_name(DATABASE + ".new")
@@ -252,7 +252,7 @@ class SQLiteBackend:
         """Open it for writing."""
         return SQLiteDatabase(self._path)
 
-    def release(self, db: Database) -> None:
+    def release(self, db: StoreDatabase) -> None:
         """The file is closed; the directory's lock stays."""
         db.close()
 

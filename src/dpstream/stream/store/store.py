@@ -38,7 +38,7 @@ from dpstream.stream.store.sealed_history import (
 )
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
-from dpstream.stream.store.store_database import Database, create_tables, file_errors, migrate
+from dpstream.stream.store.store_database import StoreDatabase, create_tables, file_errors, migrate
 from dpstream.stream.store.stored import Stored
 from dpstream.stream.users import verify_events, write_events
 
@@ -78,7 +78,7 @@ class Store(Stored):
         ``outside``, given the old stream's id, names none of its steps that readers have.
         """
         self._broken: str | None = None
-        self._database: Database | None = None
+        self._database: StoreDatabase | None = None
         self._directory = StateDirectory(path, database=DATABASE)
         self.path = self._directory.path
         self._head = Head(self.path)
@@ -108,7 +108,7 @@ class Store(Stored):
             raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
         first = self._first_rows(facts, genesis)
 
-        def fill(db: Database) -> None:
+        def fill(db: StoreDatabase) -> None:
             create_tables(db)
             first(db)
 
@@ -116,14 +116,14 @@ class Store(Stored):
 
     def _first_rows(
         self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
-    ) -> Callable[[Database], None]:
+    ) -> Callable[[StoreDatabase], None]:
         """Writes what a store holds before its first step."""
         given, state = genesis()
         sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
         key = sealing.seal(secrets.token_bytes(32), "key")
         meta = {**given, "plan": canonical_json(facts), "key": key, NOTED: b"leaves a row"}
 
-        def fill(db: Database) -> None:
+        def fill(db: StoreDatabase) -> None:
             mark(db, sealing)
             db.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
             db.execute("INSERT INTO state VALUES (1, 0, ?)", (sealing.seal(state, "state", 0),))
@@ -296,7 +296,7 @@ class Store(Stored):
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 
-    def _expire(self, db: Database, through: int) -> None:
+    def _expire(self, db: StoreDatabase, through: int) -> None:
         db.execute(
             "UPDATE steps SET synthesis = NULL, publication = "
             "CASE publication WHEN 'published' THEN 'expiring' WHEN 'unpublished' THEN 'dropped' "
@@ -360,7 +360,7 @@ class Store(Stored):
     @contextmanager
     def _transaction(
         self, then: Callable[[], None] | None = None, *, lasting: bool = True
-    ) -> Iterator[Database]:
+    ) -> Iterator[StoreDatabase]:
         """One transaction; ``then`` (what memory knows of it) belongs to the commit: interrupted in
         between, the object refuses further use."""
         db = self._db
@@ -379,29 +379,29 @@ class Store(Stored):
                     db.rollback()
                 raise
 
-    def _note_decision(self, db: Database, step: int, kind: str, by: str) -> None:
+    def _note_decision(self, db: StoreDatabase, step: int, kind: str, by: str) -> None:
         [(last,)] = db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchall()
         columns = (last + 1, step, kind, by, utc_now())
         seal = decision_seal(self.meta["key"], *columns)
         db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", (*columns, seal))
 
-    def _insert_file(self, db: Database, step: int, name: str, data: bytes) -> None:
+    def _insert_file(self, db: StoreDatabase, step: int, name: str, data: bytes) -> None:
         row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))
         db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
 
 
-def _forget_reservation(db: Database) -> None:
+def _forget_reservation(db: StoreDatabase) -> None:
     db.execute("DELETE FROM reservation")
     db.execute("DELETE FROM reserved_position")
 
 
-def note_restored(db: Database, step: int) -> None:
+def note_restored(db: StoreDatabase, step: int) -> None:
     """A copy replaces a lost store: whether ``step`` was begun, or failed after drawing, only that one knew."""
     if db.execute("SELECT 1 FROM failures WHERE decided = 0").fetchone() is None:
         _note_failure(db, step, "", RESTORED)
 
 
-def _note_failure(db: Database, step: int, batch_id: str, kind: str) -> None:
+def _note_failure(db: StoreDatabase, step: int, batch_id: str, kind: str) -> None:
     (last,) = db.execute("SELECT coalesce(max(id), 0) FROM failures").fetchone()
     db.execute(
         "INSERT INTO failures (id, step, batch_id, kind, decided) VALUES (?, ?, ?, ?, 0)",

@@ -16,12 +16,12 @@ from dpstream.stream.store.sealing import Sealing
 
 __all__ = [
     "DEFINITIONS",
-    "FORMAT",
     "MIGRATIONS",
-    "TABLES",
-    "Backend",
-    "Database",
-    "Rows",
+    "STORE_FORMAT",
+    "STORE_TABLES",
+    "StoreBackend",
+    "StoreDatabase",
+    "StoredRows",
     "create_tables",
     "file_errors",
     "migrate",
@@ -33,7 +33,7 @@ __all__ = [
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
 #: 4: when a step was committed. 5: the events admitted of each user. 6: encryption. 7: how far the source was read
 #: for a step that is reserved. 8: who approved or withdrew a step. 9: contents of batches that say their rule.
-FORMAT = 9
+STORE_FORMAT = 9
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -127,7 +127,7 @@ DEFINITIONS: dict[int, str] = {
     9: _TABLES_9,
 }
 #: The tables that each format adds, in an order that references allow.
-TABLES: dict[int, tuple[str, ...]] = {
+STORE_TABLES: dict[int, tuple[str, ...]] = {
     1: ("meta", "reservation", "ledger", "steps", "files", "state"),
     2: ("failures", "position"),
     3: ("moved",),
@@ -140,7 +140,7 @@ TABLES: dict[int, tuple[str, ...]] = {
 }
 
 
-class Rows(Protocol):
+class StoredRows(Protocol):
     """What a statement gives."""
 
     @property
@@ -156,7 +156,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Database(Protocol):
+class StoreDatabase(Protocol):
     """An open connection. Statements are in the dialect that both databases share, values are marked ``?``.
 
     Attributes:
@@ -167,7 +167,7 @@ class Database(Protocol):
     where: str
     sealing: Sealing
 
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Rows: ...
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> StoredRows: ...
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None: ...
 
@@ -217,7 +217,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-class Backend(Protocol):
+class StoreBackend(Protocol):
     """Where one stream's store is, and how to get at it.
 
     Attributes:
@@ -234,20 +234,20 @@ class Backend(Protocol):
         """Files that only a store which was there before can have left."""
         ...
 
-    def create(self, fill: Callable[[Database], None]) -> None:
+    def create(self, fill: Callable[[StoreDatabase], None]) -> None:
         """Make a store that ``fill`` fills and commits; it is there whole, or not at all. A store that is
         there already (one that was moved away) is replaced."""
         ...
 
-    def connect(self) -> Database:
+    def connect(self) -> StoreDatabase:
         """Open the store for writing. Asserts that a commit is durable when it returns."""
         ...
 
-    def release(self, db: Database) -> None:
+    def release(self, db: StoreDatabase) -> None:
         """Give back what ``connect`` gave, and keep the lock."""
         ...
 
-    def look(self) -> Database | None:
+    def look(self) -> StoreDatabase | None:
         """Open it for reading, without the lock and without changing anything; None if there is none."""
         ...
 
@@ -266,33 +266,33 @@ def statements(definitions: str, *, postgres: bool = False) -> Iterator[str]:
             yield statement
 
 
-def create_tables(db: Database, version: int | None = None) -> None:
+def create_tables(db: StoreDatabase, version: int | None = None) -> None:
     """All tables of a format (the current one), inside the caller's transaction."""
-    wanted = FORMAT if version is None else version
+    wanted = STORE_FORMAT if version is None else version
     for number in range(1, wanted + 1):
         if number in DEFINITIONS:
             db.run(DEFINITIONS[number])
     db.set_format(wanted)
 
 
-def _adds(number: int) -> Callable[[Database], None]:
+def _adds(number: int) -> Callable[[StoreDatabase], None]:
     return lambda db: db.run(DEFINITIONS[number])
 
 
 #: ``MIGRATIONS[n]`` turns format n into n + 1.
-MIGRATIONS: dict[int, Callable[[Database], None]] = {
-    number - 1: _adds(number) for number in range(2, FORMAT + 1)
+MIGRATIONS: dict[int, Callable[[StoreDatabase], None]] = {
+    number - 1: _adds(number) for number in range(2, STORE_FORMAT + 1)
 }
 
 
-def migrate(db: Database, version: int, commit: Callable[[Database], None]) -> None:
+def migrate(db: StoreDatabase, version: int, commit: Callable[[StoreDatabase], None]) -> None:
     """Bring an older format up to date in one transaction: stopped anywhere, the store is in the old format,
     unchanged, or in the newest.
 
     Errors:
         StoreFormatError: no migration is known from ``version``.
     """
-    if version == FORMAT:
+    if version == STORE_FORMAT:
         return
     db.begin()
     try:
@@ -303,23 +303,23 @@ def migrate(db: Database, version: int, commit: Callable[[Database], None]) -> N
         raise
 
 
-def upgrade(db: Database, version: int) -> None:
+def upgrade(db: StoreDatabase, version: int) -> None:
     """Bring an older format up to date, inside the caller's transaction.
 
     Errors:
         StoreFormatError: no migration is known from ``version``.
     """
-    if any(number not in MIGRATIONS for number in range(version, FORMAT)):
-        raise StoreFormatError(f"format {version} is too old", allowed=f"{FORMAT}")
-    for number in range(version, FORMAT):
+    if any(number not in MIGRATIONS for number in range(version, STORE_FORMAT)):
+        raise StoreFormatError(f"format {version} is too old", allowed=f"{STORE_FORMAT}")
+    for number in range(version, STORE_FORMAT):
         MIGRATIONS[number](db)
-    db.set_format(FORMAT)
+    db.set_format(STORE_FORMAT)
 
 
 def newer_format(version: int, where: str) -> StoreFormatError:
     """The refusal of what a newer version wrote."""
     return StoreFormatError(
-        f"was written in format {version} by a newer version", where=where, allowed=f"up to {FORMAT}"
+        f"was written in format {version} by a newer version", where=where, allowed=f"up to {STORE_FORMAT}"
     )
 
 

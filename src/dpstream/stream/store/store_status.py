@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.stream.release.sink import Differences, Sink
+from dpstream.io.sinks.publisher import Differences
+from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.place import backend_for
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import is_unspent
 from dpstream.stream.store.step_rows import RESTORED, Decision
-from dpstream.stream.store.store_database import FORMAT, Database, file_errors
+from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase, file_errors
 from dpstream.stream.store.stored import published_files
 
 __all__ = ["StreamStatus", "compare_releases", "read_status"]
@@ -77,7 +78,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             reserved = db.execute("SELECT step FROM reservation").fetchone()
             failed = _failed(db, version)
             (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
-            unspent = version == FORMAT and is_unspent(db)
+            unspent = version == STORE_FORMAT and is_unspent(db)
             words = "SELECT step, kind, person, decided FROM decisions ORDER BY id"
             decided = db.execute(words).fetchall() if version >= _DECISIONS else []
             facts = json.loads(plan[0])
@@ -139,12 +140,12 @@ def _published(
         db.close()
 
 
-def _in_publication(db: Database, state: str) -> tuple[int, ...]:
+def _in_publication(db: StoreDatabase, state: str) -> tuple[int, ...]:
     rows = db.execute(f"SELECT step FROM steps WHERE publication = '{state}' ORDER BY step")
     return tuple(step for (step,) in rows)
 
 
-def _failed(db: Database, version: int) -> str | None:
+def _failed(db: StoreDatabase, version: int) -> str | None:
     if version < 2:
         return None  # written in the first format, and not opened since
     row = db.execute("SELECT kind FROM failures WHERE decided = 0 ORDER BY id DESC").fetchone()

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.stream.store.sealed_history import decision_seal
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
-from dpstream.stream.store.store_database import Database
+from dpstream.stream.store.store_database import StoreDatabase
 from dpstream.stream.users import dropped, read_events
 
-__all__ = ["MANIFEST", "Stored", "published_files", "read_decisions"]
-
-MANIFEST = "manifest.json"
+__all__ = ["Stored", "published_files", "read_decisions"]
 
 
 class Stored:
@@ -31,7 +30,7 @@ class Stored:
     last_step: int
     _where: str
     _broken: str | None
-    _database: Database | None
+    _database: StoreDatabase | None
 
     def fingerprint(self, parts: list[bytes]) -> bytes:
         """Keyed hash (HMAC-SHA256) of a question, or of a batch by the rule of formats 1 to 8."""
@@ -212,7 +211,7 @@ class Stored:
     # Inside
 
     @property
-    def _db(self) -> Database:
+    def _db(self) -> StoreDatabase:
         if self._broken is not None:
             raise StoreError(self._broken, where=str(self.path), allowed="closing it and opening it again")
         if self._database is None:
@@ -220,12 +219,12 @@ class Stored:
         return self._database
 
     @contextmanager
-    def _reading(self) -> Iterator[Database]:
+    def _reading(self) -> Iterator[StoreDatabase]:
         db = self._db
         with db.errors():
             yield db
 
-    def _file(self, db: Database, step: int, name: str, digest: str, sealed: bytes | None) -> bytes:
+    def _file(self, db: StoreDatabase, step: int, name: str, digest: str, sealed: bytes | None) -> bytes:
         """The bytes of a released file, checked against their hash."""
         data = None if sealed is None else db.sealing.open(sealed, "file", step, name)
         if data is None or hashlib.sha256(data).hexdigest() != digest:
@@ -236,7 +235,7 @@ class Stored:
         return StoreDamagedError(what, where=self._where)
 
 
-def published_files(db: Database) -> dict[int, dict[str, str]]:
+def published_files(db: StoreDatabase) -> dict[int, dict[str, str]]:
     """SHA-256 of every file of every published step, by its name; the manifest included."""
     rows = db.execute("SELECT step, manifest_sha256 FROM steps WHERE publication = 'published' ORDER BY step")
     found = {step: {MANIFEST: digest} for step, digest in rows}
@@ -247,7 +246,7 @@ def published_files(db: Database) -> dict[int, dict[str, str]]:
     return found
 
 
-def read_decisions(db: Database, key: bytes) -> list[Decision]:
+def read_decisions(db: StoreDatabase, key: bytes) -> list[Decision]:
     """Who approved or withdrew which step, in order.
 
     Errors:

@@ -9,26 +9,33 @@ from pathlib import Path
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.core.files import read_bytes
+from dpstream.core.paths import read_bytes
+from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.stream.store import container
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import locked_store, write_archive
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
-from dpstream.stream.store.sealed_history import COUNTERS, Head, History, derive, read_history, read_meta
-from dpstream.stream.store.store_database import Database, file_errors, migrate
+from dpstream.stream.store.sealed_history import (
+    COUNTERS,
+    Head,
+    SealedHistory,
+    derive,
+    read_history,
+    read_meta,
+)
+from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
 from dpstream.stream.store.stored import read_decisions
 from dpstream.stream.users import dropped, verify_events
 
-__all__ = ["Checked", "check_store", "migrate_store"]
+__all__ = ["CheckedStore", "check_store", "migrate_store"]
 
 _STEP = re.compile(r"step-(\d{6,})")
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedStore:
     """What a check found. Public but for the problems' existence; no value, no count of records.
 
     Attributes:
@@ -52,7 +59,7 @@ def check_store(
     *,
     server: PostgresServer | None = None,
     key: StateKey | None = None,
-) -> Checked:
+) -> CheckedStore:
     """Read everything: structure, seals, head, stored bytes, and what is published. Changes nothing.
 
     Needs no lock. The witnesses are read before the store, so that a step that is committed meanwhile does not
@@ -72,11 +79,11 @@ def check_store(
     try:
         db = backend.look()
     except StoreDamagedError as error:
-        return Checked(None, None, False, None, (*problems, str(error)))
+        return CheckedStore(None, None, False, None, (*problems, str(error)))
     if db is None:
         if not head.path.exists():
             raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
-        return Checked(
+        return CheckedStore(
             None, None, False, None, (f"{backend.where}: the store is gone, and its head.json is there",)
         )
     version, history, moved = None, None, False
@@ -99,7 +106,7 @@ def check_store(
     finally:
         db.close()
     steps = None if history is None else history.last_step
-    return Checked(version, steps, moved, None if key is None else key.name, tuple(problems))
+    return CheckedStore(version, steps, moved, None if key is None else key.name, tuple(problems))
 
 
 def migrate_store(
@@ -118,7 +125,7 @@ def migrate_store(
     """
     with locked_store(path, server) as (db, version, where):
         unlock(db, version, key)
-        if version == database.FORMAT:
+        if version == database.STORE_FORMAT:
             return version, version, None
         history = read_history(db, read_meta(db), where)
         backup = path / f"backup-format-{version}.dpstore"
@@ -129,7 +136,7 @@ def migrate_store(
             durable.rename(temporary, backup)
             durable.sync_directory(path)
         migrate(db, version, durable.commit)
-        return version, database.FORMAT, backup
+        return version, database.STORE_FORMAT, backup
 
 
 def _published(releases: Path | None) -> dict[int, dict[str, str]]:
@@ -146,7 +153,7 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
     return found
 
 
-def _head_problems(before: tuple[int, bytes] | None, history: History, where: str) -> list[str]:
+def _head_problems(before: tuple[int, bytes] | None, history: SealedHistory, where: str) -> list[str]:
     if before is None:
         return [f"{where}: its head file is missing"] if history.last_step else []
     step, seal = before
@@ -155,7 +162,7 @@ def _head_problems(before: tuple[int, bytes] | None, history: History, where: st
     return [] if history.seals[step] == seal else [f"{where}: its head file belongs to another history"]
 
 
-def _stored_problems(db: Database, last_step: int) -> list[str]:
+def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
     """Packed state and models, and released bytes that wait, against their checksums."""
     problems: list[str] = []
 
@@ -184,9 +191,9 @@ def _stored_problems(db: Database, last_step: int) -> list[str]:
     return problems
 
 
-def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> list[str]:
+def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
     """What belongs to the last step or the next one: users' counters, how far the source was read, a reservation."""
-    if version < database.FORMAT:
+    if version < database.STORE_FORMAT:
         return []  # looked at when it is opened, after its migration
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
@@ -203,7 +210,7 @@ def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> li
 
 
 def _published_problems(
-    db: Database, published: dict[int, dict[str, str]], releases: Path | None
+    db: StoreDatabase, published: dict[int, dict[str, str]], releases: Path | None
 ) -> list[str]:
     if releases is None:
         return []
@@ -221,7 +228,7 @@ def _published_problems(
             if publication == "published" and not (releases / f"step-{step:06d}").is_dir():
                 problems.append(f"the release of step {step} is missing in {releases}")
             continue
-        wanted = {_MANIFEST: digest}
+        wanted = {MANIFEST: digest}
         wanted |= dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
         for name in sorted(wanted):
             if name not in files:

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables import EncodedBatch, count_marginals
 from dpstream.project.pending import named_step, period_text
-from dpstream.stream.frames import Batch, Codes, encode_batch
+from dpstream.stream.frames import Batch, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
 
 if TYPE_CHECKING:

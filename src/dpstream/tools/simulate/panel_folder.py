@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpstream.core.files import check_target
+from dpstream.core.paths import check_target
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 
 __all__ = ["MONTHS", "NAME", "config_text", "readme_text", "write_panel"]

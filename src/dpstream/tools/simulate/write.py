@@ -11,7 +11,7 @@ import numpy as np
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.core.files import check_target, parse_json, read_text
+from dpstream.core.paths import check_target, parse_json, read_text
 from dpstream.tools.simulate import panel_folder
 from dpstream.tools.simulate.census import CENSUS
 from dpstream.tools.simulate.city_points import POINTS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.files import check_file
+from dpstream.core.paths import check_file
 from dpstream.core.schema.cells import cells, parse_record, plain_text, typed
 
 __all__ = ["ENDINGS", "read_sample"]
