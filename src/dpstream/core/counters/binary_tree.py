@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from dpstream.core.counters.counter import MAX_TICKS, check_count
+from dpstream.core.counters.counter import MAX_TICKS
 from dpstream.core.counters.intervals import Interval, IntervalCounter
 
 __all__ = ["HybridCounter", "TreeCounter"]
@@ -34,25 +34,14 @@ class TreeCounter(IntervalCounter):
         horizon: number of ticks ``T``.
     """
 
-    horizon: int
+    name = "tree"
 
-    def __post_init__(self) -> None:
-        check_count(self.horizon, what="the horizon", least=1, most=MAX_TICKS)
+    horizon: int
 
     @property
     def levels(self) -> int:
         """``floor(log2 T) + 1``: in how many noisy sums the first increment is."""
         return self.horizon.bit_length()
-
-    @property
-    def tick_limit(self) -> int:
-        """The horizon."""
-        return self.horizon
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "tree"
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -95,10 +84,7 @@ class HybridCounter(IntervalCounter):
     Memory: ``O(log t)`` arrays, allocated when first reached.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "hybrid"
+    name = "hybrid"
 
     def describe(self) -> str:
         """The rule in one sentence."""

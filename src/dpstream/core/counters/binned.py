@@ -265,11 +265,8 @@ class CalibratedBinnedCounter(FactoredCounter):
 
         Cost: the first call for a recipe some 30 us for each tick up to ``t``; then nothing.
         """
-        t = check_count(t, what="the number of ticks", least=0, most=MAX_TICKS)
-        if t == 0:
-            return 0.0
-        self.check_tick(t)
-        return table_of(self.recipe).variance(t) * self.noise.variance
+        t = self.check_ticks(t)
+        return table_of(self.recipe).variance(t) * self.noise.variance if t else 0.0
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact as far as ``variance`` is."""

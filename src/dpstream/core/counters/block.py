@@ -36,11 +36,13 @@ class BlockCounter(IntervalCounter):
         block_size: ``B``; by default the square root of the horizon, rounded up.
     """
 
+    name = "block"
+
     horizon: int
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.horizon, what="the horizon", least=1, most=MAX_TICKS)
+        super().__post_init__()
         if self.block_size is not None:
             check_count(self.block_size, what="the block size", least=1, most=MAX_TICKS)
 
@@ -48,16 +50,6 @@ class BlockCounter(IntervalCounter):
     def size(self) -> int:
         """The block size in use."""
         return self.block_size if self.block_size is not None else math.isqrt(self.horizon - 1) + 1
-
-    @property
-    def tick_limit(self) -> int:
-        """The horizon."""
-        return self.horizon
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "block"
 
     def describe(self) -> str:
         """The rule in one sentence."""

@@ -49,6 +49,8 @@ class BLTCounter(BinnedCounter):
             less beyond 30,000 ticks.
     """
 
+    name = "blt"
+
     ticks: int = 10_000
     tolerance: float | None = None
 
@@ -60,11 +62,6 @@ class BLTCounter(BinnedCounter):
                 allowed=", ".join(str(ticks) for ticks in CONSTANTS),
             )
         usable_tolerance(self.tolerance, self.ticks)
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "blt"
 
     @property
     def share(self) -> float:

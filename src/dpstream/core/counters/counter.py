@@ -8,15 +8,23 @@ is not invoked at a step does not notice the step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
+from dpstream.core.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    HorizonError,
+    LimitError,
+    StoreDamagedError,
+    UnitError,
+)
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.unit import Event
@@ -40,6 +48,10 @@ __all__ = [
 MAX_INCREMENT = 2**32
 MAX_TICKS = 2**28
 MAX_NOISE_SCALE = 2**26
+#: Most cells of one counter.
+MAX_WIDTH = 2**31
+#: Most ticks that ``materialize`` gives.
+_MAX_MATRIX = 4096
 
 #: Named int64 arrays, changed in place by ``step``: "t" (one element, the number of ticks so far)
 #: and what the counter needs. Copying the arrays saves the state; the copy continues exactly. Release from one copy
@@ -55,10 +67,22 @@ class Counter(ABC):
     def name(self) -> str:
         """The name in configuration files (see ``counter_by_name``)."""
 
+    #: The largest horizon that the counter can be built for.
+    most_ticks: ClassVar[int] = MAX_TICKS
+
+    def __post_init__(self) -> None:
+        """Check the horizon of a counter that has the field ``horizon``.
+
+        Errors:
+            ConfigError: it is not a number of ticks.
+        """
+        if hasattr(self, "horizon"):
+            check_count(self.horizon, what="the horizon", least=1, most=self.most_ticks)
+
     @property
     def tick_limit(self) -> int | None:
-        """The number of ticks the counter is built for (its horizon); None where there is none."""
-        return None
+        """The number of ticks the counter is built for (its field ``horizon``); None where there is none."""
+        return getattr(self, "horizon", None)
 
     @abstractmethod
     def describe(self) -> str:
@@ -82,6 +106,7 @@ class CalibratedCounter(ABC):
     increment changed by +1 in one cell and -1 in another (``replace``).
     """
 
+    recipe: Counter
     budget: Budget
     unit: Event
 
@@ -89,14 +114,14 @@ class CalibratedCounter(ABC):
         return self.describe()
 
     @property
-    @abstractmethod
     def horizon(self) -> int | None:
         """The number of ticks the counter pays for; None where it is unbounded."""
+        return self.recipe.tick_limit
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The recipe's name."""
+        return self.recipe.name
 
     @abstractmethod
     def describe(self) -> str:
@@ -153,6 +178,49 @@ class CalibratedCounter(ABC):
     @abstractmethod
     def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
         """Raise StoreDamagedError unless ``state`` can be a state of this counter."""
+
+    def check_tick(self, t: int) -> None:
+        """HorizonError or LimitError unless the counter has a tick ``t``."""
+        check_tick(t, self.horizon, self.name)
+
+    def check_ticks(self, t: int) -> int:
+        """``t`` as a number of ticks that the counter can have made; errors as of ``variance``."""
+        t = check_count(t, what="the number of ticks", least=0, most=MAX_TICKS)
+        self.check_tick(t)
+        return t
+
+    def check_matrix(self, n: int) -> int:
+        """``n`` as a number of ticks that ``materialize`` can give."""
+        n = check_count(n, what="the number of ticks", least=1, most=MAX_TICKS)
+        self.check_tick(n)
+        if n > _MAX_MATRIX:
+            raise LimitError(
+                f"a matrix of {n} ticks is too large",
+                where="materialize",
+                allowed=f"up to {_MAX_MATRIX} ticks",
+            )
+        return n
+
+    def check_arrays(self, state: Mapping[str, NDArray[np.int64]], names: Collection[str]) -> int:
+        """The clock of a state that has these arrays, of 64-bit integers, and no others.
+
+        Errors:
+            StoreDamagedError: it has not.
+        """
+        if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
+            raise self.damaged("an array is not of 64-bit integers")
+        if "t" not in state or state["t"].shape != (1,):
+            raise self.damaged("it has no clock")
+        if set(state) != set(names):
+            raise self.damaged("its arrays are not those of this counter")
+        t = int(state["t"][0])
+        if not 0 <= t <= (self.horizon or MAX_TICKS):
+            raise self.damaged("its clock is out of range")
+        return t
+
+    def damaged(self, what: str) -> StoreDamagedError:
+        """The error of a state that cannot be one of this counter."""
+        return StoreDamagedError(f"the state is unusable: {what}", where=f"counter {self.name}")
 
 
 @dataclass(frozen=True)

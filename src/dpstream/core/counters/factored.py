@@ -16,24 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters.counter import (
-    MAX_TICKS,
+    MAX_WIDTH,
     CalibratedCounter,
-    Counter,
     CounterState,
     check_count,
     check_increment,
     check_size,
-    check_tick,
 )
-from dpstream.core.errors import LimitError, StoreDamagedError
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
 __all__ = ["FactoredCounter", "as_floats", "as_integers"]
-
-_MAX_WIDTH = 2**31
-_MAX_MATRIX = 4096
 
 
 class FactoredCounter(CalibratedCounter):
@@ -51,18 +45,6 @@ class FactoredCounter(CalibratedCounter):
     ``variance(t)`` is that of the estimate before it is rounded to a whole number; rounding adds about 1/12, and never
     more than 1/2 to the standard deviation.
     """
-
-    recipe: Counter
-
-    @property
-    def name(self) -> str:
-        """The recipe's name."""
-        return self.recipe.name
-
-    @property
-    def horizon(self) -> int | None:
-        """The recipe's horizon."""
-        return self.recipe.tick_limit
 
     @property
     @abstractmethod
@@ -100,35 +82,10 @@ class FactoredCounter(CalibratedCounter):
         self.check_tick(t)
         return t
 
-    def check_tick(self, t: int) -> None:
-        """HorizonError or LimitError unless the counter has a tick ``t``."""
-        check_tick(t, self.horizon, self.name)
-
-    def check_matrix(self, n: int) -> int:
-        """``n`` as a number of ticks that ``materialize`` can give."""
-        n = check_count(n, what="the number of ticks", least=1, most=MAX_TICKS)
-        self.check_tick(n)
-        if n > _MAX_MATRIX:
-            raise LimitError(
-                f"a matrix of {n} ticks is too large",
-                where="materialize",
-                allowed=f"up to {_MAX_MATRIX} ticks",
-            )
-        return n
-
     def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
         """See ``CalibratedCounter.check_state``; by the shapes of ``shapes``."""
-        if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
-            raise self.damaged("an array is not of 64-bit integers")
-        if "t" not in state or state["t"].shape != (1,):
-            raise self.damaged("it has no clock")
-        t = int(state["t"][0])
-        if not 0 <= t <= (self.horizon or MAX_TICKS):
-            raise self.damaged("its clock is out of range")
-        shapes = {"t": (1,), **self.shapes(t, width)}
-        if set(state) != set(shapes):
-            raise self.damaged("its arrays are not those of this counter")
-        if any(state[name].shape != shape for name, shape in shapes.items()):
+        t = self.check_arrays(state, {"t", *self.shapes(0, width)})
+        if any(state[name].shape != shape for name, shape in self.shapes(t, width).items()):
             raise self.damaged("an array has the wrong shape")
 
     @abstractmethod
@@ -137,13 +94,9 @@ class FactoredCounter(CalibratedCounter):
 
     def init(self, width: int) -> CounterState:
         """See ``CalibratedCounter.init``: zeros."""
-        width = check_count(width, what="the number of cells", least=1, most=_MAX_WIDTH)
+        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
         arrays = {name: np.zeros(shape, np.int64) for name, shape in self.shapes(0, width).items()}
         return {"t": np.zeros(1, np.int64), **arrays}
-
-    def damaged(self, what: str) -> StoreDamagedError:
-        """The error of a state that cannot be one of this counter."""
-        return StoreDamagedError(f"the state is unusable: {what}", where=f"counter {self.name}")
 
     @staticmethod
     def _width(state: CounterState) -> int:

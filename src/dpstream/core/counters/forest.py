@@ -29,11 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters.counter import (
-    MAX_TICKS,
     Counter,
     CounterState,
     LinearMap,
-    check_count,
     check_event,
     check_noise,
 )
@@ -261,11 +259,6 @@ class CalibratedForest(FactoredCounter):
             decoder[t] = whole if correction is None else whole + correction
         exact = decoder.astype(np.int64)
         return LinearMap(np.array(rows), exact if (exact == decoder).all() else decoder, tuple(scales))
-
-    def _ticks(self, t: int) -> int:
-        t = check_count(t, what="the number of ticks", least=0, most=MAX_TICKS)
-        self.check_tick(t)
-        return t
 
 
 class _Impulses(Randomness):

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters.counter import (
-    MAX_TICKS,
+    MAX_WIDTH,
     CalibratedCounter,
     Counter,
     CounterState,
@@ -41,9 +41,7 @@ from dpstream.core.counters.counter import (
     check_increment,
     check_noise,
     check_size,
-    check_tick,
 )
-from dpstream.core.errors import LimitError, StoreDamagedError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.unit import Event
@@ -52,9 +50,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
 __all__ = ["CalibratedIntervalCounter", "Interval", "IntervalCounter"]
-
-_MAX_MATRIX = 4096
-_MAX_WIDTH = 2**31
 
 
 class Interval(NamedTuple):
@@ -107,16 +102,6 @@ class CalibratedIntervalCounter(CalibratedCounter):
     unit: Event
     _noise: dict[Fraction, Noise] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
-    def name(self) -> str:
-        """The recipe's name."""
-        return self.recipe.name
-
-    @property
-    def horizon(self) -> int | None:
-        """The recipe's horizon."""
-        return self.recipe.tick_limit
-
     def describe(self) -> str:
         """Rule, budget and noise in words."""
         first = self.noise(self.recipe.interval(1).share)
@@ -133,7 +118,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
 
     def init(self, width: int) -> CounterState:
         """See ``CalibratedCounter.init``."""
-        width = check_count(width, what="the number of cells", least=1, most=_MAX_WIDTH)
+        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
         state = {"t": np.zeros(1, np.int64), "settled": np.zeros(width, np.int64)}
         if self.recipe.open_levels:
             state["pending"] = np.zeros(width, np.int64)
@@ -149,7 +134,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
         check_increment(increment, width)
         check_size(increment, self.name)
         t = int(state["t"][0]) + 1
-        self._check_tick(t)
+        self.check_tick(t)
         level, share = self.recipe.interval(t)
         fresh = randomness.draw(self.noise(share), width)
         state["t"][0] = t
@@ -172,11 +157,9 @@ class CalibratedIntervalCounter(CalibratedCounter):
 
     def variance(self, t: int) -> float:
         """See ``CalibratedCounter.variance``."""
-        t = check_count(t, what="the number of ticks", least=0, most=MAX_TICKS)
-        if t == 0:
-            return 0.0
-        self._check_tick(t)
-        return float(sum(count * self.noise(share).variance for share, count in self.recipe.tiling(t)))
+        t = self.check_ticks(t)
+        tiling = self.recipe.tiling(t) if t else ()
+        return float(sum(count * self.noise(share).variance for share, count in tiling))
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact: the new interval's noise, and that of those it swallows.
@@ -193,14 +176,7 @@ class CalibratedIntervalCounter(CalibratedCounter):
 
     def materialize(self, n: int) -> LinearMap:
         """See ``CalibratedCounter.materialize``."""
-        n = check_count(n, what="the number of ticks", least=1, most=MAX_TICKS)
-        self._check_tick(n)
-        if n > _MAX_MATRIX:
-            raise LimitError(
-                f"a matrix of {n} ticks is too large",
-                where="materialize",
-                allowed=f"up to {_MAX_MATRIX} ticks",
-            )
+        n = self.check_matrix(n)
         encoder = np.zeros((n, n), np.int64)
         decoder = np.zeros((n, n), np.int64)
         scales = []
@@ -220,23 +196,15 @@ class CalibratedIntervalCounter(CalibratedCounter):
     def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
         """See ``CalibratedCounter.check_state``."""
         expected = {"t", "settled"} | ({"pending", "noise"} if self.recipe.open_levels else set())
-        if set(state) != expected:
-            raise self._damaged("its arrays are not those of this counter")
-        if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
-            raise self._damaged("an array is not of 64-bit integers")
+        self.check_arrays(state, expected)
         shapes = {"t": (1,), "settled": (width,), "pending": (width,)}
         if any(state[key].shape != shapes[key] for key in expected - {"noise"}):
-            raise self._damaged("an array has the wrong shape")
+            raise self.damaged("an array has the wrong shape")
         if "noise" in expected and not self._noise_fits(state["noise"], width):
-            raise self._damaged("the open noise has the wrong shape")
-        if not 0 <= int(state["t"][0]) <= (self.horizon or MAX_TICKS):
-            raise self._damaged("its clock is out of range")
+            raise self.damaged("the open noise has the wrong shape")
 
     def _noise_fits(self, noise: NDArray[np.int64], width: int) -> bool:
         return noise.ndim == 2 and noise.shape[1] == width and noise.shape[0] <= self.recipe.open_levels
-
-    def _damaged(self, what: str) -> StoreDamagedError:
-        return StoreDamagedError(f"the state is unusable: {what}", where=f"counter {self.name}")
 
     @staticmethod
     def _rows(state: CounterState, level: int) -> NDArray[np.int64]:
@@ -247,6 +215,3 @@ class CalibratedIntervalCounter(CalibratedCounter):
             grown[: noise.shape[0]] = noise
             state["noise"] = noise = grown
         return noise
-
-    def _check_tick(self, t: int) -> None:
-        check_tick(t, self.horizon, self.name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.counters.counter import MAX_TICKS, CounterState, check_count
+from dpstream.core.counters.counter import CounterState
 from dpstream.core.counters.designs import epochs, optimal_trees
 from dpstream.core.counters.factored import as_floats, as_integers
 from dpstream.core.counters.forest import CalibratedForest, ForestCounter, Tree, TreePosition
@@ -41,20 +41,9 @@ class OptimalTreeCounter(ForestCounter):
         horizon: number of ticks ``T``.
     """
 
+    name = "optimal-tree"
+
     horizon: int
-
-    def __post_init__(self) -> None:
-        check_count(self.horizon, what="the horizon", least=1, most=MAX_TICKS)
-
-    @property
-    def tick_limit(self) -> int:
-        """The horizon."""
-        return self.horizon
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "optimal-tree"
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -81,10 +70,7 @@ class OptimalEpochsCounter(ForestCounter):
     Source: as ``OptimalTreeCounter``; epochs: Chan, Shi and Song 2010 ("Hybrid"). The sizes of the trees: ours.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "optimal-epochs"
+    name = "optimal-epochs"
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -217,7 +203,7 @@ class CalibratedOptimalForest(CalibratedForest):
 
     def variance(self, t: int) -> float:
         """See ``FactoredCounter``: of the estimate before it is rounded."""
-        t = self._ticks(t)
+        t = self.check_ticks(t)
         return self._after(t).pp + self._before(t) if t else 0.0
 
     def gain_variance(self, t: int) -> float:
@@ -226,7 +212,7 @@ class CalibratedOptimalForest(CalibratedForest):
         An estimate by least squares does not correlate with any contradiction known to it. So the estimates after
         ``t`` and ``t - 1`` correlate as if both were made with what is known at ``t``.
         """
-        after = self._after(self._ticks(t))
+        after = self._after(self.check_ticks(t))
         return self.variance(t - 1) - after.pp - self._before(t) + 2.0 * after.pz
 
     def _gains(self, place: TreePosition) -> Iterator[_Gains]:

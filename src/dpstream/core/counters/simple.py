@@ -23,10 +23,9 @@ class SimpleCounter(IntervalCounter):
     Best for a few ticks: hard to beat below about 10.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "simple"
+    name = "simple"
+    open_levels = 0  # everything settles at once
+    smallest_share = _EACH.share
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -39,13 +38,3 @@ class SimpleCounter(IntervalCounter):
     def tiling(self, t: int) -> Iterator[tuple[Fraction, int]]:
         """``t`` intervals of the full share."""
         yield _EACH.share, t
-
-    @property
-    def open_levels(self) -> int:
-        """Everything settles at once."""
-        return 0
-
-    @property
-    def smallest_share(self) -> Fraction:
-        """The full budget."""
-        return _EACH.share

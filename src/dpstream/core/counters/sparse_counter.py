@@ -41,7 +41,7 @@ from dpstream.core.counters.binary_tree import TreeCounter
 from dpstream.core.counters.block import UnboundedBlockCounter
 from dpstream.core.counters.counter import (
     MAX_INCREMENT,
-    MAX_TICKS,
+    MAX_WIDTH,
     CalibratedCounter,
     Counter,
     CounterState,
@@ -51,7 +51,7 @@ from dpstream.core.counters.counter import (
     check_increment,
 )
 from dpstream.core.counters.intervals import CalibratedIntervalCounter, IntervalCounter
-from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, StoreDamagedError
+from dpstream.core.errors import BudgetError, ConfigError, LimitError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.unit import Event
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
 
 __all__ = ["CalibratedSparseCounter", "SparseCounter"]
-
-_MAX_WIDTH = 2**31
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,14 @@ class SparseCounter(Counter):
             probability of about ``(1 + ln T)/(2 T)``.
     """
 
+    name = "sparse"
+
     horizon: int
     inner: IntervalCounter | None = None
     factor: Fraction = Fraction(2)
 
     def __post_init__(self) -> None:
-        check_count(self.horizon, what="the horizon", least=1, most=MAX_TICKS)
+        super().__post_init__()
         exact = isinstance(self.factor, (int, Fraction)) and not isinstance(self.factor, bool)
         if not exact or not 0 <= self.factor <= 1000:
             raise ConfigError(
@@ -107,16 +107,6 @@ class SparseCounter(Counter):
     def segments(self) -> IntervalCounter:
         """The counter of segments."""
         return self.inner or UnboundedBlockCounter(close_partitions=True)
-
-    @property
-    def tick_limit(self) -> int:
-        """The horizon."""
-        return self.horizon
-
-    @property
-    def name(self) -> str:
-        """Name for ``counter_by_name``."""
-        return "sparse"
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -172,19 +162,9 @@ class CalibratedSparseCounter(CalibratedCounter):
     threshold: int
 
     @property
-    def name(self) -> str:
-        """The recipe's name."""
-        return self.recipe.name
-
-    @property
-    def horizon(self) -> int:
-        """The recipe's horizon."""
-        return self.recipe.horizon
-
-    @property
     def most(self) -> int:
         """The largest increment of a cell: a whole segment must be one for the counter of segments."""
-        return MAX_INCREMENT // self.horizon
+        return MAX_INCREMENT // self.recipe.horizon
 
     def describe(self) -> str:
         """Rule, budget and noise in words."""
@@ -195,7 +175,7 @@ class CalibratedSparseCounter(CalibratedCounter):
 
     def init(self, width: int) -> CounterState:
         """See ``CalibratedCounter.init``."""
-        width = check_count(width, what="the number of cells", least=1, most=_MAX_WIDTH)
+        width = check_count(width, what="the number of cells", least=1, most=MAX_WIDTH)
         inner = _bank(self.segments, width).init()
         return {
             "t": np.zeros(1, np.int64),
@@ -216,7 +196,7 @@ class CalibratedSparseCounter(CalibratedCounter):
         check_increment(increment, width)
         self._check_size(increment)
         t = int(state["t"][0]) + 1
-        self._check_tick(t)
+        self.check_tick(t)
         if t == 1:
             shift[:] = randomness.draw(self.noise, width)
         tested = randomness.draw(self.noise, width)
@@ -252,9 +232,9 @@ class CalibratedSparseCounter(CalibratedCounter):
         """
         if not 0.0 < failure < 1.0:
             raise ConfigError(f"failure = {failure!r}", where="counter sparse", allowed="between 0 and 1")
-        segments = check_count(segments, what="the number of segments", least=0, most=self.horizon)
+        segments = check_count(segments, what="the number of segments", least=0, most=self.recipe.horizon)
         # Pr[|X| > k] = 2 q^(k + 1) / (1 + q) <= 2 q^(k + 1), for at most 2 T noises.
-        k = max(0, math.ceil(math.log(8 * self.horizon / failure) * float(self.noise.scale) - 1))
+        k = max(0, math.ceil(math.log(8 * self.recipe.horizon / failure) * float(self.noise.scale) - 1))
         counted = (self._tail(s, failure / (2 * s * (s + 1))) for s in range(1, segments + 1))
         return self.threshold + 2 * k + max(counted, default=0.0)
 
@@ -287,23 +267,14 @@ class CalibratedSparseCounter(CalibratedCounter):
     def check_state(self, state: Mapping[str, NDArray[np.int64]], width: int) -> None:
         """See ``CalibratedCounter.check_state``."""
         fresh = self.init(width)
-        if set(state) != set(fresh):
-            raise self._damaged("its arrays are not those of this counter")
-        if any(not isinstance(array, np.ndarray) or array.dtype != np.int64 for array in state.values()):
-            raise self._damaged("an array is not of 64-bit integers")
+        t = self.check_arrays(state, fresh)
         outer = ("t", "pending", "shift", "estimate")
         if any(state[name].shape != fresh[name].shape for name in outer):
-            raise self._damaged("an array has the wrong shape")
-        t = int(state["t"][0])
-        if not 0 <= t <= self.horizon:
-            raise self._damaged("its clock is out of range")
+            raise self.damaged("an array has the wrong shape")
         inner = {name[6:]: array for name, array in state.items() if name.startswith("inner/")}
         _bank(self.segments, width).check_state(inner)
         if (inner["t"] > t).any():
-            raise self._damaged("a cell has had more segments than ticks")
-
-    def _damaged(self, what: str) -> StoreDamagedError:
-        return StoreDamagedError(f"the state is unusable: {what}", where=f"counter {self.name}")
+            raise self.damaged("a cell has had more segments than ticks")
 
     def _not_linear(self) -> NoReturn:
         raise ConfigError(
@@ -318,14 +289,6 @@ class CalibratedSparseCounter(CalibratedCounter):
                 "a cell of the increment is beyond the declared bound",
                 where=f"counter {self.name}",
                 allowed=f"from -{self.most} to {self.most} (2^32 over the horizon)",
-            )
-
-    def _check_tick(self, t: int) -> None:
-        if t > self.horizon:
-            raise HorizonError(
-                f"tick {t} lies beyond the horizon",
-                where=f"counter {self.name}",
-                allowed=f"up to {self.horizon} ticks",
             )
 
 

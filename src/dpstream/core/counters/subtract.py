@@ -33,10 +33,7 @@ class SubtractBlocksCounter(ForestCounter):
     Source: blocks: Chan, Shi and Song 2010; subtraction: Andersson, Pagh and Torkamani 2024; together: ours.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "subtract-blocks"
+    name = "subtract-blocks"
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -66,23 +63,15 @@ class KaryTreeCounter(ForestCounter):
         children: ``k``, 2 or more; by default that of the least predicted error.
     """
 
+    name = "k-ary"
+
     horizon: int
     children: int | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.horizon, what="the horizon", least=1, most=MAX_TICKS)
+        super().__post_init__()
         if self.children is not None:
             check_count(self.children, what="the number of children", least=2, most=MAX_TICKS)
-
-    @property
-    def tick_limit(self) -> int:
-        """The horizon."""
-        return self.horizon
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "k-ary"
 
     def describe(self) -> str:
         """The rule in one sentence."""
@@ -150,7 +139,7 @@ class CalibratedSubtraction(CalibratedForest):
 
     def variance(self, t: int) -> float:
         """See ``CalibratedCounter.variance``."""
-        t = self._ticks(t)
+        t = self.check_ticks(t)
         if not t:
             return 0.0
         place = self.place(t)
@@ -158,7 +147,7 @@ class CalibratedSubtraction(CalibratedForest):
 
     def gain_variance(self, t: int) -> float:
         """See ``CalibratedCounter.gain_variance``; exact."""
-        place = self.place(self._ticks(t))
+        place = self.place(self.check_ticks(t))
         if not place.position:
             return self._way(place).variance
         own, gain = self.variances(place.tree), self._nodes(place)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpstream.core.counters.binned import BinnedCounter, Weights, usable_tolerance
-from dpstream.core.counters.counter import check_count
 
 __all__ = ["MAX_HORIZON", "ToeplitzCounter"]
 
@@ -35,22 +34,15 @@ class ToeplitzCounter(BinnedCounter):
             less beyond 30,000 ticks.
     """
 
+    name = "toeplitz"
+    most_ticks = MAX_HORIZON
+
     horizon: int
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.horizon, what="the horizon", least=1, most=MAX_HORIZON)
+        super().__post_init__()
         usable_tolerance(self.tolerance, self.horizon)
-
-    @property
-    def tick_limit(self) -> int:
-        """The horizon."""
-        return self.horizon
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "toeplitz"
 
     @property
     def share(self) -> float:

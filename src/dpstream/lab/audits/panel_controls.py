@@ -69,7 +69,7 @@ class BrokenUnpairedNoise(_Broken):
 def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
     """BROKEN: counters that pay for one changed increment, though a replaced person changes two."""
     counters = tuple(
-        counter.recipe.calibrate(replace(plan.budget, rho=rho), Event())  # type: ignore[attr-defined]
+        counter.recipe.calibrate(replace(plan.budget, rho=rho), Event())
         for counter, rho in zip(plan.counters, plan.shares, strict=True)
     )
     return replace(plan, counters=counters)
