@@ -282,6 +282,15 @@ def test_every_edit_of_an_export_shows(made: Path, where: float, what: str) -> N
     assert check_export(edited).findings != ()
 
 
+@pytest.mark.parametrize("key", ["stream", "stream_id", "budget", "horizon", "previous", "format"])
+def test_an_export_whose_first_line_lacks_a_key_is_told(made: Path, key: str) -> None:
+    lines = export_ledger(read_ledger(made / "state")).splitlines(keepends=True)
+    edited = lines[0].replace(b'"%s"' % key.encode(), b'"%sx"' % key.encode(), 1)
+    assert edited != lines[0]
+    checked = check_export(b"".join([edited, *lines[1:]]))
+    assert checked.findings != ()
+
+
 def test_sums_are_checked_behind_an_honest_chain(made: Path) -> None:
     """Somebody who makes the chain anew still has to make the sums fit."""
     original = [json.loads(line) for line in export_ledger(read_ledger(made / "state")).splitlines()]

@@ -133,7 +133,8 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
             found.append("the last line was changed")
         if head["horizon"] is not None and len(spends) > head["horizon"]:
             found.append(f"there are {len(spends)} steps, and the plan pays for {head['horizon']}")
-        stream_id, inside = str(head["stream_id"]), set(end.get("not_released", ()))
+        name, stream_id = str(head["stream"]), str(head["stream_id"])
+        inside = set(end.get("not_released", ()))
     except (KeyError, ValueError, TypeError, AttributeError, StopIteration, ZeroDivisionError):
         found.append("a line lacks what it has to say")
         return CheckedExport(tuple(found), str(head.get("stream")), len(spends), None, None, None)
@@ -145,14 +146,9 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
             )
         required = {step: digest for step, digest in known.items() if step not in inside}
         found += verify_releases(folder, stream_id, known, required=required, later=True)
-    name = "epsilon" if definition == "pure" else "rho"
+    symbol = "epsilon" if definition == "pure" else "rho"
     return CheckedExport(
-        tuple(found),
-        str(head["stream"]),
-        len(spends),
-        f"{name} = {total}",
-        f"{name} = {amount}",
-        end.get("previous"),
+        tuple(found), name, len(spends), f"{symbol} = {total}", f"{symbol} = {amount}", end.get("previous")
     )
 
 
