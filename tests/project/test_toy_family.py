@@ -228,7 +228,7 @@ def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.M
     ):
         Config.load(toy)
     with pytest.raises(
-        ConfigError, match="dpstream and the package 'otherfamily' both bring a mechanism 'points'"
+        ConfigError, match="dpstream and the package 'otherfamily' both bring the mechanism 'points'"
     ):
         registry.family_of("points")
     with pytest.raises(ConfigError, match="both bring"):
@@ -242,7 +242,7 @@ def test_two_packages_with_one_name_are_refused(toy: Path, monkeypatch: pytest.M
     [
         ("toy_family_that_is_gone:FAMILY", "cannot be loaded: ModuleNotFoundError"),
         ("toy_family:NOBODY", "cannot be loaded: AttributeError"),
-        ("toy_family:LOADED", "names no family with a mechanism 'histogram'"),
+        ("toy_family:LOADED", "is no Family with that name"),
     ],
 )
 def test_a_broken_package_is_named(

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, EARLIER_DEFAULT
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError
 from dpstream.core.privacy.unit import User
@@ -164,8 +165,8 @@ def mechanism_remedy(began: str, now: str) -> str | None:
     if began == now:
         return None
     remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
-    if (began, now) == ("dpstabs", "pooled"):
-        remedy += ", which a file that names no mechanism meant before pooled became the default"
+    if (began, now) == (EARLIER_DEFAULT, DEFAULT_MECHANISM):
+        remedy += f", which a file that names no mechanism meant before {now} became the default"
     return remedy
 
 

@@ -1,8 +1,9 @@
-"""What other packages bring by name: found through their entry points, loaded when it is asked for."""
+"""What this package and others bring by name: found through entry points, loaded when it is asked for."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -21,33 +22,33 @@ class Plugins(Generic[T]):
         group: such as ``dpstream.sources``; the name of an entry point is what a configuration says.
         noun: what they are, for messages: "the source".
         kind: the class whose objects they name.
-        taken: names that this package has itself.
+        own: names that this package has itself; a mapping says where each object is, as ``module:NAME``.
     """
 
-    def __init__(self, group: str, noun: str, kind: type[T], taken: tuple[str, ...]) -> None:
-        self._group, self._noun, self._kind, self._taken = group, noun, kind, taken
+    def __init__(self, group: str, noun: str, kind: type[T], own: Collection[str]) -> None:
+        self._group, self._noun, self._kind, self._own = group, noun, kind, own
 
     def names(self) -> tuple[str, ...]:
         """All names, this package's own first; loads nothing."""
-        return (
-            *self._taken,
-            *(name for name in _found(self._group, tuple(sys.path)) if name not in self._taken),
-        )
+        return tuple(dict.fromkeys((*self._own, *_entry_points(self._group, tuple(sys.path)))))
 
     def get(self, name: str) -> T:
-        """What a package brings under that name, loaded now.
+        """What this package or another one brings under that name, loaded now.
 
         Errors:
             ConfigError: nobody or several packages bring it, or the package is broken.
         """
-        places = _found(self._group, tuple(sys.path)).get(name, [])
-        owners = ["dpstream"] * (name in self._taken) + [_package(place) for place in places]
+        places = _entry_points(self._group, tuple(sys.path)).get(name, [])
+        owners = ["dpstream"] * (name in self._own) + [_package(place) for place in places]
         if len(owners) > 1:
             raise ConfigError(
                 f"{' and '.join(owners)} both bring {self._noun} {name!r}",
                 where=f"entry points {self._group}",
                 allowed="one package for each name: uninstall one of them",
             )
+        if isinstance(self._own, Mapping) and name in self._own:
+            own: T = EntryPoint(name, self._own[name], self._group).load()
+            return own
         if not places:
             raise ConfigError(
                 f"{self._noun} {name!r} is not installed",
@@ -58,8 +59,9 @@ class Plugins(Generic[T]):
             loaded = places[0].load()
         except Exception as error:  # noqa: BLE001 (somebody else's code may raise anything)
             raise self._broken(places[0], f"cannot be loaded: {type(error).__name__}: {error}") from None
-        if not isinstance(loaded, self._kind):
-            raise self._broken(places[0], f"is no {self._kind.__name__}")
+        # A family says which mechanisms it has; a source or a sink has only the name of its entry point.
+        if not isinstance(loaded, self._kind) or name not in getattr(loaded, "mechanisms", (name,)):
+            raise self._broken(places[0], f"is no {self._kind.__name__} with that name")
         return loaded
 
     def _broken(self, place: EntryPoint, what: str) -> ConfigError:
@@ -71,7 +73,7 @@ class Plugins(Generic[T]):
 
 
 @lru_cache(maxsize=16)
-def _found(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
     """Name -> who brings it; ``path``: where packages are installed."""
     found: dict[str, list[EntryPoint]] = {}
     for place in sorted(entry_points(group=group), key=lambda one: one.name):
@@ -80,4 +82,4 @@ def _found(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
 
 
 def _package(place: EntryPoint) -> str:
-    return "dpstream" if place.dist is None else f"the package {place.dist.name!r}"
+    return "a package without a name" if place.dist is None else f"the package {place.dist.name!r}"

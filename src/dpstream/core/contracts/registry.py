@@ -6,16 +6,12 @@ value names a ``Family``. A family is loaded when one of its mechanisms is asked
 
 from __future__ import annotations
 
-import sys
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-
 from dpstream.core.contracts.families import Family
+from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError
 
 __all__ = ["DEFAULT_MECHANISM", "EARLIER_DEFAULT", "families", "family_of", "is_built_in", "mechanisms"]
 
-GROUP = "dpstream.families"
 #: What runs where the file names none, and what did before.
 DEFAULT_MECHANISM, EARLIER_DEFAULT = "pooled", "dpstabs"
 _BUILT_IN = {
@@ -31,9 +27,12 @@ _BUILT_IN = {
 }
 
 
+_FAMILIES = Plugins("dpstream.families", "the mechanism", Family, _BUILT_IN)
+
+
 def mechanisms() -> tuple[str, ...]:
     """The names of all mechanisms; loads none of them."""
-    return tuple(_places(tuple(sys.path)))
+    return _FAMILIES.names()
 
 
 def family_of(mechanism: str) -> Family:
@@ -42,18 +41,11 @@ def family_of(mechanism: str) -> Family:
     Errors:
         ConfigError: no such mechanism, one that two packages bring, or one whose package is broken.
     """
-    places = _places(tuple(sys.path)).get(mechanism)
-    if places is None:
+    if mechanism not in mechanisms():
         raise ConfigError(
             f"unknown mechanism {mechanism!r}", where="mechanism", allowed=", ".join(mechanisms())
         )
-    if len(places) > 1:
-        raise ConfigError(
-            f"{' and '.join(_package(place) for place in places)} both bring a mechanism {mechanism!r}",
-            where=f"entry points {GROUP}",
-            allowed="one package for each name: uninstall one of them",
-        )
-    return _load(places[0])
+    return _FAMILIES.get(mechanism)
 
 
 def families() -> tuple[Family, ...]:
@@ -64,37 +56,3 @@ def families() -> tuple[Family, ...]:
 def is_built_in(family: Family) -> bool:
     """Whether a family is of this package, whatever it is called."""
     return all(name in _BUILT_IN for name in family.mechanisms)
-
-
-@lru_cache(maxsize=4)
-def _places(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Mechanism -> who brings it; ``path``: where packages are installed."""
-    found = {name: [EntryPoint(name, value, GROUP)] for name, value in _BUILT_IN.items()}
-    for place in sorted(entry_points(group=GROUP), key=lambda one: one.name):
-        found.setdefault(place.name, []).append(place)
-    return found
-
-
-def _load(place: EntryPoint) -> Family:
-    if place.name in _BUILT_IN:
-        family: Family = place.load()
-        return family
-    try:
-        loaded = place.load()
-    except Exception as error:  # noqa: BLE001 (somebody else's code may raise anything)
-        raise _broken(place, f"cannot be loaded: {type(error).__name__}: {error}") from None
-    if not isinstance(loaded, Family) or place.name not in loaded.recipes:
-        raise _broken(place, f"names no family with a mechanism {place.name!r}")
-    return loaded
-
-
-def _broken(place: EntryPoint, what: str) -> ConfigError:
-    return ConfigError(
-        f"the mechanism {place.name!r} of {_package(place)} ({place.value}) {what}",
-        where=f"entry points {GROUP}",
-        allowed="a package that works with this version of dpstream, or none",
-    )
-
-
-def _package(place: EntryPoint) -> str:
-    return "dpstream" if place.dist is None else f"the package {place.dist.name!r}"

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from dpstream.core.contracts.asking import AskedPlan
 from dpstream.core.contracts.batches import BatchReads, PrivateBatch
 from dpstream.core.contracts.explanation import Explanation, counts_words
-from dpstream.core.contracts.plan_words import plan_html, plan_text
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.unit import Unit
 from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.showing import notebook_page
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.randomness import Randomness
@@ -133,10 +133,19 @@ class StreamPlan(ABC):
     reads: ClassVar[BatchReads] = "counts"
 
     def __str__(self) -> str:
-        return plan_text(self)
+        lines = [f"Plan of {self.name}", self._promise()]
+        lines += [f"  {part.name}: {part.times} x {part.budget}; {part.detail}" for part in self.parts()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return plan_html(self)
+        rows = [(part.name, part.times, part.budget, part.detail) for part in self.parts()]
+        facts = {"guarantee": self._promise(), "columns": ", ".join(self.domain.names)}
+        return notebook_page(f"Plan of {self.name}", facts, ("part", "times", "each costs", "how"), rows)
+
+    def _promise(self) -> str:
+        steps = "any number of steps" if self.horizon is None else f"at most {self.horizon} steps"
+        protected = self.unit.describe()
+        return f"All releases together, of {steps}, satisfy {self.budget}; what is protected is {protected}."
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables.counting import CountingBackend, add_counts, check_codes, count_plan, split
 
 __all__ = ["EncodedBatch", "EncodedRecords"]
@@ -113,6 +113,14 @@ class EncodedRecords(EncodedBatch):
     def records(self) -> NDArray[np.int32]:
         """Codes of the inserted records, shape (records, columns); private."""
         return self._inserts
+
+
+def batch_codes(batch: EncodedBatch) -> tuple[Codes, Codes | None]:
+    """The inserts and deletes of a batch, for the owner's evaluation against the truth; private.
+
+    It is no method of a batch, so that a mechanism, which gets the batch, does not come by its records.
+    """
+    return batch._inserts, batch._deletes
 
 
 def _own(codes: NDArray[np.int32], domain: Domain, where: str) -> NDArray[np.int32]:

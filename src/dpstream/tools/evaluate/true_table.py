@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.schema.domain import Clique, Codes, Domain
 from dpstream.core.tables import EncodedBatch, count_marginals
+from dpstream.core.tables.encoded_batch import batch_codes
 from dpstream.project.pending import named_step, period_text
 from dpstream.stream.frames import Batch, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
@@ -68,7 +69,7 @@ class TrueTable:
 
     def add(self, batch: EncodedBatch) -> None:
         """Apply one step's inserts and deletes."""
-        inserts, deletes = _codes(batch)
+        inserts, deletes = batch_codes(batch)
         self._inserts.add(inserts)
         if deletes is not None:
             self._deletes.add(deletes)
@@ -265,12 +266,6 @@ class _Rows:
             joined[start : start + len(chunk)] = chunk
             start += len(chunk)
         return joined
-
-
-def _codes(batch: EncodedBatch) -> tuple[NDArray[np.int32], NDArray[np.int32] | None]:
-    # A batch shows nothing but counts, so that no mechanism can look at rows. The truth is made of rows, and
-    # this line is the only one outside `tables` that takes them.
-    return batch._inserts, batch._deletes
 
 
 def _subtract(
