@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -31,7 +30,6 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
-from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.place import has_store
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.step_rows import Prepared, Reservation, Step
@@ -107,15 +105,16 @@ class AskingStream(Stream):
         self._y_number = 0
         #: The present step, and its questions: content and number; None: to be read from the store.
         self._here: tuple[int, dict[bytes, int]] | None = None
-        plan, _, path, facts, *_ = arguments
-        assert plan.asks is not None
-        self._asks: AskedPlan = plan.asks
-        self._begin = (path, facts, *_places(arguments, options))
         try:
             super().__init__(*arguments, **options)
         except BaseException:
             self._close_questions()
             raise
+
+    @property
+    def _asks(self) -> AskedPlan:
+        assert self._plan.asks is not None
+        return self._plan.asks
 
     # Public facts
 
@@ -342,12 +341,12 @@ class AskingStream(Stream):
         return state
 
     def _open_questions(self) -> Store:
-        path, facts, server, key = self._begin
+        path, server = questions_path(self.path), questions_server(self._server)
         stream_id = self._store.meta["stream_id"]
-        if self.last_step and not has_store(questions_path(path), server=questions_server(server)):
+        if self.last_step and not has_store(path, server=server):
             raise StoreDamagedError(
                 "the stream has steps, and the store of its questions is gone: what was spent is not known",
-                where=str(questions_path(path)),
+                where=str(path),
                 allowed="the newest state of both",
             )
         fresh = self._asks.pack_books(self._plan.start())
@@ -355,11 +354,11 @@ class AskingStream(Stream):
         # An id of its own: what is encrypted in one of the two stores means nothing in the other.
         own_id = hashlib.sha256(b"questions of " + stream_id).digest()[: len(stream_id)]
         return Store(
-            questions_path(path),
-            {**facts, "questions_of": stream_id.hex()},
+            path,
+            {**self._facts, "questions_of": stream_id.hex()},
             lambda: ({"stream_id": own_id}, first),
-            server=questions_server(server),
-            key=key,
+            server=server,
+            key=self._key,
             # No question is answered before the first step: with the stream, its questions begin anew.
             renew=self.last_step == 0,
         )
@@ -374,15 +373,6 @@ class AskingStream(Stream):
         if self._questions is not None:
             self._questions.close()
             self._questions = None
-
-
-def _places(
-    arguments: Sequence[Any], options: dict[str, Any]
-) -> tuple[PostgresServer | None, StateKey | None]:
-    """Server and key among the arguments of ``Stream``."""
-    names = ("plan", "schema", "path", "facts", "randomness", "sink", "policy", "server", "membership", "key")
-    given = {**dict(zip(names, arguments, strict=False)), **options}
-    return given.get("server"), given.get("key")
 
 
 def _undecided(kind: str, name: str) -> StepError:

@@ -78,6 +78,7 @@ class Stream:
         self._sink = sink
         self._policy = policy
         self._base = base
+        self._server, self._key = server, key
         self._process = os.getpid()
         #: The exception of a failed attempt at the next step, until its owner decides.
         self._undecided: str | None = None
@@ -168,8 +169,7 @@ class Stream:
     def spent(self) -> Budget:
         """What the releases so far cost one unit: an event is in one step (parallel composition), and a user's
         events may all be in one, so this is the largest step's cost, the whole budget after the first step."""
-        amount = max((entry.spent for entry in self.ledger()), default=Fraction(0))
-        return type(self._plan.budget)(amount)
+        return type(self._plan.budget)(self._store.largest_cost())
 
     @property
     def dropped_events(self) -> int:

@@ -10,6 +10,7 @@ at which the raised bound was checked.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from dpstream.core.errors import BudgetError, ConfigError
@@ -30,6 +31,8 @@ __all__ = [
 _SLACK = 1e-12
 # Deltas below 10^-300 are refused, and no reported delta is below this (exp would round to 0).
 _LEAST_DELTA = 1e-301
+# A search for an amount ends below this.
+_LEAST_BORDER = 1e-300
 
 
 def pure_to_zcdp(budget: PureDP) -> ZCDP:
@@ -73,16 +76,7 @@ def zcdp_to_epsilon(budget: ZCDP, delta: Amount) -> float:
     target, rho = _down(_delta(delta)), _up(budget.rho)
     if _delta_bound(rho, 0.0) <= target:
         return 0.0
-    low, high = 0.0, 1.0
-    while _delta_bound(rho, high) > target:
-        low, high = high, 2.0 * high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if _delta_bound(rho, middle) <= target:
-            high = middle
-        else:
-            low = middle
-    return high
+    return _border(lambda epsilon: _delta_bound(rho, epsilon) > target)[1]
 
 
 def approximate_to_zcdp(epsilon: Amount, delta: Amount) -> ZCDP:
@@ -91,18 +85,27 @@ def approximate_to_zcdp(epsilon: Amount, delta: Amount) -> ZCDP:
     Guarantee: ``zcdp_to_delta(result, epsilon) <= delta``.
     """
     target, limit = _down(_delta(delta)), _down(exact_amount(epsilon, where="epsilon"))
+    rho, above = _border(lambda rho: _delta_bound(rho, limit) <= target)
+    if above < _LEAST_BORDER:
+        raise BudgetError("no usable rho stays within this epsilon and delta", where="budget")
+    return ZCDP(Fraction(rho))
+
+
+def _border(holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Two neighbouring amounts: ``holds`` is true of the first (or that is 0) and false of the second.
+
+    It is true up to some amount and false beyond. Where that lies below ``_LEAST_BORDER``, the search ends there.
+    """
     low, high = 0.0, 1.0
-    while _delta_bound(high, limit) <= target:
+    while holds(high):
         low, high = high, 2.0 * high
-    while high - low > 1e-12 * high:
+    while high - low > 1e-12 * high and high >= _LEAST_BORDER:
         middle = (low + high) / 2
-        if _delta_bound(middle, limit) <= target:
+        if holds(middle):
             low = middle
         else:
             high = middle
-        if high < 1e-300:
-            raise BudgetError("no usable rho stays within this epsilon and delta", where="budget")
-    return ZCDP(Fraction(low))
+    return low, high
 
 
 def group(budget: Budget, size: int) -> Budget:

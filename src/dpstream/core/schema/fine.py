@@ -172,15 +172,18 @@ class FineColumn(Ordered):
         top = np.nextafter(high, -np.inf) if self.periodic else high
         return np.clip(drawn, low, top)
 
+    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
+        import pyarrow as pa
+
+        # Arrow makes days of 32-bit numbers only, and instants of 64-bit ones.
+        stored = pa.int32() if isinstance(self, Date) else pa.int64() if self._unit else pa.float64()
+        values = self._values_in(codes, generator).astype(stored.to_pandas_dtype())
+        return pa.array(values, stored, mask=empty).cast(self.arrow_type())
+
 
 @dataclass(frozen=True)
 class FineInteger(FineColumn, Integer):
     """Whole numbers."""
-
-    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
-        import pyarrow as pa
-
-        return pa.array(self._values_in(codes, generator).astype(np.int64), pa.int64(), mask=empty)
 
 
 @dataclass(frozen=True)
@@ -189,21 +192,10 @@ class FineReal(FineColumn, Real):
 
     _unit: ClassVar[int] = 0
 
-    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
-        import pyarrow as pa
-
-        return pa.array(self._values_in(codes, generator), pa.float64(), mask=empty)
-
 
 @dataclass(frozen=True)
 class FineDate(FineColumn, Date):
     """Days."""
-
-    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
-        import pyarrow as pa
-
-        days = self._values_in(codes, generator).astype(np.int32)
-        return pa.array(days, pa.int32(), mask=empty).cast(pa.date32())
 
 
 @dataclass(frozen=True)
@@ -211,12 +203,6 @@ class FineDateTime(FineColumn, DateTime):
     """Instants: whole seconds."""
 
     _unit: ClassVar[int] = _SECOND
-
-    def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
-        import pyarrow as pa
-
-        instants = self._values_in(codes, generator)
-        return pa.array(instants.astype(np.int64), pa.int64(), mask=empty).cast(self.arrow_type())
 
 
 _KINDS: dict[type[Column], type[FineColumn]] = {

@@ -30,7 +30,7 @@ from dpstream.stream.identity import canonical_json
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import utc_now
-from dpstream.stream.store.sqlite import SQLiteDatabase
+from dpstream.stream.store.sqlite import SQLiteDatabase, create_file
 from dpstream.stream.store.store_database import file_errors
 
 __all__ = ["Account", "AccountEntry", "AccountState", "Charge", "Pin"]
@@ -38,7 +38,6 @@ __all__ = ["Account", "AccountEntry", "AccountState", "Charge", "Pin"]
 ACCOUNT_FORMAT = 1
 _APPLICATION_ID = 0x64706163  # "dpac"
 _KEY_BYTES = 32
-_SIDES = ("", "-wal", "-shm", "-journal")
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
@@ -144,7 +143,7 @@ class Account:
             raise ConfigError("the folder does not exist", where=str(folder), allowed="a folder that exists")
         with file_errors("the account could not be created", account.path):
             with _only_one(folder):
-                entry = account._build(folder, limit, unit)
+                entry = account._build(limit, unit)
             account._write_head(entry)
         return account
 
@@ -236,35 +235,25 @@ class Account:
     def _head(self) -> Path:
         return self.path.with_name(f"{self.path.name}.head")
 
-    def _build(self, folder: Path, limit: Limit, unit: str) -> AccountEntry:
+    def _build(self, limit: Limit, unit: str) -> AccountEntry:
         if self.path.exists() or self._head.exists():
             raise ConfigError(
                 "is there already: an account is never replaced, because its charges would be forgotten",
                 where=str(self.path),
                 allowed="another file, or raising the limit of this one",
             )
-        new = self.path.with_name(f"{self.path.name}.new")
-        for side in _SIDES:
-            durable.unlink(new.with_name(new.name + side))
         key, account_id = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(16)
-        db = SQLiteDatabase(new)
-        try:
-            with db.errors():
-                db.begin()
-                db.run(_TABLES)
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {ACCOUNT_FORMAT}")
-                db.executemany("INSERT INTO meta VALUES (?, ?)", [("account_id", account_id), ("key", key)])
-                content = {"kind": "create", "unit": unit, "limit": limit.as_dict()}
-                entry = _entry(key, _first_seal(key, account_id), 1, content)
-                db.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, _text(entry.content), entry.seal))
-                durable.commit(db)
-        finally:
-            db.close()  # checkpoints: the file is whole without its log
-        with new.open("rb") as file:
-            durable.sync_file(file.fileno())
-        durable.rename(new, self.path)
-        durable.sync_directory(folder)
+        content = {"kind": "create", "unit": unit, "limit": limit.as_dict()}
+        entry = _entry(key, _first_seal(key, account_id), 1, content)
+
+        def fill(db: SQLiteDatabase) -> None:
+            db.run(_TABLES)
+            db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {ACCOUNT_FORMAT}")
+            db.executemany("INSERT INTO meta VALUES (?, ?)", [("account_id", account_id), ("key", key)])
+            db.execute("INSERT INTO entries VALUES (?, ?, ?)", (1, _text(entry.content), entry.seal))
+
+        create_file(self.path, fill)
         return entry
 
     @contextmanager

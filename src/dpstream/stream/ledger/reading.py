@@ -29,10 +29,10 @@ from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     Head,
     account_pin,
+    checked_steps,
     first_seal,
     read_history,
     read_meta,
-    step_seal,
     time_seal,
 )
 from dpstream.stream.store.store_database import StoreDatabase
@@ -260,24 +260,12 @@ def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
     """Every row against the seal before it as stored, so that one changed row does not hide the others."""
     if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
         return ["what the stream is pinned to, or its key, is missing"]
-    seals = _stored_seals(db, meta)
-    rows = db.execute(
-        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
-        "definition, spent, parts FROM steps s LEFT JOIN ledger l ON l.step = s.step ORDER BY s.step"
-    )
     found, expected = [], 1
-    for step, batch_id, content, *columns, stored, definition, spent, parts in rows:
+    for step, _, _, fits in checked_steps(db, meta):
         found += [f"step {lost} is missing in the store" for lost in range(expected, step)]
         expected = step + 1
-        if step - 1 not in seals:
-            continue
-        opened = db.sealing.open(content, "content", step)
-        seal = step_seal(
-            meta["key"], seals[step - 1], step, batch_id, opened, *columns, definition, spent, parts
-        )
-        if not hmac.compare_digest(seal, bytes(stored)):
-            first = step == 1
-            what = "or what the stream is pinned to " if first else ""
+        if not fits:
+            what = "or what the stream is pinned to " if step == 1 else ""
             found.append(f"the record of step {step} {what}was changed")
     return found
 

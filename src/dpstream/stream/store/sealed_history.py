@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ __all__ = [
     "Head",
     "SealedHistory",
     "account_pin",
+    "checked_steps",
     "decision_seal",
     "derive",
     "first_seal",
@@ -88,19 +89,11 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
     if len(meta.get("key", b"")) != _KEY_BYTES:
         raise StoreDamagedError("its key is missing", where=where)
     seals, used_test_seed = [first_seal(meta)], False
-    rows = db.execute(
-        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
-        "definition, spent, parts FROM steps s LEFT JOIN ledger l USING (step) ORDER BY s.step"
-    )
-    for expected, (step, batch_id, content, *columns, stored, definition, spent, parts) in enumerate(
-        rows, start=1
-    ):
-        opened = db.sealing.open(content, "content", step)
-        seal = step_seal(meta["key"], seals[-1], step, batch_id, opened, *columns, definition, spent, parts)
-        if step != expected or not hmac.compare_digest(seal, stored):
+    for expected, (step, seal, test_seed, fits) in enumerate(checked_steps(db, meta), start=1):
+        if step != expected or not fits:
             raise StoreDamagedError(f"the record of step {expected} was changed or is missing", where=where)
         seals.append(seal)
-        used_test_seed |= bool(columns[-1])
+        used_test_seed |= test_seed
     history = SealedHistory(seals, used_test_seed)
     (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
     state = db.execute("SELECT step FROM state").fetchall()
@@ -112,14 +105,27 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
     return history
 
 
+def checked_steps(db: StoreDatabase, meta: dict[str, bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
+    """Each step in order: its number, its stored seal, whether its noise was predictable, and whether its row fits the
+    seal, given the stored seal of the step before it (True where that step is missing)."""
+    rows = db.execute(
+        "SELECT s.step, batch_id, content, manifest, manifest_sha256, test_seed, seal, "
+        "definition, spent, parts FROM steps s LEFT JOIN ledger l ON l.step = s.step ORDER BY s.step"
+    )
+    seals = {0: first_seal(meta)}
+    for step, batch_id, content, *columns, stored, definition, spent, parts in rows:
+        seals[step], fits = bytes(stored), True
+        if step - 1 in seals:
+            opened = db.sealing.open(content, "content", step)
+            before = seals.pop(step - 1)
+            seal = step_seal(meta["key"], before, step, batch_id, opened, *columns, definition, spent, parts)
+            fits = hmac.compare_digest(seal, seals[step])
+        yield step, seals[step], bool(columns[-1]), fits
+
+
 def step_seal(key: bytes, previous: bytes, *columns: int | str | bytes | None) -> bytes:
     """The seal of one step: of the seal before it and of its columns."""
-    mac = hmac.new(key, b"step" + previous, hashlib.sha256)
-    for column in columns:
-        data = column if isinstance(column, bytes) else repr(column).encode()
-        mac.update(len(data).to_bytes(8, "little"))
-        mac.update(data)
-    return mac.digest()
+    return _seal(key, b"step" + previous, columns)
 
 
 def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> dict[str, Any]:
@@ -163,9 +169,14 @@ def time_seal(key: bytes, seal: bytes, committed: str) -> bytes:
 
 def decision_seal(key: bytes, *columns: int | str) -> bytes:
     """The seal of one decision: of its number, its step, what was decided, by whom and when."""
-    mac = hmac.new(key, b"decision", hashlib.sha256)
+    return _seal(key, b"decision", columns)
+
+
+def _seal(key: bytes, start: bytes, columns: Iterable[int | str | bytes | None]) -> bytes:
+    """A keyed hash of the columns of a row; numbers and texts as Python writes them, each with its length."""
+    mac = hmac.new(key, start, hashlib.sha256)
     for column in columns:
-        data = repr(column).encode()
+        data = column if isinstance(column, bytes) else repr(column).encode()
         mac.update(len(data).to_bytes(8, "little"))
         mac.update(data)
     return mac.digest()

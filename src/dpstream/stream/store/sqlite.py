@@ -23,7 +23,7 @@ from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealing import UNSEALED
 from dpstream.stream.store.store_database import StoreDatabase, newer_format, statements
 
-__all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase"]
+__all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase", "create_file"]
 
 DATABASE = "stream.sqlite"
 
@@ -210,6 +210,28 @@ class SQLiteDatabase:
         return None
 
 
+def create_file(path: Path, fill: Callable[[SQLiteDatabase], None]) -> None:
+    """Make the database ``path``, which ``fill`` fills inside a transaction: whole and on the disk, or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    for side in _SIDES:
+        durable.unlink(new.with_name(new.name + side))
+    made = SQLiteDatabase(new)
+    try:
+        with made.errors():
+            made.begin()
+            fill(made)
+            durable.commit(made)
+    finally:
+        made.close()  # checkpoints: the file is whole without its log
+    with new.open("rb") as file:
+        durable.sync_file(file.fileno())
+    for side in _SIDES[1:]:  # the log of a database that was there before must not meet the new file
+        if path.with_name(path.name + side).exists():
+            durable.unlink(path.with_name(path.name + side))
+    durable.rename(new, path)
+    durable.sync_directory(path.parent)
+
+
 class SQLiteBackend:
     """The file ``stream.sqlite`` in the state directory, whose lock the caller holds."""
 
@@ -228,24 +250,7 @@ class SQLiteBackend:
     def create(self, fill: Callable[[StoreDatabase], None]) -> None:
         """Build under another name, then rename: a store that exists is complete, so that one cut down to
         nothing can never pass for a new one (which would spend the budget a second time)."""
-        new = self._path.with_name(DATABASE + ".new")
-        for side in _SIDES:
-            durable.unlink(new.with_name(new.name + side))
-        made = SQLiteDatabase(new)
-        try:
-            with made.errors():
-                made.begin()
-                fill(made)
-                durable.commit(made)
-        finally:
-            made.close()  # checkpoints: the file is whole without its log
-        with new.open("rb") as file:
-            durable.sync_file(file.fileno())
-        for side in _SIDES[1:]:  # of a store that was moved away: its log must not meet the new file
-            if self._path.with_name(DATABASE + side).exists():
-                durable.unlink(self._path.with_name(DATABASE + side))
-        durable.rename(new, self._path)
-        durable.sync_directory(self._path.parent)
+        create_file(self._path, fill)
         durable.sync_directory(self._path.parent.parent)
 
     def connect(self) -> SQLiteDatabase:

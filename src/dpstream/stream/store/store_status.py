@@ -16,7 +16,7 @@ from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import is_unspent
 from dpstream.stream.store.step_rows import RESTORED, Decision
 from dpstream.stream.store.store_database import STORE_FORMAT, StoreDatabase, file_errors
-from dpstream.stream.store.stored import published_files
+from dpstream.stream.store.stored import largest_cost, published_files
 
 __all__ = ["StreamStatus", "compare_releases", "read_status"]
 
@@ -72,7 +72,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
             db.begin(read_only=True)  # one consistent view, whatever a running stream commits meanwhile
             version = db.verify_structure()
             plan = db.execute("SELECT value FROM meta WHERE key = 'plan'").fetchone()
-            spent = [Fraction(row[0]) for row in db.execute("SELECT DISTINCT spent FROM ledger")]
+            spent = largest_cost(db)
             (last,) = db.execute("SELECT coalesce(max(step), 0) FROM ledger").fetchone()
             unpublished, held = (_in_publication(db, state) for state in ("pending", "held"))
             reserved = db.execute("SELECT step FROM reservation").fetchone()
@@ -89,7 +89,7 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
     return StreamStatus(
         plan=facts,
         last_step=last,
-        spent=max(spent, default=Fraction(0)),
+        spent=spent,
         unpublished=unpublished,
         held=held,
         reserved=None if reserved is None else reserved[0],

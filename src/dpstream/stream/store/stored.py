@@ -7,6 +7,7 @@ import hmac
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MANIFEST
-from dpstream.stream.store.sealed_history import decision_seal
+from dpstream.stream.store.sealed_history import decision_seal, derive
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
 from dpstream.stream.store.store_database import StoreDatabase
 from dpstream.stream.users import dropped, read_events
 
-__all__ = ["Stored", "published_files", "read_decisions"]
+__all__ = ["Stored", "largest_cost", "published_files", "read_decisions"]
 
 
 class Stored:
@@ -42,7 +43,7 @@ class Stored:
 
     def derived_key(self, purpose: bytes) -> bytes:
         """32 secret bytes for one purpose."""
-        return hmac.new(self.meta["key"], b"derive" + purpose, hashlib.sha256).digest()
+        return derive(self.meta["key"], purpose)
 
     def reservation(self) -> Reservation | None:
         """The intent that has no committed step yet."""
@@ -191,6 +192,11 @@ class Stored:
         with self._reading() as db:
             return db.execute("SELECT step, definition, spent, parts FROM ledger ORDER BY step").fetchall()
 
+    def largest_cost(self) -> Fraction:
+        """What the dearest step cost; 0 before the first."""
+        with self._reading() as db:
+            return largest_cost(db)
+
     def decisions(self) -> list[Decision]:
         """Who approved or withdrew which step, in order.
 
@@ -233,6 +239,12 @@ class Stored:
 
     def _damaged(self, what: str) -> StoreDamagedError:
         return StoreDamagedError(what, where=self._where)
+
+
+def largest_cost(db: StoreDatabase) -> Fraction:
+    """What the dearest step in the ledger cost; 0 before the first."""
+    amounts = (Fraction(amount) for (amount,) in db.execute("SELECT DISTINCT spent FROM ledger"))
+    return max(amounts, default=Fraction(0))
 
 
 def published_files(db: StoreDatabase) -> dict[int, dict[str, str]]:
