@@ -65,9 +65,9 @@ def check_file(path: str | Path) -> None:
         ConfigError: a folder, a named pipe, a device or a socket; or a path that can never be used.
         PermissionError: a folder on the way may not be searched.
     """
-    found = _look(path)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        raise _wrong(path, f"this is {_kind(found)}", "a file")
+    status = _look(path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        raise _wrong(path, f"this is {_kind(status)}", "a file")
 
 
 def check_folder(path: str | Path) -> None:
@@ -75,9 +75,9 @@ def check_folder(path: str | Path) -> None:
 
     Errors: as ``check_file``.
     """
-    found = _look(path)
-    if found is not None and not stat.S_ISDIR(found.st_mode):
-        what = "a file" if stat.S_ISREG(found.st_mode) else _kind(found)
+    status = _look(path)
+    if status is not None and not stat.S_ISDIR(status.st_mode):
+        what = "a file" if stat.S_ISREG(status.st_mode) else _kind(status)
         raise _wrong(path, f"this is {what}", "a folder")
 
 
@@ -86,9 +86,9 @@ def check_target(path: str | Path) -> None:
 
     Errors: as ``check_file``.
     """
-    found = _look(path, follow=False)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        raise _wrong(path, f"this is {_kind(found)}, which is never replaced", "the name of a file")
+    status = _look(path, follow=False)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        raise _wrong(path, f"this is {_kind(status)}, which is never replaced", "the name of a file")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -149,8 +149,8 @@ def _wrong(path: str | Path, what: str, allowed: str) -> ConfigError:
     return ConfigError(what, where=shown_path(path), allowed=allowed)
 
 
-def _kind(found: os.stat_result) -> str:
-    return next((name for test, name in _KINDS if test(found.st_mode)), "no file")
+def _kind(status: os.stat_result) -> str:
+    return next((name for test, name in _KINDS if test(status.st_mode)), "no file")
 
 
 def _finite(text: str) -> float:

@@ -128,8 +128,8 @@ class AskingStream(Stream):
         """All questions and their answers, in order."""
         self._check_process()
         store = self._question_store
-        found = (store.find(step=number) for number in range(1, store.last_step + 1))
-        return tuple(self._stored(row) for row in found if row is not None)
+        rows = (store.find(step=number) for number in range(1, store.last_step + 1))
+        return tuple(self._stored(row) for row in rows if row is not None)
 
     # Asking
 
@@ -175,11 +175,11 @@ class AskingStream(Stream):
         kind = self._failed or self._undecided or store.undecided_failure()
         if kind is not None:
             raise _undecided(kind, name)
-        told = None if same is None else self._stored_question(same).answer
+        implied = None if same is None else self._stored_question(same).answer
         other = self._answered_here.get(complement)
-        if told is None and other is not None:
-            told = self._stored_question(other).answer.of_complement()
-        return self._answered(Reservation(store.last_step + 1, name, content), text, query, told)
+        if implied is None and other is not None:
+            implied = self._stored_question(other).answer.of_complement()
+        return self._answered(Reservation(store.last_step + 1, name, content), text, query, implied)
 
     def discard_reservation(self) -> None:
         """See ``Stream.discard_reservation``; also allows questions again after one that failed."""
@@ -198,13 +198,13 @@ class AskingStream(Stream):
     def _answered_here(self) -> dict[bytes, int]:
         """The questions that were answered at the present step: content and number."""
         if self._here is None or self._here[0] != self.last_step:
-            store, found = self._question_store, {}
+            store, numbers = self._question_store, {}
             for number in range(store.last_step, 0, -1):
                 row = store.find(step=number)
                 if row is None or self._stored(row).step != self.last_step:
                     break
-                found[row.content] = number
-            self._here = (self.last_step, found)
+                numbers[row.content] = number
+            self._here = (self.last_step, numbers)
         return self._here[1]
 
     def _stored_question(self, number: int) -> AnsweredQuestion:
@@ -214,17 +214,17 @@ class AskingStream(Stream):
 
     def _stored(self, row: Step) -> AnsweredQuestion:
         try:
-            told = json.loads(row.manifest)
+            stored = json.loads(row.manifest)
             answer = {
                 name: value
-                for name, value in told.items()
+                for name, value in stored.items()
                 if name not in ("number", "id", "question", "step", "made_with_test_seed")
             }
             return AnsweredQuestion(
                 row.step,
                 row.batch_id,
-                told["question"],
-                told["step"],
+                stored["question"],
+                stored["step"],
                 self._asks.read_answer(answer),
                 row.test_seed,
             )
@@ -232,9 +232,9 @@ class AskingStream(Stream):
             raise StoreDamagedError("a stored answer cannot be read", where="questions") from None
 
     def _answered(
-        self, place: Reservation, text: str, query: Any, told: QuestionAnswer | None
+        self, place: Reservation, text: str, query: Any, implied: QuestionAnswer | None
     ) -> AnsweredQuestion:
-        """The answer, durably; ``told``: what it has to be, because an earlier answer implies it."""
+        """The answer, durably; ``implied``: what it has to be, because an earlier answer implies it."""
         store, here = self._question_store, self._answered_here
         # As in a step: whatever stops it, the next one reads the stores again.
         state, self._state, self._here = self._present(), None, None
@@ -246,9 +246,11 @@ class AskingStream(Stream):
         before = self._asks.standing(state)
         try:
             answer = (
-                self._asks.ask(state, query, draw) if told is None else self._asks.with_books(told, state)
+                self._asks.ask(state, query, draw)
+                if implied is None
+                else self._asks.with_books(implied, state)
             )
-            learned = told is None and answer.changes_memory
+            learned = implied is None and answer.changes_memory
             seed = not randomness.secure or store.used_test_seed or self._store.used_test_seed
             asked = AnsweredQuestion(place.step, place.batch_id, text, self.last_step, answer, seed)
             charge = self._asks.standing(state).spent - before.spent

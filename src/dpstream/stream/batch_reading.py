@@ -100,6 +100,6 @@ class _Owned:
     def admit(self, events: Callable[[list[bytes]], NDArray[np.int64]]) -> tuple[EncodedBatch, UserEvents]:
         """See ``BoundedBatch``."""
         before = events(self.owners.ids)
-        found = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
-        changes = UserEvents(self.owners.ids, before, found.counts, found.dropped)
-        return found.bounded(self.batch, self.inserts, self.deletes), changes
+        admission = admit(self.inserts, self.deletes, self.owners, before, self.max_events, self.key)
+        changes = UserEvents(self.owners.ids, before, admission.counts, admission.dropped)
+        return admission.bounded(self.batch, self.inserts, self.deletes), changes

@@ -159,8 +159,8 @@ def read_owners(columns: Columns, lengths: tuple[int, int], *, key: bytes, where
             raise DataError(f"there is not one user id for each of the {what}", where=where, allowed=_IDS)
         texts.append(id_bytes(column, where))
     joined = pa.concat_arrays(texts).dictionary_encode()
-    found = [_hash(key, value) for value in joined.dictionary.to_pylist()]
-    words = np.frombuffer(b"".join(found), ">u8").reshape(-1, 2)
+    hashes = [_hash(key, value) for value in joined.dictionary.to_pylist()]
+    words = np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2)
     order = np.lexsort((words[:, 1], words[:, 0]))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))

@@ -186,16 +186,16 @@ def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
 
 def _differences(old: Any, new: Any, path: str) -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        found: list[str] = []
+        differences: list[str] = []
         for key in sorted(old.keys() | new.keys()):
             inner = f"{path}.{key}" if path else str(key)
             if key not in new:
-                found.append(f"{inner} is gone")
+                differences.append(f"{inner} is gone")
             elif key not in old:
-                found.append(f"{inner} is new")
+                differences.append(f"{inner} is new")
             else:
-                found += _differences(old[key], new[key], inner)
-        return found
+                differences += _differences(old[key], new[key], inner)
+        return differences
     if old == new:
         return []
     return [f"{path} was {_short(old)} and is {_short(new)}"]

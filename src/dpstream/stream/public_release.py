@@ -78,10 +78,10 @@ class PublicRelease:
         schema = released_schema(self.folder, manifest)
         asked = parse_predicate(question, schema)
         table = self.table(step)
-        found = asked.mask()
+        satisfied = asked.mask()
         columns = [schema.columns[i] for i in asked.columns]
         for axis, column in enumerate(columns):
-            alike = found.take([-2, -1], axis=axis)  # other, then missing
+            alike = satisfied.take([-2, -1], axis=axis)  # other, then missing
             cells = table.column(column.name)
             if released_alike(column) and cells.null_count and (alike.min(axis) != alike.max(axis)).any():
                 raise ConfigError(
@@ -96,7 +96,7 @@ class PublicRelease:
             raise StoreDamagedError(
                 "the released table holds values that its codebook does not declare", where=str(self.folder)
             ) from None
-        count = float(found[codes].sum()) if columns else 0.0
+        count = float(satisfied[codes].sum()) if columns else 0.0
         scale = manifest["rows"] / table.num_rows if table.num_rows else 1.0
         words = manifest["accuracy"].get("words")
         return Answer(count * scale, None, f"{_NOTE}. {words}" if words else _NOTE)

@@ -190,18 +190,18 @@ class Stream:
             StepError: there is no such step, or it was withdrawn.
         """
         wanted = self.last_step if step is None else step
-        found = self._store.find(step=wanted)
-        if found is None:
+        committed = self._store.find(step=wanted)
+        if committed is None:
             raise StepError(f"there is no step {wanted}", where="release", allowed=f"1 to {self.last_step}")
-        if found.publication in _TAKEN_BACK:
-            done = "rejected" if found.publication == "rejected" else "withdrawn"
+        if committed.publication in _TAKEN_BACK:
+            done = "rejected" if committed.publication == "rejected" else "withdrawn"
             raise StepError(f"step {wanted} was {done}", where="release", allowed="another step")
-        return self._release(found)
+        return self._release(committed)
 
     def is_given(self, step: int) -> bool:
         """Whether ``release`` gives this step: it is committed, and was not withdrawn or rejected."""
-        found = self._store.find(step=step)
-        return found is not None and found.publication not in _TAKEN_BACK
+        committed = self._store.find(step=step)
+        return committed is not None and committed.publication not in _TAKEN_BACK
 
     def held(self) -> list[int]:
         """Committed steps that wait for approval, in order."""
@@ -477,11 +477,11 @@ class Stream:
         _log.info("step %d: repeated, the stored release is given", known.step)
         return self._release(known)
 
-    def _release(self, found: Step) -> Release:
-        manifest = json.loads(found.manifest)
+    def _release(self, committed: Step) -> Release:
+        manifest = json.loads(committed.manifest)
         folder = None if self._sink is None else self._sink.directory
-        synthesis = self._synthesis(found.step)
-        return Release(found.step, found.batch_id, manifest, synthesis, self._released, folder)
+        synthesis = self._synthesis(committed.step)
+        return Release(committed.step, committed.batch_id, manifest, synthesis, self._released, folder)
 
     def _synthesis(self, step: int) -> Synthesis | None:
         packed = self._store.synthesis(step) if step else None

@@ -31,7 +31,7 @@ def read_events(db: StoreDatabase, ids: list[bytes]) -> Counts:
     Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else
     each id is looked up (twice that). Memory: what ``_CHUNK`` ids take, and 8 bytes for each id.
     """
-    found, dense = np.zeros(len(ids), np.int64), True
+    events, dense = np.zeros(len(ids), np.int64), True
     for start in range(0, len(ids), _CHUNK):
         part = ids[start : start + _CHUNK]
         most = 4 * len(part)
@@ -43,8 +43,8 @@ def read_events(db: StoreDatabase, ids: list[bytes]) -> Counts:
         if not dense:
             rows = db.execute(f"{_SELECT} WHERE id IN ({', '.join('?' * len(part))})", part).fetchall()
         known = dict(_opened(db, rows))
-        found[start : start + len(part)] = [known.get(user, 0) for user in part]
-    return found
+        events[start : start + len(part)] = [known.get(user, 0) for user in part]
+    return events
 
 
 def write_events(db: StoreDatabase, step: int, changes: UserEvents, key: bytes) -> None:

@@ -75,10 +75,10 @@ class Plugins(Generic[T]):
 @lru_cache(maxsize=16)
 def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
     """Name -> who brings it; ``path``: where packages are installed."""
-    found: dict[str, list[EntryPoint]] = {}
+    by_name: dict[str, list[EntryPoint]] = {}
     for place in sorted(entry_points(group=group), key=lambda one: one.name):
-        found.setdefault(place.name, []).append(place)
-    return found
+        by_name.setdefault(place.name, []).append(place)
+    return by_name
 
 
 def _package(place: EntryPoint) -> str:

@@ -278,13 +278,13 @@ def _declared(kind: type[Any], label: str = "", without: tuple[str, ...] = ()) -
 
 def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key, ...]:
     """The rows of the key table that the recipes of some mechanisms make, in the order of declaration."""
-    found: dict[str, list[tuple[str, _Declared]]] = {}
+    uses_of_key: dict[str, list[tuple[str, _Declared]]] = {}
     for mechanism, kind in recipes.items():
         for one in _declared(kind, mechanism):
-            found.setdefault(one.key, []).append((mechanism, one))
+            uses_of_key.setdefault(one.key, []).append((mechanism, one))
     rows = []
     for _, (key, uses) in sorted(
-        (min(u.option.order for _, u in uses), (k, uses)) for k, uses in found.items()
+        (min(u.option.order for _, u in uses), (k, uses)) for k, uses in uses_of_key.items()
     ):
         first = min((use for _, use in uses), key=lambda use: use.option.order)
         mechanisms = tuple(dict.fromkeys(mechanism for mechanism, _ in uses))

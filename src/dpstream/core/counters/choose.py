@@ -158,19 +158,19 @@ class _Question:
 
 @lru_cache(maxsize=256)
 def _answer(asked: _Question) -> Choice:
-    found = [_candidate(name, asked) for name in COUNTER_NAMES]
+    candidates = [_candidate(name, asked) for name in COUNTER_NAMES]
     chosen = None
-    for one in found:
+    for one in candidates:
         if one.deviation is None:
             continue
         if chosen is None or one.deviation < (1 - _MARGIN) * (chosen.deviation or math.inf):
             chosen = one
     if chosen is None:
         raise LimitError(
-            "no counter can be used: " + "; ".join(f"{one.name}: {one.why_not}" for one in found),
+            "no counter can be used: " + "; ".join(f"{one.name}: {one.why_not}" for one in candidates),
             where="counter",
         )
-    ordered = sorted(found, key=lambda one: math.inf if one.deviation is None else one.deviation)
+    ordered = sorted(candidates, key=lambda one: math.inf if one.deviation is None else one.deviation)
     return Choice(_recipe(chosen.name, asked), asked.ticks, asked.judged, tuple(ordered))
 
 

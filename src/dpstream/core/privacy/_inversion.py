@@ -59,20 +59,20 @@ class InversionTable:
         uniform = words >> np.uint64(64 - self._word_bits)
         if len(uniform) >= _GUIDED:
             cell = (uniform >> self._guide_shift).astype(np.intp)
-            found = self._guide[cell]
+            values = self._guide[cell]
             rest = np.flatnonzero(self._open_cell[cell])
             if len(rest):
-                found[rest] = self._search(uniform[rest], more)
-            return found
+                values[rest] = self._search(uniform[rest], more)
+            return values
         return self._search(uniform, more)
 
     def _search(self, uniform: NDArray[np.uint64], more: WordSource) -> NDArray[np.int64]:
-        found = np.searchsorted(self._table, uniform).astype(np.int64, copy=False)
-        ties = self._table[found] == uniform
+        places = np.searchsorted(self._table, uniform).astype(np.int64, copy=False)
+        ties = self._table[places] == uniform
         if ties.any():
             for i in np.flatnonzero(ties):
-                found[i] = self._refine(int(uniform[i]), more)
-        return found
+                places[i] = self._refine(int(uniform[i]), more)
+        return places
 
     def _refine(self, uniform: int, more: WordSource) -> int:
         """Decide a tie: append bits to the same uniform until the enclosures leave one value."""

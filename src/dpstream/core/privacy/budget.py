@@ -78,10 +78,10 @@ def exact_amount(value: Amount, *, where: str, maximum: int | None = None) -> Fr
                 raise ValueError
             exact = Fraction(repr(value))
         elif isinstance(value, str):
-            found = exact_text(value)
-            if found is None:
+            read = exact_text(value)
+            if read is None:
                 raise ValueError
-            exact = found
+            exact = read
         elif isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _LONGEST_TEXT:
             raise ValueError  # the digits would be written out
         else:

@@ -178,10 +178,10 @@ def _degrees(rate: Fraction, weights: tuple[int, ...]) -> Distribution:
 
 def _powers(base: int, most: int, work: int, up: int) -> list[int]:
     """``base**0 .. base**most`` in units of ``2**-work``, rounded down, or up."""
-    found = [1 << work]
+    powers = [1 << work]
     for _ in range(most):
-        found.append((found[-1] * base >> work) + up)
-    return found
+        powers.append((powers[-1] * base >> work) + up)
+    return powers
 
 
 def _uniform(bound: int, size: int, words: WordSource) -> NDArray[np.int64]:
@@ -189,8 +189,8 @@ def _uniform(bound: int, size: int, words: WordSource) -> NDArray[np.int64]:
     if bound == 1:
         return np.zeros(size, dtype=np.int64)
     shift = np.uint64(64 - (bound - 1).bit_length())
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < size:
-        drawn = (words(2 * (size - len(found)) + 4) >> shift).astype(np.int64)
-        found = np.concatenate((found, drawn[drawn < bound]))
-    return found[:size]
+    numbers = np.empty(0, dtype=np.int64)
+    while len(numbers) < size:
+        drawn = (words(2 * (size - len(numbers)) + 4) >> shift).astype(np.int64)
+        numbers = np.concatenate((numbers, drawn[drawn < bound]))
+    return numbers[:size]

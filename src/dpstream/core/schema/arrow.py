@@ -164,8 +164,8 @@ def type_name(kind: Any) -> str:
         return f"timestamp[{kind.unit}{'' if kind.tz is None else ', with a time zone'}]"
     if isinstance(kind, pa.BaseExtensionType):
         return "extension"
-    found = str(kind)
-    return found if kind.num_fields == 0 else found.partition("<")[0]
+    name = str(kind)
+    return name if kind.num_fields == 0 else name.partition("<")[0]
 
 
 def dictionary_parts(chunk: Any) -> tuple[Any, NDArray[np.int32]]:

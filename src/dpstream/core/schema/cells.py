@@ -66,8 +66,8 @@ def _whole(digits: str) -> int | float:
 def _depth(line: str) -> int:
     """How deep lists and objects lie in each other; brackets inside texts do not count."""
     deepest = depth = 0
-    for found in _BRACKETS.finditer(line):
-        first = found[0][0]
+    for bracket in _BRACKETS.finditer(line):
+        first = bracket[0][0]
         depth += (first in "[{") - (first in "]}")
         deepest = max(deepest, depth)
     return deepest
@@ -111,9 +111,9 @@ def cells(values: Sequence[object]) -> Any:
     """
     import pyarrow as pa
 
-    found = set(map(type, values)) - {NoneType}
-    if len(found) <= 1:
-        kind = _KINDS.get(found.pop() if found else str, _OTHER)
+    types = set(map(type, values)) - {NoneType}
+    if len(types) <= 1:
+        kind = _KINDS.get(types.pop() if types else str, _OTHER)
         one = _child(kind, values)
         if one is not None:
             same = np.full(len(values), kind, np.int8)

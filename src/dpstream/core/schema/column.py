@@ -244,8 +244,8 @@ class Column(ABC):
         import pyarrow.compute as pc
 
         texts = texts.cast(pa.large_string())
-        found = pc.fill_null(pc.index_in(texts, value_set=self._label_set), NULL)
-        codes = np.array(found.to_numpy(zero_copy_only=False), dtype=np.int32)
+        positions = pc.fill_null(pc.index_in(texts, value_set=self._label_set), NULL)
+        codes = np.array(positions.to_numpy(zero_copy_only=False), dtype=np.int32)
         if (codes >= 0).all():
             return codes
         null = pc.is_in(texts, value_set=pa.array(null_values, pa.large_string()))

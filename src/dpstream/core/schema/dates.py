@@ -40,8 +40,8 @@ def parse_every(text: str) -> tuple[int, int] | None:
         return _MONTHS[text], 0
     if text in _DAYS:
         return 0, _DAYS[text]
-    found = re.fullmatch(r"([1-9]\d{0,4}) days?", text)
-    return (0, int(found[1])) if found else None
+    match = re.fullmatch(r"([1-9]\d{0,4}) days?", text)
+    return (0, int(match[1])) if match else None
 
 
 def borders(start: dt.date, every: tuple[int, int]) -> Iterator[dt.date]:
@@ -123,14 +123,14 @@ class _Calendar(Ordered):
     def lower(self) -> NDArray[np.int64]:
         if self.edges is not None:
             return np.array([self._number(edge) for edge in self.edges[:-1]], dtype=np.int64)
-        found: list[int] = []
+        borders_so_far: list[int] = []
         for left in self._calendar_lower():
-            found.append(left)
-            if len(found) > MAX_CODES:
+            borders_so_far.append(left)
+            if len(borders_so_far) > MAX_CODES:
                 raise self._wrong(
                     f"the domain has more than {MAX_CODES} codes", allowed=f"at most {MAX_CODES}"
                 )
-        lower = np.array(found, dtype=np.int64)
+        lower = np.array(borders_so_far, dtype=np.int64)
         if (np.diff(lower) <= 0).any():
             raise self._wrong("two borders fall on the same instant", allowed="longer bins, or edges")
         return lower

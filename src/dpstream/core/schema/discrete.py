@@ -186,10 +186,10 @@ class Categorical(Column):
         import pyarrow.compute as pc
 
         codes = np.full(len(texts), OUTSIDE, dtype=np.int32)
-        found = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
-        if pc.any(found).as_py():
-            floats = texts.filter(found).cast(pa.float64()).to_numpy(zero_copy_only=False)
-            codes[found.to_numpy(zero_copy_only=False)] = self._codes_of_floats(floats)
+        as_float = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
+        if pc.any(as_float).as_py():
+            floats = texts.filter(as_float).cast(pa.float64()).to_numpy(zero_copy_only=False)
+            codes[as_float.to_numpy(zero_copy_only=False)] = self._codes_of_floats(floats)
         return codes
 
     @property

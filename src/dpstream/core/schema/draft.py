@@ -157,9 +157,9 @@ def _periods(table: Any, person_column: str) -> tuple[str, str, Any]:
 
     runs: dict[tuple[str, str], dict[int, str]] = {}
     for name in table.column_names:
-        found = re.fullmatch(r"(.*?)([0-9]{1,5})([^0-9]*)", name)
-        if found and name != person_column:
-            runs.setdefault((found[1], found[3]), {})[int(found[2])] = name
+        match = re.fullmatch(r"(.*?)([0-9]{1,5})([^0-9]*)", name)
+        if match and name != person_column:
+            runs.setdefault((match[1], match[3]), {})[int(match[2])] = name
     whole = {key: run for key, run in runs.items() if sorted(run) == list(range(1, len(run) + 1))}
     if not whole:
         raise ConfigError(

@@ -83,14 +83,14 @@ class FineColumn(Ordered):
             raise self._wrong("only numbers lie on a circle", allowed="a column such as the hour of the day")
 
     def _problem(self, kind: int, values: Any, codes: Codes, reveal: bool) -> Problem:
-        found = super()._problem(kind, values, codes, reveal)
-        what = found.what.removesuffix(" and declares no missing bin").removesuffix(
+        problem = super()._problem(kind, values, codes, reveal)
+        what = problem.what.removesuffix(" and declares no missing bin").removesuffix(
             " and declares no other bin"
         )
         allowed = "no nulls" if kind == NULL else self.describe()
         if kind == OUTSIDE and self.outside is None and not self.periodic:
             allowed += '; outside = "clip" takes what is beyond to the nearest border'
-        return replace(found, what=what, allowed=f"{self.name}: {allowed}")
+        return replace(problem, what=what, allowed=f"{self.name}: {allowed}")
 
     # The line.
 

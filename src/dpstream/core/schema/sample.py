@@ -56,11 +56,11 @@ def read_sample(path: str | Path, rows: int) -> Any:
 
 
 def _files(path: str | Path) -> list[Path]:
-    found = Path(path)
-    if found.is_dir():
-        names = sorted(p for p in found.iterdir() if _ending(p) is not None)
-    elif found.exists():
-        names = [found]
+    place = Path(path)
+    if place.is_dir():
+        names = sorted(p for p in place.iterdir() if _ending(p) is not None)
+    elif place.exists():
+        names = [place]
     else:
         names = sorted(Path(name) for name in glob.glob(str(path)))
     if not names:

@@ -96,10 +96,10 @@ def _pair_from_bits(bits, ones, words, first, first_size, second, second_size, s
             total = np.uint64(0)
             for word in range(words):
                 total += _ones(row_bits[word] & column_bits[word])
-            found = np.int64(total)
-            out[a * second_size + b] += sign * found
-            left -= found
-            rest[b] -= found
+            rows = np.int64(total)
+            out[a * second_size + b] += sign * rows
+            left -= rows
+            rest[b] -= rows
         out[a * second_size + last] += sign * left
         rest[last] -= left
     for b in range(second_size):

@@ -97,7 +97,7 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     position = 0
     stripped = text.rstrip()
     while position < len(stripped):
@@ -115,10 +115,10 @@ def _tokens(text: str) -> list[_Token]:
             kind, raw = "word", raw.lower()
         elif kind == "text":
             raw = raw[1:-1].replace("''", "'")
-        found.append(_Token(kind, raw, match.start(match.lastgroup) + 1))
+        tokens.append(_Token(kind, raw, match.start(match.lastgroup) + 1))
         position = match.end()
-    found.append(_Token("end", "the end", len(stripped) + 1))
-    return found
+    tokens.append(_Token("end", "the end", len(stripped) + 1))
+    return tokens
 
 
 class _Parser:
@@ -216,9 +216,9 @@ class _Parser:
         return token
 
     def _accept(self, kind: str, text: str) -> bool:
-        found = self._peek.kind == kind and self._peek.text == text
-        self._next += found
-        return found
+        accepted = self._peek.kind == kind and self._peek.text == text
+        self._next += accepted
+        return accepted
 
     def _expect(self, symbol: str) -> None:
         if not self._accept("symbol", symbol):

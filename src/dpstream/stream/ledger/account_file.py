@@ -60,8 +60,8 @@ class Pin:
     def from_bytes(cls, data: bytes, where: str) -> Pin:
         """StoreDamagedError where it is no pin."""
         try:
-            found = parse_json(data)
-            return cls(str(found["account_id"]), int(found["entry"]), str(found["seal"]))
+            stored = parse_json(data)
+            return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]))
         except (ValueError, KeyError, TypeError):
             raise StoreDamagedError("what it remembers of its account cannot be read", where=where) from None
 
@@ -393,9 +393,9 @@ def _check_kind(db: SQLiteDatabase, where: str) -> None:
             where=where,
             allowed=f"up to {ACCOUNT_FORMAT}",
         )
-    found = db.verify_all()
-    if found is not None:
-        raise StoreDamagedError(found, where=where)
+    wrong = db.verify_all()
+    if wrong is not None:
+        raise StoreDamagedError(wrong, where=where)
 
 
 def _meta(db: SQLiteDatabase, where: str) -> tuple[bytes, bytes]:

@@ -108,12 +108,12 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
 
     Later steps among the releases are fine: an export is older than what was released after it.
     """
-    found, lines = _check_lines(data)
+    findings, lines = _check_lines(data)
     if not lines or lines[0].get("kind") != _KIND:
-        return CheckedExport(("is not an exported ledger", *found), None, 0, None, None, None)
+        return CheckedExport(("is not an exported ledger", *findings), None, 0, None, None, None)
     if lines[0].get("format") != EXPORT_FORMAT:
         return CheckedExport(
-            (f"format {lines[0].get('format')!r} is unknown here", *found), None, 0, None, None, None
+            (f"format {lines[0].get('format')!r} is unknown here", *findings), None, 0, None, None, None
         )
     head, spends, end = lines[0], [line for line in lines[1:] if "step" in line], lines[-1]
     known: dict[int, str] = {}
@@ -123,21 +123,21 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
         total = Fraction(0)
         for expected, line in enumerate(spends, start=1):
             total = max(total, Fraction(line["spent"]))
-            found += _check_spend(line, expected, amount, definition, total)
+            findings += _check_spend(line, expected, amount, definition, total)
             known[int(line["step"])] = str(line["manifest_sha256"])
         if end.get("end") is not True:
-            found.append("the last line is missing: the file was cut short")
+            findings.append("the last line is missing: the file was cut short")
         elif end["steps"] != len(spends) or Fraction(end["total"]) != total or len(lines) != len(spends) + 2:
-            found.append("the last line does not fit the lines before it")
+            findings.append("the last line does not fit the lines before it")
         elif end["sha256"] != _digest(canonical_json({key: end[key] for key in end if key != "sha256"})):
-            found.append("the last line was changed")
+            findings.append("the last line was changed")
         if head["horizon"] is not None and len(spends) > head["horizon"]:
-            found.append(f"there are {len(spends)} steps, and the plan pays for {head['horizon']}")
+            findings.append(f"there are {len(spends)} steps, and the plan pays for {head['horizon']}")
         name, stream_id = str(head["stream"]), str(head["stream_id"])
         inside = set(end.get("not_released", ()))
     except (KeyError, ValueError, TypeError, AttributeError, StopIteration, ZeroDivisionError):
-        found.append("a line lacks what it has to say")
-        return CheckedExport(tuple(found), str(head.get("stream")), len(spends), None, None, None)
+        findings.append("a line lacks what it has to say")
+        return CheckedExport(tuple(findings), str(head.get("stream")), len(spends), None, None, None)
     if releases is not None:
         folder = Path(releases)
         if not folder.is_dir():
@@ -145,10 +145,10 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
                 "there are no releases", where=str(folder), allowed="the folder of a stream's releases"
             )
         required = {step: digest for step, digest in known.items() if step not in inside}
-        found += verify_releases(folder, stream_id, known, required=required, later=True)
+        findings += verify_releases(folder, stream_id, known, required=required, later=True)
     symbol = "epsilon" if definition == "pure" else "rho"
     return CheckedExport(
-        tuple(found), name, len(spends), f"{symbol} = {total}", f"{symbol} = {amount}", end.get("previous")
+        tuple(findings), name, len(spends), f"{symbol} = {total}", f"{symbol} = {amount}", end.get("previous")
     )
 
 
@@ -162,39 +162,39 @@ def _digest(line: bytes) -> str:
 
 def _check_lines(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
     """The chain, line by line; a line that cannot be read ends the look."""
-    found, lines = [], []
+    findings, lines = [], []
     previous: bytes | None = None
     if data and not data.endswith(b"\n"):
-        found.append("the file ends in the middle of a line")
+        findings.append("the file ends in the middle of a line")
     for number, raw in enumerate(data.splitlines(), start=1):
         try:
             line = parse_json(raw)
             linked = line["previous"]
         except (ValueError, KeyError, TypeError):
-            found.append(f"line {number} cannot be read")
+            findings.append(f"line {number} cannot be read")
             break
         if linked != (None if previous is None else _digest(previous)):
-            found.append(
+            findings.append(
                 f"line {number} does not follow line {number - 1}: one of them was changed, or one is missing"
             )
         lines.append(line)
         previous = raw
-    return found, lines
+    return findings, lines
 
 
 def _check_spend(
     line: dict[str, Any], expected: int, amount: Fraction, definition: str, total: Fraction
 ) -> list[str]:
-    found, step = [], line["step"]
+    findings, step = [], line["step"]
     spent = Fraction(line["spent"])
     if step != expected:
-        found.append(f"step {step} stands where step {expected} belongs")
+        findings.append(f"step {step} stands where step {expected} belongs")
     if sum((Fraction(part["total"]) for part in line["parts"]), Fraction(0)) != spent:
-        found.append(f"the parts of step {step} do not add up to {spent}")
+        findings.append(f"the parts of step {step} do not add up to {spent}")
     if line["definition"] != definition or spent > amount:
-        found.append(
+        findings.append(
             f"step {step} spent {spent} ({line['definition']}), and the plan says {amount} ({definition})"
         )
     if Fraction(line["total"]) != total:
-        found.append(f"the total at step {step} is not the largest cost so far")
-    return found
+        findings.append(f"the total at step {step} is not the largest cost so far")
+    return findings

@@ -143,9 +143,9 @@ class Membership:
         if not self._note.exists():
             return {}
         try:
-            said = parse_json(read_bytes(self._note))
+            stored = parse_json(read_bytes(self._note))
             # Of one plan only, as the first versions wrote it.
-            notes = said["starts"] if "starts" in said else {said["plan_hash"]: said["stream_id"]}
+            notes = stored["starts"] if "starts" in stored else {stored["plan_hash"]: stored["stream_id"]}
             sound = all(len(bytes.fromhex(stream_id)) == _ID_BYTES for stream_id in notes.values())
         except (ValueError, KeyError, TypeError, AttributeError):
             sound = False

@@ -151,19 +151,19 @@ def verify_ledger(
     try:
         with _view(path, server, key) as (db, version):
             meta = read_meta(db)
-            found = _check_chain(db, meta)
-            if found:
-                return found + _check_head(head, _stored_seals(db, meta))
-            found = _check_head(head, _stored_seals(db, meta)) + _check_rows(db)
+            findings = _check_chain(db, meta)
+            if findings:
+                return findings + _check_head(head, _stored_seals(db, meta))
+            findings = _check_head(head, _stored_seals(db, meta)) + _check_rows(db)
             ledger = _ledger(db, version, meta)
-            found += _check_times(db, version, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
+            findings += _check_times(db, version, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
     except StoreDamagedError as error:
         return [error.what]
     if folder is not None:
         outside = {one.step: one.manifest_sha256 for one in ledger.spends if one.publication in _OUTSIDE}
         known = {one.step: one.manifest_sha256 for one in ledger.spends}
-        found += verify_releases(folder, ledger.stream_id, known, required=outside, present=before)
-    return found + _check_account(ledger, account)
+        findings += verify_releases(folder, ledger.stream_id, known, required=outside, present=before)
+    return findings + _check_account(ledger, account)
 
 
 def verify_releases(
@@ -184,7 +184,7 @@ def verify_releases(
         later: whether steps after the ledger's end are fine (an export is older than the releases).
     """
     last = max(known, default=0)
-    found = [
+    findings = [
         f"step {step} is among the releases, but not in the ledger"
         for step in sorted(_published_steps(folder) if present is None else present)
         if step not in known and not (later and step > last)
@@ -192,10 +192,10 @@ def verify_releases(
     for step, digest in sorted((known if required is None else required).items()):
         path = folder / f"step-{step:06d}" / MANIFEST
         if not path.is_file():
-            found.append(f"the manifest of step {step} is missing among the releases")
+            findings.append(f"the manifest of step {step} is missing among the releases")
         elif hashlib.sha256(read_bytes(path)).hexdigest() != digest:
-            found.append(f"the released manifest of step {step} is not the one in the ledger")
-    return found + _check_catalogue(folder, stream_id, known)
+            findings.append(f"the released manifest of step {step} is not the one in the ledger")
+    return findings + _check_catalogue(folder, stream_id, known)
 
 
 # Inside
@@ -260,14 +260,14 @@ def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
     """Every row against the seal before it as stored, so that one changed row does not hide the others."""
     if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
         return ["what the stream is pinned to, or its key, is missing"]
-    found, expected = [], 1
+    findings, expected = [], 1
     for step, _, _, fits in checked_steps(db, meta):
-        found += [f"step {lost} is missing in the store" for lost in range(expected, step)]
+        findings += [f"step {lost} is missing in the store" for lost in range(expected, step)]
         expected = step + 1
         if not fits:
             what = "or what the stream is pinned to " if step == 1 else ""
-            found.append(f"the record of step {step} {what}was changed")
-    return found
+            findings.append(f"the record of step {step} {what}was changed")
+    return findings
 
 
 def _check_head(head: tuple[int, bytes] | None, seals: dict[int, bytes]) -> list[str]:
@@ -283,18 +283,18 @@ def _check_head(head: tuple[int, bytes] | None, seals: dict[int, bytes]) -> list
 
 
 def _check_rows(db: StoreDatabase) -> list[str]:
-    found = []
+    findings = []
     steps = {step for (step,) in db.execute("SELECT step FROM steps")}
     spends = {step for (step,) in db.execute("SELECT step FROM ledger")}
-    found += [f"step {step} is in the ledger only" for step in sorted(spends - steps)]
+    findings += [f"step {step} is in the ledger only" for step in sorted(spends - steps)]
     state = [step for (step,) in db.execute("SELECT step FROM state")]
     last = max(steps, default=0)
     if state != [last]:
-        found.append(f"the state does not stand at step {last}, where the ledger ends")
+        findings.append(f"the state does not stand at step {last}, where the ledger ends")
     reserved = db.execute("SELECT step FROM reservation").fetchone()
     if reserved is not None and reserved[0] != last + 1:
-        found.append("a reservation does not follow the last step")
-    return found
+        findings.append("a reservation does not follow the last step")
+    return findings
 
 
 def _check_times(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> list[str]:
@@ -305,44 +305,51 @@ def _check_times(db: StoreDatabase, version: int, meta: dict[str, bytes]) -> lis
     timed = {step for step, _, _ in rows}
     # Steps of older versions have none, later ones all.
     lost = [step for step in sorted(seals) if timed and step > min(timed) and step not in timed]
-    found = [f"the time of step {step} is missing" for step in lost]
+    findings = [f"the time of step {step} is missing" for step in lost]
     for step, text, seal in rows:
         if step not in seals:
-            found.append(f"the time of step {step} belongs to no step")
+            findings.append(f"the time of step {step} belongs to no step")
         elif not hmac.compare_digest(time_seal(meta["key"], seals[step], text), bytes(seal)):
-            found.append(f"the time of step {step} was changed")
-    return found
+            findings.append(f"the time of step {step} was changed")
+    return findings
 
 
 def _check_plan(ledger: Ledger) -> list[str]:
     """Every step spent what the plan says, part by part, and no step is beyond the horizon."""
-    found, planned = [], ledger.planned
+    findings, planned = [], ledger.planned
     for one in ledger.spends:
         parts = sum((Fraction(part["total"]) for part in one.parts), Fraction(0))
         if parts != one.spent:
-            found.append(f"the parts of step {one.step} add up to {parts}, and {one.spent} is booked")
+            findings.append(f"the parts of step {one.step} add up to {parts}, and {one.spent} is booked")
         if one.definition != planned.as_dict()["definition"] or one.spent != planned.amount:
-            found.append(f"step {one.step} spent {one.spent} ({one.definition}), and the plan says {planned}")
+            findings.append(
+                f"step {one.step} spent {one.spent} ({one.definition}), and the plan says {planned}"
+            )
         if canonical_json(list(one.parts)) != canonical_json(ledger.facts["parts"]):
-            found.append(f"the parts of step {one.step} are not the plan's")
+            findings.append(f"the parts of step {one.step} are not the plan's")
     horizon = ledger.facts["horizon"]
     if horizon is not None and len(ledger.spends) > horizon:
-        found.append(f"there are {len(ledger.spends)} steps, and the plan pays for {horizon}")
-    return found
+        findings.append(f"there are {len(ledger.spends)} steps, and the plan pays for {horizon}")
+    return findings
 
 
 def _check_manifests(db: StoreDatabase, ledger: Ledger) -> list[str]:
     """The manifests in the store say what the ledger says."""
-    found = []
+    findings = []
     for one in ledger.spends:
         (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (one.step,)).fetchone()
         if hashlib.sha256(data).hexdigest() != one.manifest_sha256:
-            found.append(f"the stored manifest of step {one.step} does not have the recorded hash")
-        said = parse_json(data)
-        facts = (said["step"], said["stream_id"], Fraction(said["spent"]["step"]), said["mechanism"]["parts"])
+            findings.append(f"the stored manifest of step {one.step} does not have the recorded hash")
+        manifest = parse_json(data)
+        facts = (
+            manifest["step"],
+            manifest["stream_id"],
+            Fraction(manifest["spent"]["step"]),
+            manifest["mechanism"]["parts"],
+        )
         if facts != (one.step, ledger.stream_id, one.spent, list(one.parts)):
-            found.append(f"the manifest of step {one.step} does not say what the ledger says")
-    return found
+            findings.append(f"the manifest of step {one.step} does not say what the ledger says")
+    return findings
 
 
 def _published_steps(folder: Path | None) -> set[int]:

@@ -87,8 +87,8 @@ class Again:
             if step != self._step:
                 self._make(step)
             table = self._table
-        told = json.loads(self._manifest(step)).get("records") or {}
-        if table is None or content_sha256(table) != told.get("content_sha256"):
+        records = json.loads(self._manifest(step)).get("records") or {}
+        if table is None or content_sha256(table) != records.get("content_sha256"):
             raise StoreError(
                 f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
                 where=str(self._sink.directory),
@@ -142,7 +142,7 @@ class Again:
             self._files |= self._sink.render_changes(made.changes)
 
     def _manifest(self, step: int) -> bytes:
-        found = self._store.find(step=step)
-        if found is None:
+        committed = self._store.find(step=step)
+        if committed is None:
             raise StoreDamagedError(f"the store knows no step {step}", where=str(self._store.path))
-        return found.manifest
+        return committed.manifest

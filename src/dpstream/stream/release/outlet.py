@@ -93,15 +93,15 @@ class Outlet:
         with file_errors("the releases could not be read", self._where):
             published = sorted(self._sink.published(self._stream_id).items())
         for step, digest in published:
-            found = self._store.find(step=step)
-            if found is None:
+            committed = self._store.find(step=step)
+            if committed is None:
                 raise StoreDamagedError(
                     f"step {step} is published, but the ledger ends at step {last_step}: "
                     "the state was rolled back, and continuing would spend the budget twice",
                     where=str(self._where),
                     allowed="the newest state, or a new stream with its own releases directory",
                 )
-            if hashlib.sha256(found.manifest).hexdigest() != digest:
+            if hashlib.sha256(committed.manifest).hexdigest() != digest:
                 raise StoreDamagedError(
                     f"the published manifest of step {step} is not the committed one",
                     where=str(self._where),
@@ -133,8 +133,8 @@ class Outlet:
         restored: set[int] = set()
         for _ in range(2):  # what stands beside the folder is compared with it once it is whole
             with file_errors("the releases could not be compared with the store", self._where):
-                found = self._sink.compare(committed, deep=False, withdrawn=withdrawn)
-                left = sorted(place for place, how in found.items() if how == "withdrawn")
+                differences = self._sink.compare(committed, deep=False, withdrawn=withdrawn)
+                left = sorted(place for place, how in differences.items() if how == "withdrawn")
                 if left:
                     step, name = left[0]
                     raise StoreDamagedError(
@@ -142,7 +142,7 @@ class Outlet:
                         where=str(self._where),
                         allowed="the manifest and the notice; moving the file away and running again",
                     )
-                changed = sorted(place for place, how in found.items() if how == "changed")
+                changed = sorted(place for place, how in differences.items() if how == "changed")
                 if changed:
                     step, name = changed[0]
                     raise StoreDamagedError(
@@ -150,7 +150,7 @@ class Outlet:
                         where=str(self._where),
                         allowed="moving it away and running again, which publishes the step from the store",
                     )
-                missing = sorted({step for step, _ in found})
+                missing = sorted({step for step, _ in differences})
                 for step in missing:
                     # A withdrawn step counts as newer than those before it: noted with the last one.
                     taken = withdrawn if step == max(committed) else {}
@@ -188,13 +188,13 @@ class Outlet:
         """
         check_text(reason, "reason")
         check_text(by, "by")
-        found = self._committed(step)
-        if found.publication in ("unpublished", "dropped"):
+        committed = self._committed(step)
+        if committed.publication in ("unpublished", "dropped"):
             raise StepError(f"step {step} was never published", where="withdraw", allowed="a published step")
-        if found.publication in (*_WITHDRAWN, "rejected"):
+        if committed.publication in (*_WITHDRAWN, "rejected"):
             given = json.loads(self._notice(step))["reason"]
             if given != reason:
-                done = "rejected" if found.publication == "rejected" else "withdrawn"
+                done = "rejected" if committed.publication == "rejected" else "withdrawn"
                 raise ConfigError(
                     f"step {step} is {done} already, with the reason {given!r}",
                     where="withdraw",
@@ -202,7 +202,7 @@ class Outlet:
                 )
             self.publish()
             return False
-        held = found.publication == "held"
+        held = committed.publication == "held"
         words = (
             "The step was held, and never published. What it cost stays spent."
             if held
@@ -213,7 +213,7 @@ class Outlet:
             "step": step,
             "state": "rejected" if held else "withdrawn",
             "reason": reason,
-            "manifest_sha256": hashlib.sha256(found.manifest).hexdigest(),
+            "manifest_sha256": hashlib.sha256(committed.manifest).hexdigest(),
             "words": words,
         }
         decision = (notice["state"], by)
@@ -230,12 +230,12 @@ class Outlet:
         return self._sink.directory
 
     def _committed(self, step: int) -> Step:
-        found = self._store.find(step=step)
-        if found is None:
+        committed = self._store.find(step=step)
+        if committed is None:
             raise StepError(
                 f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
             )
-        return found
+        return committed
 
     def _notice(self, step: int) -> bytes:
         notice = self._store.stored_file(step, NOTICE)

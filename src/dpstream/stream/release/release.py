@@ -284,11 +284,11 @@ class Release:
         values = np.asarray(estimate.values, dtype=np.float64).reshape(mask.shape)
         cells = int(mask.sum())
         value = float(values[mask].sum())
-        found = _smallest(model.measured, predicate.columns, self._schema.domain)
-        if found is None:
+        smallest = _smallest(model.measured, predicate.columns, self._schema.domain)
+        if smallest is None:
             error, note = _error_of_sum(cells, estimate.standard_error)
             return Answer(value, error, note)
-        clique, measured = found
+        clique, measured = smallest
         others = tuple(axis for axis, column in enumerate(clique) if column not in predicate.columns)
         counts = measured.values.sum(axis=others)
         cells *= measured.values.size // counts.size

@@ -28,10 +28,10 @@ def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
         "spent": spent_of(manifest),
         "errors": manifest["accuracy"].get("words"),
     }
-    told = {key: value for key, value in facts.items() if value is not None}
+    known = {key: value for key, value in facts.items() if value is not None}
     title = f"Release of step {manifest['step']}"
     if table is None:
-        return notebook_page(title, told, below="Its table is not here.")
+        return notebook_page(title, known, below="Its table is not here.")
     rows = [tuple(row.values()) for row in table.slice(0, _ROWS).to_pylist()]
     below = f"The first {len(rows)} of {table.num_rows} synthetic rows." if len(rows) < table.num_rows else ""
-    return notebook_page(title, told, table.column_names, rows, below)
+    return notebook_page(title, known, table.column_names, rows, below)

@@ -211,14 +211,14 @@ def import_store(
         StoreFormatError: written by a newer version. StoreLockedError: another import has the archive.
     """
     with file_errors("the archive could not be read", archive), _opened(archive) as file:
-        found = _verified(file, str(archive))
-        if found.moving and found.taken is None and not file.writable():
+        verified = _verified(file, str(archive))
+        if verified.moving and verified.taken is None and not file.writable():
             raise ConfigError(
                 "the archive cannot be marked as taken in, and a second import would make two streams of one",
                 where=str(archive),
                 allowed="the archive on a disk where it can be written",
             )
-        head = found.head
+        head = verified.head
         directory = StateDirectory(path, database=DATABASE)
         backend: StoreBackend | None = None
         try:
@@ -234,14 +234,14 @@ def import_store(
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
-                number = _allow(history, before, witness, found, str(archive))
+                number = _allow(history, before, witness, verified, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
                 witness.write(history.last_step, history.seals[-1], importing=number)
                 if number is None:
                     note_restored(db, history.last_step + 1)
-                elif found.taken is None:
-                    _take(file, found.end, number)
+                elif verified.taken is None:
+                    _take(file, verified.end, number)
 
             backend.create(fill)
         finally:
@@ -254,8 +254,8 @@ def import_store(
 
 def _tables(version: int) -> list[str]:
     """``moved`` stays behind: it says something about the place, not about the stream."""
-    found = [name for number in range(1, version + 1) for name in database.STORE_TABLES.get(number, ())]
-    return [name for name in found if name != "moved"]
+    names = [name for number in range(1, version + 1) for name in database.STORE_TABLES.get(number, ())]
+    return [name for name in names if name != "moved"]
 
 
 def _pack_table(db: StoreDatabase, table: str, last_step: int) -> Iterator[Packed]:
@@ -417,7 +417,7 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
 
 
 def _allow(
-    history: SealedHistory, before: SealedHistory | None, witness: Head, found: _Found, where: str
+    history: SealedHistory, before: SealedHistory | None, witness: Head, archive: _Found, where: str
 ) -> str | None:
     """Refuse what would make two streams of one, or a stream that forgets steps.
 
@@ -433,12 +433,12 @@ def _allow(
     known = witness.read(where)
     if known is not None:
         witness.check(history.seals, where)
-    if found.moving and found.taken in (None, noted):
+    if archive.moving and archive.taken in (None, noted):
         return secrets.token_hex(16) if noted in (None, _LEFT) else noted
     # A store was lost here at this very step: none that was moved away, and none that an import has yet to make.
     if before is None and noted is None and known == (history.last_step, history.seals[-1]):
         return None
-    if found.moving:
+    if archive.moving:
         raise ConfigError(
             "this archive was taken in already: a second import would make two streams of one, and spend the "
             "budget twice",

@@ -85,7 +85,7 @@ class StateKey:
         where = str(path)
         try:
             with path.open("rb") as file:
-                found = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 data = file.read(4096)
         except OSError as error:
             raise ConfigError(
@@ -93,9 +93,9 @@ class StateKey:
                 where=where,
                 allowed="a file of dpstream store key",
             ) from None
-        if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid not in (os.geteuid(), 0):
+        if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(
-                f"others may read the key (mode {stat.S_IMODE(found.st_mode):04o})",
+                f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
                 where=where,
                 allowed="mode 0600 or 0400, owned by who runs the stream; if others may have read it, "
                 "another key (dpstream store rekey)",
@@ -200,13 +200,13 @@ class Cipher(Sealing):
         return self._start + b"".join(map(_framed, parts))
 
     def _subkey(self, salt: bytes) -> Any:
-        found = self._subkeys.get(salt)
-        if found is None:
+        subkey = self._subkeys.get(salt)
+        if subkey is None:
             if len(self._subkeys) >= _KEPT:
                 self._subkeys.clear()
             derived = hmac.digest(self._secret, b"dpstream values" + salt, "sha256")
-            found = self._subkeys[salt] = self._aead(derived)
-        return found
+            subkey = self._subkeys[salt] = self._aead(derived)
+        return subkey
 
 
 def sealing_for(key: StateKey | None, stream_id: bytes, where: str) -> Sealing:
@@ -226,22 +226,22 @@ def unlock(db: StoreDatabase, version: int, key: StateKey | None) -> None:
     Errors:
         StoreError: the store is encrypted and the key is missing or another one, or it is not encrypted at all.
     """
-    found = key_name(db, version)
-    if found is None and key is not None:
+    used = key_name(db, version)
+    if used is None and key is not None:
         raise StoreError(
             "the store is not encrypted, and a key is given",
             where=db.where,
             allowed="dpstream store rekey --to, or no key",
         )
-    if found is not None and key is None:
+    if used is not None and key is None:
         raise StoreError(
-            f"the store is encrypted (key {found}), and no key is given",
+            f"the store is encrypted (key {used}), and no key is given",
             where=db.where,
             allowed="its key ([state] key_file or key_env; in Python key=)",
         )
-    if found is not None and key is not None and found != key.name:
+    if used is not None and key is not None and used != key.name:
         raise StoreError(
-            f"the store is encrypted with the key {found}, and the key given is {key.name}",
+            f"the store is encrypted with the key {used}, and the key given is {key.name}",
             where=db.where,
             allowed="the key that it was encrypted with",
         )

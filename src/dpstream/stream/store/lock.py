@@ -26,8 +26,8 @@ def repair_mode(path: Path, mode: int) -> None:
     """
     try:
         kind = path.stat().st_mode
-        found = stat.S_IMODE(kind)
-        if found & ~mode == 0 or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        rights = stat.S_IMODE(kind)
+        if rights & ~mode == 0 or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             return
         path.chmod(mode)
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def repair_mode(path: Path, mode: int) -> None:
             allowed=f"{mode:04o}, owned by the user who runs the stream",
         ) from None
     warnings.warn(
-        f"{path}: permissions were {found:04o} and are now {mode:04o}; others may have read private counts",
+        f"{path}: permissions were {rights:04o} and are now {mode:04o}; others may have read private counts",
         StatePermissionWarning,
         stacklevel=6,
     )

@@ -230,8 +230,8 @@ class PostgresDatabase:
 
     def has_schema(self) -> bool:
         """Whether there is a schema of that name."""
-        found = self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)).fetchone()
-        return found is not None
+        row = self.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self._schema,)).fetchone()
+        return row is not None
 
     def take_lock(self) -> None:
         """One process for each stream, whichever machine it runs on.

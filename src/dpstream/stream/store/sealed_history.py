@@ -198,13 +198,13 @@ class Head:
 
     def read(self, where: str) -> tuple[int, bytes] | None:
         """Last step and seal; None where there is no head yet."""
-        found = self._load(where)
-        return None if found is None else found[:2]
+        head = self._load(where)
+        return None if head is None else head[:2]
 
     def importing(self, where: str) -> str | None:
         """The number of an import of an archive that has not ended yet; None where there is none."""
-        found = self._load(where)
-        return None if found is None else found[2]
+        head = self._load(where)
+        return None if head is None else head[2]
 
     def _load(self, where: str) -> tuple[int, bytes, str | None] | None:
         if not self.path.exists():
@@ -245,8 +245,8 @@ class Head:
     def write(self, step: int, seal: bytes, *, lasting: bool = True, importing: str | None = None) -> None:
         """Replace it. Not ``lasting``: a loss of power may bring back the one before, as a kill just before
         this call leaves it."""
-        said = {"format": 1, "step": step, "seal": seal.hex()}
-        head = canonical_json(said if importing is None else {**said, "importing": importing})
+        facts = {"format": 1, "step": step, "seal": seal.hex()}
+        head = canonical_json(facts if importing is None else {**facts, "importing": importing})
         with file_errors("the head file could not be written", self.path):
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
 

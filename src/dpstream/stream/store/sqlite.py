@@ -143,9 +143,9 @@ class SQLiteDatabase:
         (version,) = self.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID or version < 1:
             raise StoreDamagedError("is not a stream's store, or was cut short", where=self.where)
-        found = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
-        if found is not None:
-            raise StoreDamagedError(found, where=self.where)
+        wrong = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
+        if wrong is not None:
+            raise StoreDamagedError(wrong, where=self.where)
         if version > database.STORE_FORMAT:
             raise newer_format(version, self.where)
         return int(version)

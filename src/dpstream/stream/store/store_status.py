@@ -117,11 +117,11 @@ def compare_releases(
     for _ in range(2):  # a run may publish, drop or withdraw a step between two looks: what stays is told
         committed, withdrawn = _published(Path(path), server)
         with file_errors("the releases could not be read", sink.directory):
-            found = sink.compare(committed, deep=deep, withdrawn=withdrawn)
-        if not found or found == before:
+            differences = sink.compare(committed, deep=deep, withdrawn=withdrawn)
+        if not differences or differences == before:
             break
-        before = found
-    return committed, found
+        before = differences
+    return committed, differences
 
 
 def _published(

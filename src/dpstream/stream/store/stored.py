@@ -105,13 +105,13 @@ class Stored:
     def last_in_publication(self, *states: str) -> int:
         """The last step in one of these publication states; 0 where there is none. One look at the index for each."""
         with self._reading() as db:
-            found = (
+            rows = (
                 db.execute(
                     "SELECT coalesce(max(step), 0) FROM steps WHERE publication = ?", (one,)
                 ).fetchone()
                 for one in states
             )
-            return max(int(step) for (step,) in found)
+            return max(int(step) for (step,) in rows)
 
     def files(self, step: int) -> dict[str, bytes]:
         """The released bytes of a step that is not published yet; checked against their hashes."""
@@ -126,12 +126,12 @@ class Stored:
 
     def file_names_of(self, first: int, last: int) -> dict[int, set[str]]:
         """Names of the released files of the steps from ``first`` to ``last``, by step."""
-        found: dict[int, set[str]] = {}
+        names: dict[int, set[str]] = {}
         with self._reading() as db:
             rows = db.execute("SELECT step, name FROM files WHERE step BETWEEN ? AND ?", (first, last))
             for number, name in rows.fetchall():
-                found.setdefault(number, set()).add(name)
-        return found
+                names.setdefault(number, set()).add(name)
+        return names
 
     def published_files(self) -> dict[int, dict[str, str]]:
         """SHA-256 of every file of every published step, by its name; the manifest included."""
@@ -250,12 +250,12 @@ def largest_cost(db: StoreDatabase) -> Fraction:
 def published_files(db: StoreDatabase) -> dict[int, dict[str, str]]:
     """SHA-256 of every file of every published step, by its name; the manifest included."""
     rows = db.execute("SELECT step, manifest_sha256 FROM steps WHERE publication = 'published' ORDER BY step")
-    found = {step: {MANIFEST: digest} for step, digest in rows}
+    hashes = {step: {MANIFEST: digest} for step, digest in rows}
     for step, name, digest in db.execute(
         "SELECT step, name, f.sha256 FROM files f JOIN steps s USING (step) WHERE s.publication = 'published'"
     ):
-        found.setdefault(step, {})[name] = digest
-    return found
+        hashes.setdefault(step, {})[name] = digest
+    return hashes
 
 
 def read_decisions(db: StoreDatabase, key: bytes) -> list[Decision]:

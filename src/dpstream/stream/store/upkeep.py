@@ -141,16 +141,16 @@ def migrate_store(
 
 def _published(releases: Path | None) -> dict[int, dict[str, str]]:
     """Step -> file -> SHA-256, of the released files."""
-    found: dict[int, dict[str, str]] = {}
+    hashes: dict[int, dict[str, str]] = {}
     if releases is None or not releases.is_dir():
-        return found
+        return hashes
     for folder in sorted(releases.iterdir()):
         match = _STEP.fullmatch(folder.name)
         if match is not None and folder.is_dir():
-            found[int(match[1])] = {
+            hashes[int(match[1])] = {
                 file.name: hashlib.sha256(read_bytes(file)).hexdigest() for file in sorted(folder.iterdir())
             }
-    return found
+    return hashes
 
 
 def _head_problems(before: tuple[int, bytes] | None, history: SealedHistory, where: str) -> list[str]:
