@@ -22,7 +22,7 @@ from made_by import write_result
 
 from dpstream.core.schema.domain import Domain
 from dpstream.stream.batch_content import BatchContent
-from dpstream.stream.store.stored import Stored
+from dpstream.stream.store.stored import StoreReader
 
 
 def peak(action: Callable[[], object]) -> float:
@@ -36,7 +36,7 @@ def peak(action: Callable[[], object]) -> float:
 
 def compare(name: str, sizes: tuple[int, ...], rows: int, owned: bool = False) -> str:
     codes = table(sizes, rows)
-    store = Stored()
+    store = StoreReader()
     store.meta = {"key": bytes(32)}
     domain = Domain(tuple(f"c{i}" for i in range(len(sizes))), sizes)
     words = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, (rows, 2))

@@ -341,7 +341,7 @@ def test_a_restored_account_is_refused_by_its_streams(tmp_path: Path) -> None:
             "UPDATE entries SET content = replace(content, '\"1\"', '\"9\"') WHERE number = 1",
             "entry 1 was changed",
         ),
-        ("DELETE FROM meta WHERE key = 'key'", "its key is missing"),
+        ("DELETE FROM meta WHERE key = 'key'", "the account's key is missing"),
         ("PRAGMA user_version = 99", "newer version"),
         ("PRAGMA application_id = 5", "is not an account"),
     ],

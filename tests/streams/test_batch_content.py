@@ -26,7 +26,7 @@ from dpstream.stream.batch_content import RULE, BatchContent, RecordRows
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.rekey import rekey_store
-from dpstream.stream.store.stored import Stored
+from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.store.upkeep import check_store
 
 RESERVED = Path(__file__).parent / "data" / "reserved-8.tar.xz"
@@ -46,7 +46,7 @@ NEW = [
 
 def store() -> Any:
     """What a content needs of its store."""
-    found = Stored()
+    found = StoreReader()
     found.meta = {"key": bytes(range(32))}
     return found
 

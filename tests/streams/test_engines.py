@@ -115,7 +115,7 @@ class ToyBatch:
         ]
         owned = sorted(zip(marks or [b""] * len(self.rows), self.rows, strict=True))
         if wanted.reads == "reports" and len(set(marks)) != len(self.rows):
-            raise DataError("somebody has two reports", where=wanted.where)
+            raise DataError("a person has two reports in one period", where=wanted.where)
         rows = [row for _, row in owned] if marks else self.rows
         view = ToyView(wanted, rows, [], sorted(marks))
         bounded = None if wanted.max_events is None else ToyBounded(wanted, owned)

@@ -188,7 +188,7 @@ def test_flipped_and_cut_bytes_are_found_or_harmless(tmp_path: Path, request: py
     with pytest.raises(StoreDamagedError, match="head file"):
         start(tmp_path, publish=False)
     (state / "head.json").unlink()
-    with pytest.raises(StoreDamagedError, match="head file is missing"):
+    with pytest.raises(StoreDamagedError, match=r"head\.json is missing"):
         start(tmp_path, publish=False)
 
 

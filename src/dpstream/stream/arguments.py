@@ -17,7 +17,7 @@ _POSITION_END = 2**512
 
 
 def check_options(keep: str | int, max_rows: int, name: str) -> None:
-    """How much a stream keeps and publishes, and its name.
+    """Check how much a stream keeps and publishes, and its name.
 
     Errors:
         ConfigError: names the option, and what is allowed.
@@ -31,7 +31,7 @@ def check_options(keep: str | int, max_rows: int, name: str) -> None:
 
 
 def check_places(path: Path, releases: Path) -> None:
-    """The secret state and the public releases lie apart.
+    """Check that the secret state and the public releases lie apart.
 
     Errors:
         ConfigError: one lies inside the other.
@@ -46,7 +46,7 @@ def check_places(path: Path, releases: Path) -> None:
 
 
 def check_text(value: object, where: str) -> None:
-    """A name that people type and read.
+    """Check a name that people type and read.
 
     Errors:
         ConfigError: empty, long, or not printable.
@@ -56,7 +56,7 @@ def check_text(value: object, where: str) -> None:
 
 
 def name_text(name: str | int | datetime.date) -> str:
-    """The name of a step as it is kept: a text; a whole number or a day is written as one.
+    """The name of a step as the store keeps it: a text. A whole number or a day is written as a text.
 
     Errors:
         ConfigError: something else, or a text that people cannot type and read.

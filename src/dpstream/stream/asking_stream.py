@@ -1,4 +1,4 @@
-"""A stream that is asked: one durable, exactly-once question after another, beside the steps that bring in records.
+"""A stream that answers questions: one durable, exactly-once question after another, beside its steps.
 
 The stream's own store holds the counts. What is spent, the noise of the run and the histogram are in a second store
 beside it (``STATE-questions``), of the same kind: there each question is a step with its exact charge, sealed in a
@@ -48,7 +48,7 @@ class AnsweredQuestion:
 
     Attributes:
         number: 1, 2, ...
-        question_id, question: what it was asked as.
+        question_id, question: its id and its words.
         step: how many steps the stream had.
         answer: the answer.
         test_seed: whether noise was predictable: then there is no guarantee.
@@ -79,12 +79,12 @@ def questions_path(state: Path) -> Path:
 
 
 def questions_server(server: PostgresServer | None) -> PostgresServer | None:
-    """The same on a server: a schema beside the stream's."""
+    """Where the questions are kept on a server: in a schema beside the stream's."""
     return None if server is None else replace(server, schema=f"{server.schema[:53]}_questions")
 
 
 def default_id(step: int, question: str) -> str:
-    """The id of a question that was given none: the same question at the same step is the same."""
+    """The id of a question that came without one: the same question at the same step has the same id."""
     text = f"step {step}: {question}"
     if len(text) <= _MAX_ID and text.isprintable():
         return text
@@ -92,7 +92,7 @@ def default_id(step: int, question: str) -> str:
 
 
 class AskingStream(Stream):
-    """A ``Stream`` of a plan that is asked; made by ``open_stream``.
+    """A ``Stream`` whose plan answers questions between steps; made by ``open_stream``.
 
     A step counts the records that arrive (free) and releases a table drawn from the public histogram.
     """
@@ -102,9 +102,9 @@ class AskingStream(Stream):
         #: The exception of a question that failed after it had drawn noise, until its owner decides.
         self._failed: str | None = None
         #: The last hard question, which holds the histogram; 0 where there was none.
-        self._y_number = 0
+        self._last_hard = 0
         #: The present step, and its questions: content and number; None: to be read from the store.
-        self._here: tuple[int, dict[bytes, int]] | None = None
+        self._step_answers: tuple[int, dict[bytes, int]] | None = None
         try:
             super().__init__(*arguments, **options)
         except BaseException:
@@ -197,15 +197,15 @@ class AskingStream(Stream):
     @property
     def _answered_here(self) -> dict[bytes, int]:
         """The questions that were answered at the present step: content and number."""
-        if self._here is None or self._here[0] != self.last_step:
+        if self._step_answers is None or self._step_answers[0] != self.last_step:
             store, numbers = self._question_store, {}
             for number in range(store.last_step, 0, -1):
                 row = store.find(step=number)
                 if row is None or self._stored(row).step != self.last_step:
                     break
                 numbers[row.content] = number
-            self._here = (self.last_step, numbers)
-        return self._here[1]
+            self._step_answers = (self.last_step, numbers)
+        return self._step_answers[1]
 
     def _stored_question(self, number: int) -> AnsweredQuestion:
         row = self._question_store.find(step=number)
@@ -234,10 +234,10 @@ class AskingStream(Stream):
     def _answered(
         self, place: Reservation, text: str, query: Any, implied: QuestionAnswer | None
     ) -> AnsweredQuestion:
-        """The answer, durably; ``implied``: what it has to be, because an earlier answer implies it."""
+        """Answer a question durably; ``implied``: the answer that follows from an earlier one, if one does."""
         store, here = self._question_store, self._answered_here
         # As in a step: whatever stops it, the next one reads the stores again.
-        state, self._state, self._here = self._present(), None, None
+        state, self._state, self._step_answers = self._present(), None, None
         randomness = WatchedRandomness(self._randomness)
 
         def draw(noise: DiscreteLaplace) -> int:
@@ -260,16 +260,16 @@ class AskingStream(Stream):
             self._settle_question(place, randomness.used, error)
             raise
         here.setdefault(place.content, place.step)
-        self._state, self._here = state, (self.last_step, here)
+        self._state, self._step_answers = state, (self.last_step, here)
         if learned:
-            self._y_number = place.step
+            self._last_hard = place.step
         store.write_head(lasting=False)
         return asked
 
     def _prepared_question(
         self, place: Reservation, asked: AnsweredQuestion, state: Any, charge: Fraction, learned: bool
     ) -> Prepared:
-        y_number = place.step if learned else self._y_number
+        y_number = place.step if learned else self._last_hard
         manifest = canonical_json(asked.as_dict())
         books = {
             **self._asks.pack_books(state),
@@ -293,7 +293,8 @@ class AskingStream(Stream):
         )
 
     def _settle_question(self, place: Reservation, drawn: bool, error: BaseException) -> None:
-        """An exception after noise was drawn may depend on it, so it is an output; a stop from outside is none."""
+        """Record an exception that came after noise was drawn: it may depend on that noise, so it is an output. An
+        interrupt from outside is none."""
         if not drawn or not isinstance(error, Exception):
             return
         self._failed = type(error).__name__
@@ -310,7 +311,7 @@ class AskingStream(Stream):
         return self._state
 
     def _stored_state(self) -> Any:
-        """The counts of the stream's store; books and histogram of the questions'."""
+        """The state: counts from the stream's store, books and histogram from the store of its questions."""
         state = super()._stored_state()
         if self._questions is None:
             self._questions = self._open_questions()
@@ -324,19 +325,19 @@ class AskingStream(Stream):
             raise StoreDamagedError(
                 "questions were asked when the stream had more steps than it has now: it was rolled back",
                 where=where,
-                allowed="the newest state of both",
+                allowed="the newest copies of both stores, restored together",
             )
         # As of the last step: with older books, what was spent since could be spent again.
         if self._asks.standing(state).asked > asked:
             raise StoreDamagedError(
                 "the stream knows of more questions than are stored: their store was rolled back",
                 where=where,
-                allowed="the newest state of both",
+                allowed="the newest copies of both stores, restored together",
             )
         self._asks.restore_books(state, books)
-        self._y_number = int(books["y_number"])
-        if self._y_number:
-            packed = store.synthesis(self._y_number)
+        self._last_hard = int(books["y_number"])
+        if self._last_hard:
+            packed = store.synthesis(self._last_hard)
             if packed is None:
                 raise StoreDamagedError("the histogram of the last hard question is missing", where=where)
             self._asks.restore_memory(state, container.load(packed, where=where))
@@ -349,7 +350,7 @@ class AskingStream(Stream):
             raise StoreDamagedError(
                 "the stream has steps, and the store of its questions is gone: what was spent is not known",
                 where=str(path),
-                allowed="the newest state of both",
+                allowed="the newest copies of both stores, restored together",
             )
         fresh = self._asks.pack_books(self._plan.start())
         first = container.dump(Packed({**fresh, "y_number": 0, "t": 0, "step": 0}, {}))

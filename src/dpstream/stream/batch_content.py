@@ -1,4 +1,4 @@
-"""A batch's content as the store keeps it, so that a repetition is told from other records.
+"""A batch's content as the store keeps it, so that a repetition can be told from other records.
 
 A batch is a multiset: a retry that reads the same records in another order is the same batch. A stored content says
 by its first byte by which rule it was made: contents of this version are ``RULE`` and a keyed fingerprint
@@ -74,7 +74,7 @@ class BatchContent:
 
     @cached_property
     def stored(self) -> bytes:
-        """What a step of this batch keeps."""
+        """What the store keeps of this batch."""
         return RULE + self.rows.fingerprint(self.store.derived_key(b"rows"))
 
     def is_stored_as(self, content: bytes) -> bool:

@@ -29,7 +29,7 @@ __all__ = ["grant_batch"]
 def grant_batch(
     batch: Batch | EngineBatch, plan: StreamPlan, schema: Schema, store: Store, where: str
 ) -> Granted:
-    """What a plan reads of a batch, and whose records they are where the unit is a user.
+    """Give a plan what it reads of a batch, and, where the unit is a user, whose records they are.
 
     Errors:
         DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
@@ -60,7 +60,7 @@ def grant_batch(
 
 
 def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:
-    """Records, and the users whose they are."""
+    """Grant the records together with their users."""
     batch, columns = separate(batch, wanted.schema, wanted.where)
     encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=wanted.where)
     owners = read_owners(columns, (len(inserts), len(deletes)), key=wanted.key, where=wanted.where)
@@ -69,17 +69,19 @@ def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:
 
 
 def _reports(batch: Batch, wanted: Wanted) -> Granted:
-    """One period of a panel: the reports with keyed marks of their people."""
+    """Grant one period of a panel: the reports, with a keyed mark of each person."""
     domain, where = wanted.schema.domain, wanted.where
     if batch.deletes is not None:
         raise DataError(
-            "the batch comes with deletes", where=where, allowed="reports of people, one a person"
+            "the batch of a panel has deletes", where=where, allowed="reports of people, one a person"
         )
     batch, columns = separate(batch, wanted.schema, where, wanted.unit)
     _, codes, none = encode_batch(batch, wanted.schema, where=where)
     owners = read_owners(columns, (len(codes), 0), key=wanted.key, where=where)
     if len(owners.ids) != len(codes):
-        raise DataError("somebody has two reports", where=where, allowed="one report a person and period")
+        raise DataError(
+            "a person has two reports in one period", where=where, allowed="one report a person and period"
+        )
     ordered = np.empty_like(codes)
     ordered[owners.inserts] = codes
     marks = np.frombuffer(b"".join(owners.ids), np.uint8).reshape(-1, ID_BYTES)
@@ -88,7 +90,7 @@ def _reports(batch: Batch, wanted: Wanted) -> Granted:
 
 @dataclass(frozen=True, repr=False)
 class _Owned:
-    """A batch's records and whose they are, before it is decided which of them are admitted. Private."""
+    """A batch's records and their users, before it is decided which records are admitted. Private."""
 
     batch: EncodedBatch
     owners: Owners

@@ -1,4 +1,4 @@
-"""At most so many events of one user: which records of a batch enter the stream.
+"""The bound on the events of one user: which records of a batch enter the stream.
 
 Guarantee: a stability map. Which events of a user are admitted follows from that user's own events (this batch's and
 the number admitted before) and from a fixed key, never from other users' records, their order or their number. Adding
@@ -49,7 +49,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, repr=False)
 class Owners:
-    """Whose records are whose. Private, although ids are only there as keyed hashes.
+    """Which record belongs to which user. Private, although ids are only there as keyed hashes.
 
     Attributes:
         ids: the batch's different users, each a keyed hash of ``ID_BYTES``, in ascending order (the store reads and
@@ -83,7 +83,7 @@ class Admission:
     dropped: int
 
     def bounded(self, batch: EncodedBatch, inserts: Codes, deletes: Codes) -> EncodedBatch:
-        """The batch without what is left out; that it declares deletes stays as it was."""
+        """The batch without the records that are left out; it declares deletes exactly if it did before."""
         if not self.dropped:
             return batch
         declared = deletes[self.deletes] if batch.declares_deletes else None
@@ -91,7 +91,7 @@ class Admission:
 
 
 def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tuple[Batch, Columns]:
-    """The batch without its user ids, and these as Arrow columns, of the inserts and of the deletes.
+    """Split a batch into the batch without its user ids, and the ids of its inserts and deletes as Arrow columns.
 
     Errors:
         DataError: the batch does not say whose records they are.
@@ -108,7 +108,9 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         pair = users if isinstance(users, tuple) else (users, None)
         if len(pair) != 2:
             raise DataError(
-                "users is no pair", where=where, allowed="(ids of the inserts, ids of the deletes)"
+                "users is a tuple that has not two parts",
+                where=where,
+                allowed="(ids of the inserts, ids of the deletes)",
             )
         first, second = (
             None if ids is None else arrow.to_table({"ids": ids}, where).column("ids") for ids in pair
@@ -129,7 +131,7 @@ def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
     if frame is None:
         return None, None
     if isinstance(frame, np.ndarray):
-        raise DataError("codes have no column of user ids", where=where, allowed="users as arrays")
+        raise DataError("an array of codes has no column of user ids", where=where, allowed="users as arrays")
     table = arrow.to_table(frame, where)
     if name not in table.column_names:
         raise DataError(f"there is no column {name!r}", where=where, allowed="the column of the user ids")
@@ -232,7 +234,7 @@ def id_bytes(column: Any, where: str) -> Any:
     for chunk in chunks:
         kind = chunk.type
         if chunk.null_count or pa.types.is_null(kind):
-            raise _nobody(where)
+            raise _no_user_id(where)
         whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
         if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind) or _binary(kind)):
             raise DataError(f"user ids are of the type {arrow.type_name(kind)}", where=where, allowed=_IDS)
@@ -240,7 +242,7 @@ def id_bytes(column: Any, where: str) -> Any:
     values = [chunk.cast(pa.large_binary()) for chunk in texts]
     joined = pa.concat_arrays(values) if values else pa.array([], pa.large_binary())
     if pc.any(pc.equal(pc.binary_length(joined), 0)).as_py():
-        raise _nobody(where)
+        raise _no_user_id(where)
     return joined
 
 
@@ -252,7 +254,7 @@ def _binary(kind: Any) -> bool:
     )
 
 
-def _nobody(where: str) -> DataError:
+def _no_user_id(where: str) -> DataError:
     return DataError("there is a record without a user id", where=where, allowed=_IDS)
 
 
@@ -280,7 +282,7 @@ def _private_order(
 
 
 def _copies(codes: Codes, operations: Mask, rows: Counts) -> Counts:
-    """0, 1, 2, ... for the copies of an equal event of one user; which copy is which is of no account."""
+    """0, 1, 2, ... for the copies of an equal event of one user; which copy gets which number does not matter."""
     order = np.lexsort((*codes.T, operations, rows))
     new = np.ones(len(order), np.bool_)
     new[1:] = np.diff(rows[order]) != 0

@@ -35,11 +35,11 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
     """
     source = facts.get("source") or {}
     before_start = "base" in facts and source.get("late") == "error" and "kind" not in source
-    return [*facts["declared_public"], *_of_records(source), *([_BEFORE_START] if before_start else [])]
+    return [*facts["declared_public"], *_about_lines(source), *([_BEFORE_START] if before_start else [])]
 
 
-def _of_records(source: Mapping[str, Any]) -> list[str]:
-    """What a line that is no record does. Only text has such lines."""
+def _about_lines(source: Mapping[str, Any]) -> list[str]:
+    """Say what happens to a line that is not a record. Only text sources have such lines."""
     if "time_column" not in source or source.get("kind", "stdin") != "stdin":
         return []
     sentences = []
@@ -73,13 +73,14 @@ def _of_records(source: Mapping[str, Any]) -> list[str]:
 
 
 def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ()) -> list[str]:
-    """For plans, the plan's hash and manifests.
+    """What plans, the plan's hash and manifests say about what is not protected, in sentences.
 
     Args:
-        given: what the source's cut declares public (``SourceOptions.declared_public``).
+        given: what the rule that cuts the source into steps declares public (``SourceOptions.declared_public``).
 
     A record without a code stops the stream before anything is drawn. Nothing is released, but who watches
-    the releases sees that none comes, and learns that there is such a record. Of coordinates the mechanism tells.
+    the releases sees that none comes, and learns that there is such a record. For
+    coordinates the mechanism has sentences of its own.
     """
     facts = list(given)
     if isinstance(plan.unit, Individual):

@@ -45,7 +45,7 @@ class Batch:
 
 
 def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch | EngineBatch:
-    """A batch as it is, or one of a frame of inserts.
+    """A batch as it is; or a batch made of a frame of inserts.
 
     Errors:
         ConfigError: a batch, and deletes or users beside it.

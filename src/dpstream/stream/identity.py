@@ -131,12 +131,12 @@ def plan_hash(facts: dict[str, Any]) -> str:
 
 
 def is_same_plan(stored: dict[str, Any], given: dict[str, Any]) -> bool:
-    """Whether a stream that began with the one facts may go on under the others."""
+    """Whether a stream that began with the facts ``stored`` may go on under the facts ``given``."""
     return canonical_json(stored) == canonical_json(given)
 
 
 def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
-    """The stored stream goes on only under the facts that it began with.
+    """Refuse to go on with a stream under other facts than it began with.
 
     Errors:
         ConfigError: names every difference.
@@ -161,7 +161,7 @@ def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str)
 
 
 def mechanism_remedy(began: str, now: str) -> str | None:
-    """What lets a stream go on whose file says another mechanism than it began with; None if it says the same."""
+    """How to go on with a stream that began with another mechanism than its file names; None for the same one."""
     if began == now:
         return None
     remedy = f'name = "{began}" under [mechanism] (or its recipe in Python)'
@@ -171,7 +171,7 @@ def mechanism_remedy(began: str, now: str) -> str | None:
 
 
 def _counter_remedy(stored: dict[str, Any], given: dict[str, Any]) -> str:
-    """How a plan that leaves the counter to be chosen goes on with the one that the stream began with."""
+    """How to go on where the plan chooses the counter, and would choose another one than the stream began with."""
     began, now = (str(facts.get("options", {}).get("counter", "")) for facts in (stored, given))
     for name in COUNTER_NAMES:
         try:

@@ -24,12 +24,12 @@ Together = Literal["parallel", "sum"]
 
 @dataclass(frozen=True)
 class Base:
-    """What a stream begins with.
+    """The public release that a stream begins with.
 
     Attributes:
         facts: the public facts about it that the stream is pinned to, JSON-able.
         table: reads the table, once, when the stream is started; its state holds all that is needed afterwards.
-        known: whether the facts are those of a stream that was started.
+        known: whether a stream that was started is pinned to these facts.
     """
 
     facts: dict[str, Any]

@@ -35,7 +35,7 @@ class PublicRelease:
 
     Attributes:
         folder: where the releases are.
-        step: which step ``table``, ``manifest`` and ``answer`` are about where they are not told another one.
+        step: the step that ``table``, ``manifest`` and ``answer`` are about where no other one is asked for.
     """
 
     def __init__(self, folder: Path, step: int) -> None:

@@ -27,7 +27,7 @@ def undecided(step: int, kind: str, batch_id: str) -> StepError:
 
 
 def other_batch(held: Reservation, batch_id: str) -> StepError:
-    """The process stopped while it was at another batch, or at other records."""
+    """The process stopped while it worked on another batch, or on other records."""
     what = "other records under this id" if held.batch_id == batch_id else f"the batch {held.batch_id!r}"
     return StepError(
         f"step {held.step} was reserved for {what} when the process stopped",
@@ -37,7 +37,7 @@ def other_batch(held: Reservation, batch_id: str) -> StepError:
 
 
 def other_records(known: Step) -> StepError:
-    """A committed step's id again, and its records are others now."""
+    """The id of a committed step came again, with other records."""
     return StepError(
         f"this id was used at step {known.step} for other records",
         where=f"batch {known.batch_id!r}",

@@ -24,14 +24,14 @@ from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.refusals import other_batch, other_records, undecided
-from dpstream.stream.release.again import Again
 from dpstream.stream.release.described import describe_tables
-from dpstream.stream.release.manifest import Facts, accuracy_of, build_manifest
+from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
 from dpstream.stream.release.produce import Carried, make_files
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
+from dpstream.stream.release.remade_files import RemadeFiles
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
@@ -84,7 +84,7 @@ class Stream:
         self._undecided: str | None = None
         #: The committed state; None while a step is under way, and after one that failed.
         self._state: Any = None
-        #: Of the last release, and of the one that is being made.
+        #: What the last release hands on to the next one, and what the one that is being made will.
         self._carried = self._coming = Carried()
         self._facts = facts
         self._plan_hash = plan_hash(self._facts)
@@ -99,7 +99,7 @@ class Stream:
             server=server,
             key=key,
             renew=membership is None,
-            outside=None if sink is None else sink.published,
+            published=None if sink is None else sink.published,
         )
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
@@ -143,7 +143,7 @@ class Stream:
 
     @property
     def position(self) -> dict[str, int] | None:
-        """How far the source was read for the last step, as ``step`` was told. Private.
+        """How far the source was read for the last step, as the caller of ``step`` said. Private.
 
         Errors:
             StoreDamagedError: the last step was made without one.
@@ -220,7 +220,7 @@ class Stream:
         self._check_process()
         outlet = self._require_outlet("publish again")
         assert self._sink is not None
-        made = Again(self._store, self._sink, self._released, self._synthesis, self._carried.records)
+        made = RemadeFiles(self._store, self._sink, self._released, self._synthesis, self._carried.records)
         return outlet.restore(made.file)
 
     def decisions(self) -> list[Decision]:
@@ -343,11 +343,15 @@ class Stream:
     def _reserve(
         self, batch_id: str, content: BatchContent, place: str | None = None
     ) -> tuple[Reservation, bool]:
-        """The intent, committed; and whether an earlier attempt had left it (which may have drawn noise)."""
+        """Commit the intent, and give whether an earlier attempt, which may have drawn noise, had left it already."""
         step = self.last_step + 1
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
-            raise HorizonError(f"the plan pays for {horizon} steps and all are done", where=f"step {step}")
+            raise HorizonError(
+                f"the plan pays for {horizon} steps and all are done",
+                where=f"step {step}",
+                allowed="a successor with a plan of its own (dpstream init --after)",
+            )
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
@@ -364,7 +368,7 @@ class Stream:
     def _compute(
         self, reservation: Reservation, held: bool, state: Any, view: PrivateBatch, period: str | None
     ) -> Prepared:
-        """The whole result in memory; ``state`` is advanced."""
+        """Compute the whole result in memory; advances ``state``."""
         randomness = WatchedRandomness(self._randomness)
         try:
             synthesis = self._plan.step(state, view, randomness)
@@ -374,7 +378,7 @@ class Stream:
             raise
 
     def _settle(self, reservation: Reservation, held: bool, drawn: bool, error: BaseException) -> None:
-        """What an attempt that stopped before its commit leaves behind; adds to ``error`` what it cannot."""
+        """Record what an attempt that stopped before its commit leaves; a note on ``error`` says where that fails."""
         try:
             if drawn and isinstance(error, Exception):
                 # Its occurrence may depend on what was drawn: it is an output, and drawing again would be a
@@ -419,7 +423,7 @@ class Stream:
             reservation.step,
             with_base=self._base is not None,
         )
-        facts = Facts(
+        facts = StepFacts(
             reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts
         )
         return Prepared(
@@ -439,7 +443,7 @@ class Stream:
         )
 
     def _commit_and_publish(self, prepared: Prepared, state: Any) -> None:
-        """The order that the guarantee rests on: nothing leaves before it is durable."""
+        """Commit, then publish. The guarantee rests on this order: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
         self._store.write_head(lasting=False)
@@ -453,7 +457,11 @@ class Stream:
 
     def _require_outlet(self, verb: str) -> Outlet:
         if self._outlet is None:
-            raise StepError("the stream was opened without a place for releases", where=verb)
+            raise StepError(
+                "the stream was opened without a place for releases",
+                where=verb,
+                allowed="opening it with publish_to, or with [output]",
+            )
         return self._outlet
 
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:

@@ -100,7 +100,7 @@ def _total(db: StoreDatabase) -> tuple[int, int]:
 
 
 def _put(db: StoreDatabase, ids: list[bytes], counts: list[int]) -> None:
-    """Each user's counter, whether there was one or not."""
+    """Write each user's counter, new or changed."""
     for start in range(0, len(ids), _PAGE):
         users, events = ids[start : start + _PAGE], counts[start : start + _PAGE]
         columns: dict[str, list[Any]] = {"id": users, "events": events}

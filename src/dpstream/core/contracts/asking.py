@@ -1,4 +1,4 @@
-"""What a plan offers whose stream answers questions between its steps; see ``dpstream.stream.asking_stream``."""
+"""What a plan offers that answers questions between the steps of its stream (``dpstream.stream.asking_stream``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class QuestionAnswer(Protocol):
     """One answer; public.
 
     Attributes:
-        kind: of answer, in a word: what the ledger calls its charge.
+        kind: what the ledger calls the charge for such an answer, in a word.
         changes_memory: whether later answers depend on it.
     """
 
@@ -60,10 +60,10 @@ class QuestionsSoFar(Protocol):
 
 
 class AskedPlan(Protocol):
-    """A plan that is asked. ``state`` is the plan's own; books and memory are what questions change in it."""
+    """A plan that answers questions. ``state`` is the plan's own; questions change its books and its memory."""
 
     def read_question(self, question: Any, schema: Schema) -> tuple[Any, str]:
-        """A question as the plan takes it, and in words.
+        """Read a question; gives it as ``ask`` takes it, and in words.
 
         Errors:
             ConfigError, SchemaError: it cannot be read.
@@ -71,7 +71,7 @@ class AskedPlan(Protocol):
         ...
 
     def question_bytes(self, query: Any) -> tuple[bytes, bytes]:
-        """What tells a question from all others, whatever its words; and the same of its complement."""
+        """Bytes that are the same for a question in whatever words, and for no other question; and its complement's."""
         ...
 
     def ask(self, state: Any, query: Any, draw: Callable[[DiscreteLaplace], int]) -> QuestionAnswer:
@@ -79,7 +79,7 @@ class AskedPlan(Protocol):
         ...
 
     def with_books(self, answer: Any, state: Any) -> QuestionAnswer:
-        """An answer that follows from an earlier one, with what is spent and asked by now."""
+        """The answer that follows from an earlier one, with what is spent and asked by now."""
         ...
 
     def read_answer(self, stored: dict[str, Any]) -> QuestionAnswer:

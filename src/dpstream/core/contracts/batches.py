@@ -59,7 +59,7 @@ class PrivateBatch(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class UserEvents:
-    """What a step changes: events admitted before and after, for each user of its batch. Private."""
+    """The counters that a step changes: for each user of its batch, the events admitted before and after. Private."""
 
     ids: list[bytes]
     before: NDArray[np.int64]
@@ -81,7 +81,7 @@ class BoundedBatch(Protocol):
 
 
 class BatchRows(Protocol):
-    """The records of a batch as a multiset: what tells a repetition from other records. Private."""
+    """The records of a batch as a multiset, which tells whether a batch comes again. Private."""
 
     def fingerprint(self, key: bytes) -> bytes:
         """The same for the same records (and owners) in any order and any partition, and for no others but by a chance
@@ -90,7 +90,7 @@ class BatchRows(Protocol):
 
     def in_order(self) -> list[bytes] | None:
         """The sorted records, for comparison with what stores of the formats 1 to 8 kept; None where an engine cannot
-        give them: such a step is then another batch."""
+        give them: the batch then counts as another one."""
         ...
 
 
@@ -121,8 +121,8 @@ class Granted:
 
     Attributes:
         view: all of it, for a mechanism that reads what was wanted.
-        rows: what tells it from another batch; the stream keeps a keyed hash.
-        bounded: where the events of users are bounded.
+        rows: the records as a multiset; the stream keeps a keyed hash of it.
+        bounded: the batch before records are admitted, where the events of users are bounded.
     """
 
     view: PrivateBatch
@@ -135,7 +135,7 @@ class EngineBatch(Protocol):
     """One step's private records, wherever they are: what ``Stream.step`` takes beside a ``Batch`` of frames."""
 
     def grant(self, wanted: Wanted) -> Granted:
-        """What is wanted, and nothing beyond it.
+        """Give what is wanted, and nothing beyond it.
 
         Errors:
             DataError, SchemaError: records that do not fit. Nothing was spent.

@@ -18,13 +18,13 @@ __all__ = [
     "table_published",
 ]
 
-#: Goes on from what is told of the number of records.
+#: Follows what is said about the number of records.
 COUNTS_UNKNOWN = ". How wrong its counts may be is not known"
 
 
 @dataclass(frozen=True)
 class PrintedTable:
-    """Rows for readers.
+    """A table for readers.
 
     Attributes:
         headings: of the columns, by the rows' keys.
@@ -36,7 +36,7 @@ class PrintedTable:
 
     @property
     def right(self) -> list[int]:
-        """Positions of the columns without words: numbers are aligned to the right."""
+        """Positions of the columns that hold numbers only, which are aligned to the right."""
         return [
             i for i, key in enumerate(self.headings) if not any(isinstance(r[key], str) for r in self.rows)
         ]
@@ -98,7 +98,7 @@ class Explanation:
 
     @classmethod
     def usual(cls, names: Sequence[str], unit: Unit, composition: str | None) -> Explanation:
-        """Of a mechanism that says no more: tables with these columns, and costs as ``StreamPlan.composition``."""
+        """The explanation of a mechanism that says nothing of its own: it publishes tables with these columns."""
         if isinstance(unit, Individual):
             costs = (
                 "A person is in every period, and all that the person reports is paid for together: further periods up "
@@ -122,7 +122,7 @@ class Explanation:
 
 
 def table_published(names: Sequence[str], made_from: str = "noisy counts", also: str = "") -> tuple[str, str]:
-    """``Explanation.published`` of synthetic tables with these columns."""
+    """``Explanation.published`` for synthetic tables with these columns."""
     return (
         "A synthetic table is published ",
         f". It has the columns {', '.join(names)}. Its rows are invented by a program from {made_from}.{also} None is "
@@ -147,7 +147,7 @@ def counts_words(measured: int, *, with_base: bool) -> str:
 
 
 def sentence(words: str) -> str:
-    """With a capital letter and a full stop."""
+    """The words as a sentence: with a capital letter and a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
 
 

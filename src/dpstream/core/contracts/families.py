@@ -18,7 +18,7 @@ __all__ = ["Checks", "Family", "Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a stream of a family can be. A text is a sentence that says why not; an empty one: nothing is refused.
+    """What a stream of a family can be. A text says why something is refused; an empty one refuses nothing.
 
     Attributes:
         units: names of the units that it can protect; the first one is the default. With ``individual`` among them it
@@ -29,7 +29,7 @@ class Limits:
         deletes: why the source may not delete.
         rows: why steps may not be cut by numbers of rows, and what cuts them instead.
         late: rules for late records that it cannot follow, each with the reason.
-        base: whether it may begin with another stream's table.
+        base: whether the stream may begin with another stream's table.
         records: kinds of released records, the first one is the default.
         no_records: kinds of records that this recipe cannot have, each with the reason.
         no_changes: why a database cannot be given changes only.
@@ -56,7 +56,7 @@ class Limits:
 
 
 class Checks(Protocol):
-    """Looks at the steps of a source one after the other, before a run; may hold private ids."""
+    """Checks the steps of a source one after the other, before a run; may hold private ids."""
 
     def problems(self, ids: Any) -> list[Problem]:
         """What would stop the stream at this step; the sentences name nobody and no number.
@@ -69,15 +69,15 @@ class Checks(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """Mechanisms that have their contract in common.
+    """Mechanisms that share one contract.
 
     Attributes:
-        name: in words of its own, for developers.
+        name: a word for developers.
         noun: what a stream of it is, for sentences: "a panel".
         recipes: the recipe of each mechanism, by its name in files; its fields say which options there are.
         limits: which units, sources, bases and outputs it can take.
         narrow: the limits of one recipe, where its options make them narrower.
-        checks: what ``dpstream check`` has to look at beside the columns, for a plan and the column of the ids.
+        checks: makes what ``dpstream check`` uses besides the columns, from a plan and the name of the column of ids.
         tools: of another package's family: where its ``evaluation`` and its ``page`` of the report are, as
             ``module:NAME``; what is not named works with tables as for any stream.
     """

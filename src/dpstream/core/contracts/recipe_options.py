@@ -49,7 +49,7 @@ NUMBER: Mapping[str, Any] = {"type": ["number", "string"]}
 
 
 def words(*choices: str | int) -> Mapping[str, Any]:
-    """The fragment of a key that takes one of some words."""
+    """The JSON Schema of a key that takes one of some words."""
     return {"enum": list(choices)}
 
 
@@ -98,7 +98,7 @@ class SectionReader(Protocol):
     variant: str
 
     def has(self, key: str) -> bool:
-        """Whether the file says it."""
+        """Whether the file has the key."""
         ...
 
     def raw(self, key: str) -> Any:
@@ -207,12 +207,12 @@ class Option:
     order: int = field(default_factory=_ORDER.__next__)
 
     def but(self, **changes: Any) -> Option:
-        """The same key for other recipes, declared here."""
+        """The same option for other recipes; its place in the order is here."""
         return replace(self, order=next(_ORDER), **changes)
 
 
 def option(default: Any = MISSING, of: Option | None = None, **declared: Any) -> Any:
-    """A field of a recipe that is an option.
+    """Declare a field of a recipe as an option.
 
     Args:
         of: the option that several recipes have; without it, the field has one of its own.
@@ -262,7 +262,7 @@ class _Declared:
 
 
 def _declared(kind: type[Any], label: str = "", without: tuple[str, ...] = ()) -> Iterator[_Declared]:
-    """All options of a recipe, those of the recipes in it included."""
+    """All options of a recipe, and of the recipes that its options name."""
     hints = get_type_hints(kind)
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
@@ -298,7 +298,7 @@ def keys_of_recipes(section: str, recipes: Mapping[str, type[Any]]) -> tuple[Key
 
 
 def _default(uses: list[_Declared]) -> str | None:
-    """The default as the table shows it; other recipes' in brackets."""
+    """The default as the table of keys shows it; where recipes differ, the others' in brackets."""
     if uses[0].option.one_of:
         return uses[0].choices[0]
     values = {use.label: _text(use.default) for use in uses if use.default not in (MISSING, None)}
@@ -322,22 +322,22 @@ def build(
     section: SectionReader,
     kind: type[Any],
     given: Given,
-    found: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, Any] | None = None,
     *,
     without: tuple[str, ...] = (),
     place: str | None = None,
 ) -> Any:
-    """A recipe: its options from the section, its other fields (``schema``, ``domain``, ...) from what is given.
+    """Make a recipe: its options come from the section, its other fields (``schema``, ``domain``, ...) from ``given``.
 
     Args:
-        found: options that were read before it.
+        earlier: options that were read before it.
         without: fields that are no options here.
         place: of its errors; the section's as a rule.
 
     Errors:
         ConfigError: an option that is unusable; and what the recipe itself refuses.
     """
-    values = read_fields(section, kind, given, found, without=without)
+    values = read_fields(section, kind, given, earlier, without=without)
     for item in fields(kind):
         if "option" not in item.metadata and hasattr(given, item.name):
             values[item.name] = getattr(given, item.name)
@@ -349,28 +349,28 @@ def read_fields(
     section: SectionReader,
     kind: type[Any],
     given: Given,
-    found: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, Any] | None = None,
     *,
     without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """The options of a recipe by the names of its fields; arguments and errors as of ``build``."""
+    """Read the options of a recipe, by the names of its fields; arguments and errors as of ``build``."""
     hints, values = get_type_hints(kind), dict[str, Any]()
     for item in fields(kind):
         chosen: Option | None = item.metadata.get("option")
         if chosen is not None and item.name not in without:
             one = _Declared(chosen.key or item.name, chosen, hints[item.name], item.default, "")
-            values[item.name] = _read(section, one, given, {**(found or {}), **values})
+            values[item.name] = _read(section, one, given, {**(earlier or {}), **values})
     return values
 
 
-def _read(section: SectionReader, one: _Declared, given: Given, found: Mapping[str, Any]) -> Any:
+def _read(section: SectionReader, one: _Declared, given: Given, earlier: Mapping[str, Any]) -> Any:
     chosen, key = one.option, one.key
     if chosen.part is not None:
-        return build(section, chosen.part.kind, given, found, without=chosen.part.without)
+        return build(section, chosen.part.kind, given, earlier, without=chosen.part.without)
     if chosen.one_of:
-        return _read_choice(section, one, given, found)
+        return _read_choice(section, one, given, earlier)
     if chosen.read is not None:
-        return chosen.read(section, given, found)
+        return chosen.read(section, given, earlier)
     default = one.default
     if default is MISSING:
         section.required(key)
@@ -392,8 +392,8 @@ def _read(section: SectionReader, one: _Declared, given: Given, found: Mapping[s
     return section.share(key, Fraction(default or 0))
 
 
-def _read_choice(section: SectionReader, one: _Declared, given: Given, found: Mapping[str, Any]) -> Any:
-    """The recipe that the key names; ConfigError for an option of another one."""
+def _read_choice(section: SectionReader, one: _Declared, given: Given, earlier: Mapping[str, Any]) -> Any:
+    """Read the recipe that the key names; ConfigError for an option that only another recipe has."""
     key, recipes = one.key, one.option.one_of
     first = next(iter(recipes))
     word = section.choice(key, tuple(recipes), first)
@@ -409,9 +409,9 @@ def _read_choice(section: SectionReader, one: _Declared, given: Given, found: Ma
                 raise section.wrong(other, *recipes[word].refuses.get(other, what))
     nested = recipes[word]
     if nested.make is not None:
-        return nested.make(section, given, found)
+        return nested.make(section, given, earlier)
     place = section.place(key) if one.option.placed else None
-    return build(section, nested.kind, given, found, without=nested.without, place=place)
+    return build(section, nested.kind, given, earlier, without=nested.without, place=place)
 
 
 # For messages.

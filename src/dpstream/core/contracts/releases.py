@@ -78,7 +78,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class PeopleEstimate:
-    """How many people of a panel something holds for; public.
+    """The number of people in a panel to whom a condition applies; public.
 
     Attributes:
         count: estimated number of people, without padding.
@@ -135,7 +135,7 @@ class PlacedRecords(Protocol):
 
 
 class Synthesis(ABC):
-    """What every step gives. An attribute that only some families have is None for the others.
+    """What a step releases. An attribute that only some families have is None for the others.
 
     Attributes:
         noun: what the release is, for the error where it has no answers.
@@ -174,12 +174,12 @@ class Synthesis(ABC):
         return min(max(0, round(self.total)), most)
 
     def accuracy(self) -> dict[str, Any] | None:
-        """Its errors, for the manifest; JSON-able. None: they follow from the plan and from ``measured``."""
+        """What the manifest says of its errors; JSON-able. None: that follows from the plan and from ``measured``."""
         return None
 
     @property
     def answers(self) -> SyntheticTable | None:
-        """What counts are answered from, and records drawn."""
+        """The table that counts are answered from, and records drawn."""
         return None
 
     @property
@@ -226,7 +226,7 @@ class SyntheticTable(Synthesis):
 
     @property
     def answers(self) -> SyntheticTable:
-        """Itself."""
+        """The table itself."""
         return self
 
     @property
@@ -236,7 +236,7 @@ class SyntheticTable(Synthesis):
 
     @property
     def placed(self) -> PlacedRecords | None:
-        """The records themselves, where the release is made of them."""
+        """The released records, where the release consists of records and no model."""
         return None
 
     def released(self, schema: Schema, rows: int, seed: int) -> Any:

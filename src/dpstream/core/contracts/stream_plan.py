@@ -166,19 +166,19 @@ class StreamPlan(ABC):
         """All options, JSON-able and exact: they enter the plan's hash and the manifest."""
 
     def released_schema(self, schema: Schema) -> Schema:
-        """The columns of released tables, from those of the private records; the same as a rule."""
+        """The columns of released tables; by default those of the private records."""
         return schema
 
     def reading_schema(self, schema: Schema) -> Schema:
-        """The columns as whose codes private records are read; the same as a rule."""
+        """The columns whose codes stand for private records in a batch; by default ``schema`` itself."""
         return schema
 
     def declared_public(self) -> tuple[str, ...]:
-        """What the mechanism itself leaves open to whoever watches the stream, in sentences for manifests."""
+        """What the mechanism does not protect from somebody who watches the stream, in sentences for manifests."""
         return ()
 
     def composition(self) -> str | None:
-        """How what is spent at single steps adds up, for manifests; None: as the unit's relation has it."""
+        """How the costs of single steps add up, for manifests; None: as they do for the unit of protection."""
         return None
 
     @property
@@ -195,15 +195,15 @@ class StreamPlan(ABC):
         return None
 
     def explain(self) -> Explanation:
-        """What texts say of the plan before any data are read; a mechanism replaces what it can say better."""
+        """What texts say about the plan before any data are read. Mechanisms override it where they can say more."""
         return Explanation.usual(self.domain.names, self.unit, self.composition())
 
     def explain_until(self, records: int) -> Explanation | None:
-        """With everything that is planned up to a number of records; None where nothing is scheduled by it."""
+        """``explain`` for a stream that grows to ``records`` records; None where no schedule depends on that number."""
         return None
 
     def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
-        """What a step's manifest says of counts, where the release does not say it itself.
+        """What a step's manifest says about counts, where the release itself says nothing.
 
         Args:
             measured: how many marginals were measured at every step so far.
@@ -212,7 +212,7 @@ class StreamPlan(ABC):
         return counts_words(measured, with_base=with_base)
 
     def step_facts(self, step: int) -> dict[str, Any]:
-        """What else a step's manifest says of its accuracy; JSON-able."""
+        """What else a step's manifest says about its accuracy; JSON-able."""
         return {}
 
     @abstractmethod

@@ -175,7 +175,7 @@ def _answer(asked: _Question) -> Choice:
 
 
 def _recipe(name: str, asked: _Question) -> Counter:
-    """By name. Where there is no horizon, "blt" is still told for about how many ticks it should be best."""
+    """The recipe of that name. Without a horizon "blt" still needs a number of ticks for which it should be best."""
     hint = asked.ticks if asked.horizon is None and name == "blt" else asked.horizon
     return counter_by_name(name, horizon=hint)
 

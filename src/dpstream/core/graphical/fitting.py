@@ -128,13 +128,13 @@ def _check_options(
     if warm is not None and warm.domain != domain:
         raise InputError("the warm model has another domain", where="fit")
     if iterations < 1:
-        raise InputError(f"{iterations} iterations", where="fit", allowed="1 or more")
+        raise InputError(f"iterations = {iterations}", where="fit", allowed="1 or more")
     if not (math.isfinite(regularisation) and regularisation >= 0.0):
-        raise InputError(f"regularisation {regularisation}", where="fit", allowed="0 or more")
+        raise InputError(f"regularisation = {regularisation}", where="fit", allowed="0 or more")
     if not 0.0 <= decay <= 1.0:
-        raise InputError(f"decay {decay}", where="fit", allowed="0 to 1")
+        raise InputError(f"decay = {decay}", where="fit", allowed="0 to 1")
     if not tolerance >= 0.0:
-        raise InputError(f"tolerance {tolerance}", where="fit", allowed="0 or more")
+        raise InputError(f"tolerance = {tolerance}", where="fit", allowed="0 or more")
     if method not in get_args(FittingMethod):
         raise InputError(
             f"unknown method {method!r}", where="fit", allowed=", ".join(get_args(FittingMethod))

@@ -150,7 +150,7 @@ class Model:
         expectation, so one table has far less sampling error than independent draws would.
         """
         if rows < 0 or rows >= 2**31:
-            raise InputError(f"{rows} rows", where="sample", allowed="0 to 2147483647")
+            raise InputError(f"rows = {rows}", where="sample", allowed="0 to 2147483647")
         return self._shape.sample(rows, seed)
 
     def log_density(self, codes: NDArray[np.integer[Any]]) -> NDArray[np.float64]:

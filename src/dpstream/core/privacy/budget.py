@@ -210,7 +210,7 @@ def amounts(
 def _shares(weights: Sequence[int | Fraction]) -> list[Fraction]:
     exact = [Fraction(weight) for weight in weights]
     if not exact or min(exact) <= 0:
-        raise BudgetError("a budget is split in positive proportions", where="budget")
+        raise BudgetError("a proportion of the split is not positive", where="budget")
     total = sum(exact, Fraction(0))
     return [weight / total for weight in exact]
 

@@ -170,7 +170,7 @@ def _delta(value: Amount) -> Fraction:
 
 def _check_size(size: int) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError("a group has one member or more", where="group")
+        raise ConfigError("the group has no member", where="group")
 
 
 def _up(value: Fraction) -> float:

@@ -50,7 +50,7 @@ class CubeNoise:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", exact_parameter(self.scale, "scale", MAX_SCALE))
         if not 1 <= self.dimension <= MAX_DIMENSION:
-            raise ConfigError("that many sums are not drawn together", where="dimension", allowed="1 to 512")
+            raise ConfigError("so many sums cannot be drawn together", where="dimension", allowed="1 to 512")
 
     @cached_property
     def variance(self) -> float:
@@ -92,7 +92,7 @@ def noise_for_bounded(budget: Budget, sums: int, change: int) -> CubeNoise | Dis
     CubeNoise(scale=Fraction(2, 1), dimension=20)
     """
     if sums < 1 or change < 1:
-        raise ConfigError("a number of sums and their change are positive", where="noise")
+        raise ConfigError("the number of sums or their change is not positive", where="noise")
     if isinstance(budget, PureDP):
         return CubeNoise(change / budget.epsilon, sums)
     return DiscreteGaussian(Fraction(sums * change**2) / (2 * budget.rho))

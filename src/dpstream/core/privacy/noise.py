@@ -131,7 +131,7 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
     """
     sensitivity = Fraction(l1 if isinstance(budget, PureDP) else l2_squared)
     if sensitivity <= 0:
-        raise ConfigError("a sensitivity is positive", where="noise")
+        raise ConfigError("the sensitivity is not positive", where="noise")
     if isinstance(budget, PureDP):
         return DiscreteLaplace(sensitivity / budget.epsilon)
     return DiscreteGaussian(sensitivity / (2 * budget.rho))
@@ -140,7 +140,7 @@ def noise_for(budget: Budget, l1: Fraction | int, l2_squared: Fraction | int) ->
 def sample(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64]:
     """``size`` exact samples; mechanisms call ``Randomness.draw`` instead."""
     if size < 0:
-        raise ConfigError("a number of samples is not negative", where="noise")
+        raise ConfigError("the number of samples is negative", where="noise")
     if isinstance(noise, DiscreteLaplace):
         sampler = sampler_of_laplace(noise.scale)
     else:
@@ -157,9 +157,9 @@ def sample(noise: Noise, size: int, words: WordSource) -> NDArray[np.int64]:
 def exact_parameter(value: object, name: str, maximum: int) -> Fraction:
     """A scale or variance; ConfigError where it is not exact or not positive, LimitError beyond ``maximum``."""
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
-        raise ConfigError("a noise parameter is an exact number", where=name, allowed="Fraction or int")
+        raise ConfigError("the noise parameter is not an exact number", where=name, allowed="Fraction or int")
     if value <= 0:
-        raise ConfigError("a noise parameter is positive", where=name)
+        raise ConfigError("the noise parameter is not positive", where=name)
     if value > maximum:
         raise LimitError(
             "the noise would be too large for 64-bit counts", where=name, allowed=f"up to {maximum:.0e}"

@@ -41,7 +41,7 @@ def surer(before: Amount, epsilon: float) -> float:
     _check(epsilon)
     prior = float(exact_amount(before, where="before"))
     if prior >= 1:
-        raise BudgetError("a probability is below 1", where="before", allowed="between 0 and 1")
+        raise BudgetError("the probability is not below 1", where="before", allowed="between 0 and 1")
     return min(1.0, prior / (prior + (1 - prior) * math.exp(-epsilon)) * (1 + _SLACK))
 
 

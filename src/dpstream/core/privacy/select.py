@@ -247,14 +247,14 @@ def _integers(values: Integers) -> NDArray[np.int64] | NDArray[np.object_]:
     """A one-dimensional integer array: int64 where everything fits."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise ConfigError("scores are one-dimensional", where="selection")
+            raise ConfigError("the scores are not a one-dimensional array", where="selection")
         if values.dtype == np.int64:
             return values
         values = values.tolist()
     try:
         exact = [operator.index(value) for value in values]
     except TypeError:
-        raise ConfigError("scores are exact integers", where="selection") from None
+        raise ConfigError("the scores are not exact integers", where="selection") from None
     if all(-(1 << 62) < value < 1 << 62 for value in exact):
         return np.array(exact, dtype=np.int64)
     return np.array(exact, dtype=object)

@@ -65,9 +65,11 @@ class AboveThreshold:
             or not isinstance(self.sensitivity, int)
             or self.sensitivity < 1
         ):
-            raise ConfigError("the sensitivity is a positive integer", where="above-threshold")
+            raise ConfigError("the sensitivity is not a positive integer", where="above-threshold")
         if not isinstance(self.threshold_share, Fraction) or not 0 < self.threshold_share < 1:
-            raise ConfigError("the threshold's share is a fraction between 0 and 1", where="above-threshold")
+            raise ConfigError(
+                "the threshold's share is not a fraction between 0 and 1", where="above-threshold"
+            )
         # Fails here, before any data, where a scale is out of range.
         _ = (self.threshold_noise, self.question_noise)
 

@@ -63,7 +63,7 @@ class Event:
         return self
 
     def factor(self, budget: Budget) -> int:
-        """How many times an event's loss one unit has: once."""
+        """How many times the loss of one event a unit can have: once."""
         return 1
 
     def per_event(self, budget: Budget) -> Budget:
@@ -150,7 +150,7 @@ class User:
         return self.event.changed_cells
 
     def factor(self, budget: Budget) -> int:
-        """How many times an event's loss a user has: ``max_events`` (pure), or its square (zCDP)."""
+        """How many times the loss of one event a user can have: ``max_events`` (pure), or its square (zCDP)."""
         return self.max_events if isinstance(budget, PureDP) else self.max_events**2
 
     def per_event(self, budget: Budget) -> Budget:

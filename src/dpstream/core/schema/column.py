@@ -98,7 +98,7 @@ class Column(ABC):
             raise self._wrong(f"the label {twice!r} stands for two bins", allowed="each label once")
 
     def check_size(self, codes: int) -> None:
-        """Refuse a domain that is too large; before it is built, where what declares it tells its size."""
+        """Refuse a domain that is too large; before it is built, where its declaration says how large it is."""
         if codes > self.most_codes:
             raise self._wrong(f"the domain has {codes} codes", allowed=f"at most {self.most_codes}")
 
@@ -216,7 +216,7 @@ class Column(ABC):
         return codes
 
     def _codes_of_cells(self, cells: Any, null_values: tuple[str, ...]) -> Codes:
-        """Cells of several kinds: each is read like a column of its kind, so that none decides about another."""
+        """Cells of several kinds: each is read as in a column of its kind, so that none changes how others are read."""
         import pyarrow as pa
 
         cells = whole(cells) if cells.offset else cells

@@ -133,7 +133,7 @@ class Categorical(Column):
         return any(re.fullmatch(_WHOLE, text) and arrow.is_inexact(text) for text in texts)
 
     def reads(self) -> str:
-        """Text only, where a label is too long a number."""
+        """What the column reads: text only, where a label is too long a number."""
         return (
             "text, since a declared value is a whole number from 2^53 on" if self._text_only else self.expects
         )

@@ -100,7 +100,7 @@ class FineColumn(Ordered):
 
     @cached_property
     def _values(self) -> int:
-        """How many values a whole kind of line has."""
+        """How many values lie between the bounds, where values are whole numbers, days or seconds."""
         return int((self.last - self._first) // self._unit) + 1
 
     @cached_property
@@ -148,7 +148,7 @@ class FineColumn(Ordered):
 
     @property
     def _logs(self) -> tuple[float, float]:
-        """Of the lower bound, and of how many times it the upper one is: a ratio may be more than floats can hold."""
+        """Logarithms of the lower bound and of the ratio of the bounds, which may be more than floats can hold."""
         low = math.log(float(self._first))
         return low, math.log(float(self.last + self._unit)) - low
 

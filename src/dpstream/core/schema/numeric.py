@@ -147,7 +147,7 @@ class Integer(Ordered):
         return np.append(self.lower[1:] - 1, np.int64(self.last))
 
     def inexact(self) -> int | None:
-        """The end of the domain that is too far out."""
+        """An end of the domain that a double cannot tell from its neighbours."""
         ends = (int(self.lower[0]), int(self.last))
         return next((end for end in ends if abs(end) >= arrow.INEXACT), None)
 

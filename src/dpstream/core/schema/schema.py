@@ -55,11 +55,15 @@ class Schema:
             object.__setattr__(self, key, tuple(value))
         if not all(isinstance(column, Column) for column in self.columns):
             raise SchemaError(
-                "columns holds something else", where="schema", allowed="Boolean, Categorical, ..."
+                "columns holds something that is not a column",
+                where="schema",
+                allowed="Boolean, Categorical, ...",
             )
         for key in ("ignore", "null_values"):
             if not all(isinstance(text, str) for text in getattr(self, key)):
-                raise SchemaError(f"{key} holds something else", where="schema", allowed="texts")
+                raise SchemaError(
+                    f"{key} holds something that is not a text", where="schema", allowed="texts"
+                )
         both = set(self.ignore) & {column.name for column in self.columns}
         if both:
             raise SchemaError(

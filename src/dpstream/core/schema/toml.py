@@ -65,7 +65,7 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def _check_numbers(document: dict[str, Any], path: Path) -> None:
-    """TOML promises 64 bits; Python's parser takes more, and later everything else stumbles over it."""
+    """Refuse whole numbers beyond the 64 bits that TOML promises; Python's parser takes them, and nothing else does."""
     waiting: list[Any] = [document]
     while waiting:
         value = waiting.pop()
@@ -143,7 +143,7 @@ def _column(name: str, spec: Any, place: str) -> Column:
 
 
 def unknown_key(key: str, value: Any, allowed: Iterable[str], where: str) -> SchemaError:
-    """The error for a key nobody reads, with the nearest key that somebody does."""
+    """The error for a key that nobody reads, with the nearest key that somebody reads."""
     names = sorted(allowed)
     shown = "a table" if isinstance(value, Mapping) else repr(value)
     return SchemaError(

@@ -58,12 +58,14 @@ class Pin:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Pin:
-        """StoreDamagedError where it is no pin."""
+        """The inverse of ``to_bytes``; StoreDamagedError for anything else."""
         try:
             stored = parse_json(data)
             return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]))
         except (ValueError, KeyError, TypeError):
-            raise StoreDamagedError("what it remembers of its account cannot be read", where=where) from None
+            raise StoreDamagedError(
+                "the stream's record of its charge in an account cannot be read", where=where
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class AccountEntry:
 
 @dataclass(frozen=True)
 class AccountState:
-    """An account as its entries tell it; no private value is in it."""
+    """An account as it follows from its entries; it holds no private value."""
 
     account_id: str
     unit: str
@@ -158,8 +160,8 @@ class Account:
 
         Args:
             facts: what the stream is pinned to (``plan_facts``).
-            again: whether the stream may have been charged before (its start was interrupted): then the charge
-                that is there is told, and nothing is added.
+            again: whether the stream may have been charged before (its start was interrupted): then the pin of
+                the charge that is there is given, and nothing is added.
 
         Errors:
             BudgetError: the limit would be passed, or the definition of privacy does not fit.
@@ -211,7 +213,7 @@ class Account:
         self._write_head(entry)
 
     def close_stream(self, stream_id: str) -> None:
-        """No further step of this stream, ever; its charge stays. Closing it again changes nothing.
+        """Forbid every further step of a stream; its charge stays. Closing it again changes nothing.
 
         Errors:
             ConfigError: no such stream.
@@ -288,7 +290,7 @@ class Account:
             durable.commit(db)
 
     def _tidy(self) -> None:
-        """Remove what a stop in the middle of a replacement of the head has left."""
+        """Remove the temporary file that an interrupted replacement of the head has left."""
         left = self._head.with_name(f".{self._head.name}.tmp")
         if left.exists():
             with (
@@ -425,10 +427,10 @@ def _entry(key: bytes, previous: bytes, number: int, content: dict[str, Any]) ->
 
 
 def _replay(account_id: str, entries: list[AccountEntry], where: str) -> AccountState:
-    """The account that its entries tell; what no sequence of charges could have left is damage."""
+    """The account that follows from its entries. Entries that no sequence of charges can have left are damage."""
     try:
         if not entries or entries[0].content["kind"] != "create":
-            raise StoreDamagedError("its first entry is missing", where=where)
+            raise StoreDamagedError("the account's first entry is missing", where=where)
         unit, limit = str(entries[0].content["unit"]), Limit.from_dict(entries[0].content["limit"])
         charges: dict[str, Charge] = {}
         for entry in entries[1:]:
@@ -447,9 +449,9 @@ def _replay(account_id: str, entries: list[AccountEntry], where: str) -> Account
                     )
         state = AccountState(account_id, unit, limit, tuple(charges.values()), tuple(entries))
         if not limit.admits(state.total):
-            raise StoreDamagedError("its charges pass its limit", where=where)
+            raise StoreDamagedError("the account's charges pass its limit", where=where)
     except (KeyError, ValueError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("its entries cannot be read", where=where) from None
+        raise StoreDamagedError("the account's entries cannot be read", where=where) from None
     return state
 
 

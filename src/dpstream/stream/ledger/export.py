@@ -29,7 +29,7 @@ EXPORT_FORMAT = 1
 
 @dataclass(frozen=True)
 class CheckedExport:
-    """An exported ledger that was looked at.
+    """What a check of an exported ledger found.
 
     Attributes:
         findings: what is wrong; empty where all is well.
@@ -161,7 +161,7 @@ def _digest(line: bytes) -> str:
 
 
 def _check_lines(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
-    """The chain, line by line; a line that cannot be read ends the look."""
+    """Check the chain line by line, up to the first line that cannot be read."""
     findings, lines = [], []
     previous: bytes | None = None
     if data and not data.endswith(b"\n"):

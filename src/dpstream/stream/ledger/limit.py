@@ -166,14 +166,16 @@ class Limit:
         return self.rho is not None and total.rho <= self.rho
 
     def require_larger(self, new: Limit) -> None:
-        """A raised limit is of the same kind, lowers nothing and raises something.
+        """Check that a raised limit is of the same kind, lowers no amount and raises one.
 
         Errors:
             ConfigError: it is not.
         """
         if new.kind != self.kind:
             raise ConfigError(
-                f"the limit {new} is of another kind than {self}", where="limit", allowed="the same"
+                f"the limit {new} is of another kind than {self}",
+                where="limit",
+                allowed=f"a limit of the same kind as {self}",
             )
         pairs = [
             (a, b)
@@ -186,7 +188,7 @@ class Limit:
             )
 
     def check_definition(self, budget: Budget) -> None:
-        """Whether such a charge can ever be within the limit.
+        """Check that a charge of this kind can be within the limit.
 
         Errors:
             BudgetError: zero-concentrated privacy has no pure epsilon.
@@ -211,12 +213,12 @@ def budget_from_dict(stored: Mapping[str, str]) -> Budget:
 
 
 def shown_amount(value: Fraction) -> str:
-    """An amount for people, never less than it is; nothing is ``0``."""
+    """An amount for people, never less than it is; 0 is shown as ``0``."""
     return decimal_text(value) if value else "0"
 
 
 def _nine_digits(value: Fraction) -> Fraction:
-    """At most nine significant digits, never more than before: kept in a file, and read by people."""
+    """Round down to nine significant digits: the number is kept in a file, and people read it."""
     scale = Fraction(1)
     while value * scale < 10**8:
         scale *= 10

@@ -52,7 +52,7 @@ class Membership:
         self._plan_hash = plan_hash
 
     def begin(self, stream_id: bytes) -> dict[str, bytes]:
-        """Charge a stream that is about to be started; what its store has to remember, its id included.
+        """Charge a stream that is about to be started, and give what its store has to remember, its id included.
 
         ``stream_id`` gives way to the id of an interrupted start under the same plan.
 
@@ -74,7 +74,7 @@ class Membership:
         return {"stream_id": bytes.fromhex(name), PINNED: pin.to_bytes()}
 
     def check(self, meta: dict[str, bytes]) -> Pin:
-        """Compare an opened store with the account, and forget the note of its start; what it has to remember.
+        """Compare an opened store with the account, forget the note of its start, and give the pin to remember.
 
         Errors:
             ConfigError: the stream was never charged in this account, or is in another one.
@@ -100,7 +100,7 @@ class Membership:
             )
 
     def preview(self, meta: dict[str, bytes] | None, step: int) -> None:
-        """Refuse what ``begin`` (without a store: no ``meta``) or ``allow_step`` would; writes nothing.
+        """Refuse what ``begin`` (before there is a store, without ``meta``) or ``allow_step`` would; writes nothing.
 
         Errors: those of ``begin`` and of ``allow_step``.
         """
@@ -128,7 +128,9 @@ class Membership:
         pin = Pin.from_bytes(remembered, where)
         if pin.account_id != state.account_id:
             raise ConfigError(
-                "this stream was charged in another account", where=where, allowed="that account"
+                "this stream was charged in another account",
+                where=where,
+                allowed="the account that it was charged in",
             )
         if charge is None or state.pin(charge) != pin:
             raise StoreDamagedError(
@@ -162,7 +164,7 @@ class Membership:
 
 
 def check_account(membership: Membership | None, meta: dict[str, bytes], where: str) -> bytes | None:
-    """A stream that is in an account is opened with it only; see ``Membership.check``.
+    """Refuse to open a stream without the account that it is charged in; see ``Membership.check``.
 
     Gives what a store that was charged after its start has to remember from now on; None where there is nothing.
 

@@ -42,7 +42,7 @@ __all__ = ["Ledger", "Spend", "read_identity", "read_ledger", "verify_ledger", "
 #: The first format that knows when a step was committed.
 _TIMED = 4
 #: Publication states of steps whose manifest is among the releases.
-_OUTSIDE = ("published", "expiring", "expired", "withdrawing", "withdrawn")
+_KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawing", "withdrawn")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Ledger:
     @property
     def inside(self) -> list[int]:
         """Steps whose manifest is not among the releases (yet): held for approval, or without a sink."""
-        return [one.step for one in self.spends if one.publication not in _OUTSIDE]
+        return [one.step for one in self.spends if one.publication not in _KNOWN_TO_READERS]
 
     @property
     def steps_left(self) -> int | None:
@@ -132,7 +132,7 @@ def verify_ledger(
     server: PostgresServer | None = None,
     key: StateKey | None = None,
 ) -> list[str]:
-    """Recompute everything that is known of a ledger; what is wrong, one sentence each, empty where all is well.
+    """Recompute everything that is known of a ledger, and say what is wrong, in one sentence each.
 
     Looks at the store's structure and seals, the head file, sums against the plan, the manifests in the store and
     among the ``releases``, their catalogue, and the stream's charge in its ``account``. A run may be under way.
@@ -160,7 +160,9 @@ def verify_ledger(
     except StoreDamagedError as error:
         return [error.what]
     if folder is not None:
-        outside = {one.step: one.manifest_sha256 for one in ledger.spends if one.publication in _OUTSIDE}
+        outside = {
+            one.step: one.manifest_sha256 for one in ledger.spends if one.publication in _KNOWN_TO_READERS
+        }
         known = {one.step: one.manifest_sha256 for one in ledger.spends}
         findings += verify_releases(folder, ledger.stream_id, known, required=outside, present=before)
     return findings + _check_account(ledger, account)
@@ -208,7 +210,9 @@ def _view(
     """One consistent look at a store."""
     db = backend_for(Path(path), server).look()
     if db is None:
-        raise ConfigError("there is no stream", where=str(path), allowed="a state directory that a run made")
+        raise ConfigError(
+            "there is no stream", where=str(path), allowed="a state directory that dpstream run made"
+        )
     try:
         with db.errors():
             db.begin(read_only=True)
@@ -257,7 +261,7 @@ def _stored_seals(db: StoreDatabase, meta: dict[str, bytes]) -> dict[int, bytes]
 
 
 def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
-    """Every row against the seal before it as stored, so that one changed row does not hide the others."""
+    """Check every row against the stored seal before it, so that one changed row does not hide the others."""
     if len(meta.get("key", b"")) != 32 or not {"plan", "stream_id"} <= set(meta):
         return ["what the stream is pinned to, or its key, is missing"]
     findings, expected = [], 1

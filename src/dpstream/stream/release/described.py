@@ -18,7 +18,7 @@ __all__ = ["describe_tables"]
 def describe_tables(
     plan: StreamPlan, schema: Schema, name: str, path: str, *, with_ids: bool
 ) -> dict[str, Any]:
-    """The codebook: of a panel with a column for each period that there will be.
+    """The codebook. That of a panel has a column for each period of the plan.
 
     Args:
         schema: the released columns.

@@ -18,13 +18,13 @@ from dpstream.core.privacy.unit import Event, User
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
-__all__ = ["MANIFEST_FORMAT", "Facts", "accuracy_of", "build_manifest", "pretty_json"]
+__all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json"]
 
 MANIFEST_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Facts:
+class StepFacts:
     """What changes from one manifest of a stream to the next."""
 
     step: int
@@ -45,7 +45,7 @@ def pretty_json(value: Any) -> bytes:
 
 
 def build_manifest(
-    plan: StreamPlan, pinned: dict[str, Any], plan_hash: str, stream_id: str, facts: Facts
+    plan: StreamPlan, pinned: dict[str, Any], plan_hash: str, stream_id: str, facts: StepFacts
 ) -> bytes:
     """The manifest of one step; ``pinned`` are the facts the whole stream is pinned to."""
     manifest: dict[str, Any] = {
@@ -132,7 +132,7 @@ def _rows(total: float) -> int:
 
 
 def _spent(plan: StreamPlan) -> dict[str, Any]:
-    """Every step costs each unit in it the whole budget; a unit of an event relation is mostly in one step only."""
+    """What was spent, and how it adds up. Every step costs each unit in it the whole budget."""
     amount = str(plan.budget.amount)
     own = plan.composition()
     if own is not None:
@@ -152,7 +152,7 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
     return {"step": amount, "total": amount, "planned": amount, "composition": composition}
 
 
-def _words(plan: StreamPlan, facts: Facts, pinned: Mapping[str, Any]) -> str:
+def _words(plan: StreamPlan, facts: StepFacts, pinned: Mapping[str, Any]) -> str:
     definition = "pure differential privacy" if isinstance(plan.budget, PureDP) else "zero-concentrated DP"
     words = (
         f"All releases of this stream up to and including step {facts.step}, taken together, satisfy "

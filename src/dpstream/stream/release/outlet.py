@@ -25,11 +25,11 @@ __all__ = ["Outlet"]
 _log = logging.getLogger("dpstream.streams")
 _WITHDRAWN = ("withdrawing", "withdrawn")
 #: Publication states of steps that readers do not know of.
-_INSIDE = ("unpublished", "dropped", "held", "rejected")
+_UNKNOWN_TO_READERS = ("unpublished", "dropped", "held", "rejected")
 #: Of those that readers know of, whatever happens.
-_DONE = ("published", "expiring", "expired", "withdrawn")
+_KNOWN_TO_READERS = ("published", "expiring", "expired", "withdrawn")
 #: Of those that they know of, or are about to.
-_OUTSIDE = (*_DONE, "pending", "withdrawing")
+_KNOWN_OR_PENDING = (*_KNOWN_TO_READERS, "pending", "withdrawing")
 
 
 class Outlet:
@@ -172,7 +172,7 @@ class Outlet:
         held = self._store.in_publication("held")
         for step in sorted(set(steps or ()) - set(held)):
             state = self._committed(step).publication
-            if state in _WITHDRAWN or state in _INSIDE:
+            if state in _WITHDRAWN or state in _UNKNOWN_TO_READERS:
                 raise StepError(f"step {step} is {state}", where="approve", allowed="a step that is held")
         chosen = held if steps is None else [step for step in held if step in steps]
         if chosen:
@@ -181,7 +181,7 @@ class Outlet:
         return chosen
 
     def withdraw(self, step: int, reason: str, by: str) -> bool:
-        """Take a step's table back, or reject a step that is held; gives whether that was not done before.
+        """Take a step's table back, or reject a step that is held; gives False where that was done before.
 
         Errors:
             StepError: no such step, or one that has no sink. ConfigError: another reason than the first time.
@@ -240,20 +240,22 @@ class Outlet:
     def _notice(self, step: int) -> bytes:
         notice = self._store.stored_file(step, NOTICE)
         if notice is None:
-            raise StoreDamagedError(f"why step {step} was withdrawn is missing", where=str(self._store.path))
+            raise StoreDamagedError(
+                f"the notice that says why step {step} was withdrawn is missing", where=str(self._store.path)
+            )
         return notice
 
     def _write_catalogue(self, changed: Iterable[int], there: Set[int] | None = None) -> None:
-        """Write what the catalogue says of the steps ``changed``, and nothing that is older: all closed parts they are
-        in, those that were closed since, and at last the file that counts them.
+        """Write what the catalogue says of the steps ``changed``: the closed parts that hold one of them, the parts
+        that were closed since, and at last the file that counts the parts. Older parts stay as they are.
 
         Args:
-            there: what is published already, where others wait to be: they are not listed yet.
+            there: the steps that are published, where others still wait; those are not listed yet.
         """
         if there is None:
-            last = self._store.last_in_publication(*_OUTSIDE)
+            last = self._store.last_in_publication(*_KNOWN_OR_PENDING)
         else:
-            last = max(self._store.last_in_publication(*_DONE), *there)
+            last = max(self._store.last_in_publication(*_KNOWN_TO_READERS), *there)
         opened = max(last - 1, 0) // catalogue.PART
         parts = {(step - 1) // catalogue.PART for step in changed}
         self._write_codebook()
@@ -278,7 +280,7 @@ class Outlet:
         lines = []
         for step, publication, digest in self._store.publications(first, last):
             waits = there is not None and step not in there and publication in ("pending", "withdrawing")
-            if publication in _INSIDE or waits:
+            if publication in _UNKNOWN_TO_READERS or waits:
                 continue
             full = any(one.startswith("table.") for one in names.get(step, ()))
             state, reason = ("full" if full or step not in names else "change"), None

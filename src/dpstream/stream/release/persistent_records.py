@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = [
     "PersistentRecords",
     "Succession",
-    "before_it",
     "carry",
     "carry_codes",
     "join_packed",
+    "records_before",
     "split_packed",
 ]
 
@@ -108,7 +108,7 @@ class Succession:
     inserts: int
 
 
-def before_it(
+def records_before(
     records: PersistentRecords | None, synthesis_of: Callable[[int], Synthesis | None], step: int
 ) -> tuple[PersistentRecords, SyntheticTable] | None:
     """What ``carry`` starts from at a step; None where there is nothing, or its model was dropped."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
-from dpstream.stream.release.persistent_records import PersistentRecords, before_it, carry
+from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
@@ -78,7 +78,11 @@ def make_files(
     rows: int,
     seed: int,
 ) -> ReleaseFiles:
-    """Render what ``policy`` publishes of a step; ``before``: of the step before it; its synthesis by step."""
+    """Render what ``policy`` publishes of a step.
+
+    Args:
+        before: what the step before carried over, and what gives the synthesis of an earlier step.
+    """
     carried, synthesis_of = before
     growing, after = synthesis.grows, synthesis.answers
     if growing is not None:
@@ -89,7 +93,7 @@ def make_files(
     if policy.records == "fresh" or after is None:
         files = {} if sink is None else sink.render(synthesis.released(schema, rows, seed))
         return ReleaseFiles(files, Carried(None, carried.next_id), None, policy.keep)
-    start = before_it(carried.records, synthesis_of, step)
+    start = records_before(carried.records, synthesis_of, step)
     made = carry(start, after, schema, rows, seed, first_id=carried.next_id)
     changes = None if made.changes is None else lambda: made.changes
     files, keep = _rendered(policy, store, sink, step, made.records.with_ids, changes)

@@ -71,13 +71,15 @@ _BY_STEP = ("steps", "files")
 
 @contextmanager
 def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[StoreDatabase, int, str]]:
-    """An existing store with its format and its place, locked, as it is (not migrated or unlocked, moved or not).
+    """Lock an existing store, and give it with its format and its place: not migrated, not unlocked, moved or not.
 
     Errors:
         ConfigError: there is none. StoreLockedError: a stream has it open.
     """
     if not path.is_dir():
-        raise ConfigError("there is no stream", where=str(path), allowed="the state directory of a run")
+        raise ConfigError(
+            "there is no stream", where=str(path), allowed="a state directory that dpstream run made"
+        )
     directory = StateDirectory(path, database=DATABASE)
     backend: StoreBackend | None = None
     try:
@@ -85,7 +87,9 @@ def locked_store(path: Path, server: PostgresServer | None) -> Iterator[tuple[St
             durable.unlink(half)
         backend = backend_for(directory.path, server)
         if not backend.exists():
-            raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
+            raise ConfigError(
+                "there is no stream", where=backend.where, allowed="a state directory that dpstream run made"
+            )
         db = backend.connect()
         try:
             with db.errors():
@@ -185,7 +189,7 @@ def archived_plan(archive: Path) -> dict[str, Any]:
             if packed.meta.get("table") == "meta":
                 meta = {str(key): value for key, value in (_row(row, packed) for row in packed.meta["rows"])}
                 return stored_plan(meta, {}, where)
-    raise StoreDamagedError("its plan is missing", where=where)
+    raise StoreDamagedError("the stream's plan is missing", where=where)
 
 
 def import_store(
@@ -234,14 +238,14 @@ def import_store(
                 meta = read_meta(db)
                 history = read_history(db, meta, str(archive))
                 require_same_plan(stored_plan(meta, facts, str(archive)), facts, str(archive))
-                number = _allow(history, before, witness, verified, str(archive))
+                number = _allow_import(history, before, witness, verified, str(archive))
                 # First the witness: a store without it could be rolled back unseen, and one that is missing
                 # is made by the same import again.
                 witness.write(history.last_step, history.seals[-1], importing=number)
                 if number is None:
                     note_restored(db, history.last_step + 1)
                 elif verified.taken is None:
-                    _take(file, verified.end, number)
+                    _mark_taken(file, verified.end, number)
 
             backend.create(fill)
         finally:
@@ -310,7 +314,7 @@ def _frames(file: BinaryIO, where: str) -> Iterator[tuple[Packed, str]]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ArchiveFacts:
     """What an archive says of itself: its first frame, where its rows end, and the number of its import."""
 
     head: dict[str, Any]
@@ -324,7 +328,8 @@ class _Found:
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[BinaryIO]:
-    """For one import at a time; the kernel lets go when the process dies. For reading only where it has to be."""
+    """Open the archive for one import at a time (the kernel gives the lock up when the process dies); for reading
+    only, where it cannot be written."""
     try:
         file: BinaryIO = archive.open("r+b")
     except OSError:
@@ -337,7 +342,7 @@ def _opened(archive: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _take(file: BinaryIO, end: int, number: str) -> None:
+def _mark_taken(file: BinaryIO, end: int, number: str) -> None:
     """Append the number of the import, durably. What a stop in the middle left there goes first."""
     descriptor = file.fileno()
     os.ftruncate(descriptor, end)
@@ -346,7 +351,7 @@ def _take(file: BinaryIO, end: int, number: str) -> None:
     durable.sync_file(descriptor)
 
 
-def _verified(file: BinaryIO, where: str) -> _Found:
+def _verified(file: BinaryIO, where: str) -> _ArchiveFacts:
     """The first frame and the mark, once the whole file has been looked through."""
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ConfigError(
@@ -374,7 +379,7 @@ def _verified(file: BinaryIO, where: str) -> _Found:
         raise StoreFormatError(
             "the archive was written by a newer version", where=where, allowed=f"up to {_FORMAT}"
         )
-    return _Found(head, end, taken)
+    return _ArchiveFacts(head, end, taken)
 
 
 def _insert_all(db: StoreDatabase, file: BinaryIO, where: str, last_step: int) -> None:
@@ -416,8 +421,8 @@ def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory
     return history
 
 
-def _allow(
-    history: SealedHistory, before: SealedHistory | None, witness: Head, archive: _Found, where: str
+def _allow_import(
+    history: SealedHistory, before: SealedHistory | None, witness: Head, archive: _ArchiveFacts, where: str
 ) -> str | None:
     """Refuse what would make two streams of one, or a stream that forgets steps.
 

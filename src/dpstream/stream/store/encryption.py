@@ -247,7 +247,7 @@ def unlock(db: StoreDatabase, version: int, key: StateKey | None) -> None:
         )
     row = db.execute("SELECT value FROM meta WHERE key = 'stream_id'").fetchone()
     if row is None:
-        raise StoreDamagedError("its id is missing", where=db.where)
+        raise StoreDamagedError("the stream's id is missing", where=db.where)
     db.sealing = sealing_for(key, bytes(row[0]), db.where)
 
 

@@ -46,7 +46,7 @@ def is_moved(db: StoreDatabase, version: int) -> bool:
 
 
 def refuse_moved(db: StoreDatabase, version: int, where: str) -> None:
-    """The refusal to go on with a store that was moved: its stream would exist twice.
+    """Refuse to go on with a store that was moved: its stream would exist twice.
 
     Errors:
         StoreError: it was moved.

@@ -50,8 +50,8 @@ NOTED = "first_reservation"
 #: What the key of the users' counters is derived for.
 COUNTERS = b"user counters"
 _KEY_BYTES = 32
-#: The name under which a store remembers its charge in an account, from its start on or (sealed by itself, because
-#: the first seal covers what was there at the start) since it was charged later.
+#: Under the first name a store remembers a charge in an account from its start on. A charge that came later stands
+#: under the second one, with a seal of its own: the first seal of the chain covers what was there at the start.
 PINNED, PINNED_LATER = "account", "account later"
 _SEAL_BYTES = 32
 #: Facts that the first versions did not pin: a stream of theirs takes them from the plan it is opened with.
@@ -87,7 +87,7 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
         StoreDamagedError: says at which step it does not hold together.
     """
     if len(meta.get("key", b"")) != _KEY_BYTES:
-        raise StoreDamagedError("its key is missing", where=where)
+        raise StoreDamagedError("the store's key is missing", where=where)
     seals, used_test_seed = [first_seal(meta)], False
     for expected, (step, seal, test_seed, fits) in enumerate(checked_steps(db, meta), start=1):
         if step != expected or not fits:
@@ -133,18 +133,18 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
     except (KeyError, ValueError):
-        raise StoreDamagedError("its plan cannot be read", where=where) from None
+        raise StoreDamagedError("the stream's plan cannot be read", where=where) from None
     facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
     source, own = facts.get("source"), given.get("source")
     if isinstance(source, dict) and isinstance(own, Mapping):
-        # The first versions read so without being told.
+        # The first versions always read in this way.
         later = {name: own[name] for name in _LATER_SOURCE if name in own and name not in source}
         facts["source"] = {**source, **later}
     return facts
 
 
 def sealed_pin(meta: dict[str, bytes], pin: bytes) -> bytes:
-    """A charge as it is remembered later than at the start, bound to this stream."""
+    """What a store remembers of a charge that came after its start, bound to this stream."""
     return hmac.new(meta["key"], b"account" + first_seal(meta) + pin, hashlib.sha256).digest() + pin
 
 
@@ -158,7 +158,7 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
         return meta.get(PINNED)
     pin = meta[PINNED_LATER][_SEAL_BYTES:]
     if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):
-        raise StoreDamagedError("what it remembers of its account was changed", where=where)
+        raise StoreDamagedError("the stream's record of its charge in an account was changed", where=where)
     return pin
 
 
@@ -214,13 +214,13 @@ class Head:
             step, seal = int(head["step"]), bytes.fromhex(head["seal"])
             importing = head.get("importing")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StoreDamagedError("its head file cannot be read", where=where) from None
+            raise StoreDamagedError("the head file head.json cannot be read", where=where) from None
         if step < 0:
-            raise StoreDamagedError("its head file belongs to another history", where=where)
+            raise StoreDamagedError("the head file head.json belongs to another history", where=where)
         return step, seal, None if importing is None else str(importing)
 
     def check(self, seals: list[bytes], where: str) -> bool:
-        """Compare it with a store; whether it is as far as the store (and notes no import).
+        """Compare the head with a store, and give whether it is as far as the store and notes no import.
 
         Errors:
             StoreDamagedError: missing, ahead, or of another history.
@@ -229,7 +229,7 @@ class Head:
         if head is None:
             # Only the time between creating the store and its first head.
             if last > 0:
-                raise StoreDamagedError("its head file is missing", where=where)
+                raise StoreDamagedError("the head file head.json is missing", where=where)
             return False
         step, seal, importing = head
         if step > last:
@@ -239,7 +239,7 @@ class Head:
                 where=where,
             )
         if not hmac.compare_digest(seal, seals[step]):
-            raise StoreDamagedError("its head file belongs to another history", where=where)
+            raise StoreDamagedError("the head file head.json belongs to another history", where=where)
         return step == last and importing is None
 
     def write(self, step: int, seal: bytes, *, lasting: bool = True, importing: str | None = None) -> None:
@@ -251,7 +251,7 @@ class Head:
             durable.replace_file(self.path, head, mode=0o600, lasting=lasting)
 
     def forget(self) -> None:
-        """Remove it: between two plans of a stream of which no step was begun."""
+        """Remove it, before another plan takes the place of one of which no step was begun."""
         with file_errors("the head file could not be removed", self.path):
             durable.unlink(self.path)
             durable.sync_directory(self.path.parent)

@@ -36,7 +36,7 @@ class Sealing:
     # Columns that cannot hold bytes.
 
     def seal_text(self, text: str, kind: str, *place: RowKey, least: int = 0) -> str:
-        """For a column of texts."""
+        """``seal`` for a column of texts."""
         if self.name is None:
             return text
         return base64.b64encode(self.seal(text.encode(), kind, *place, least=least)).decode()
@@ -52,7 +52,7 @@ class Sealing:
         return self.open(data, kind, *place).decode()
 
     def seal_count(self, count: int, kind: str, *place: RowKey) -> tuple[int, bytes | None]:
-        """For a column of numbers, and one of bytes beside it."""
+        """``seal`` for a column of numbers, and for the column of bytes beside it."""
         if self.name is None:
             return count, None
         return 0, self.seal(count.to_bytes(8, "little"), kind, *place)

@@ -39,7 +39,7 @@ from dpstream.stream.store.sealed_history import (
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
 from dpstream.stream.store.store_database import StoreDatabase, create_tables, file_errors, migrate
-from dpstream.stream.store.stored import Stored
+from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.users import verify_events, write_events
 
 __all__ = ["DATABASE", "POSITION", "Store", "note_restored"]
@@ -48,7 +48,7 @@ __all__ = ["DATABASE", "POSITION", "Store", "note_restored"]
 POSITION = 1024
 
 
-class Store(Stored):
+class Store(StoreReader):
     """One stream's store, locked for this process.
 
     Errors (all methods):
@@ -66,7 +66,7 @@ class Store(Stored):
         server: PostgresServer | None = None,
         key: StateKey | None = None,
         renew: bool = False,
-        outside: Callable[[str], Collection[int]] | None = None,
+        published: Callable[[str], Collection[int]] | None = None,
     ) -> None:
         """Open the store of the state directory ``path``, on ``server`` if one is given, encrypted with ``key``
         if one is given.
@@ -74,8 +74,8 @@ class Store(Stored):
         Where there is none, it is created with ``facts`` (the pinned plan) and what ``genesis`` gives:
         what ``meta`` is to hold besides (the ``stream_id``) and the packed first state (without ``genesis``:
         StoreError). The ``facts`` of an existing store have to be equal; with ``renew`` other ones take their place
-        where no step was ever begun (``is_unspent``), and
-        ``outside``, given the old stream's id, names none of its steps that readers have.
+        where no step was ever begun (``is_unspent``) and readers have no step of the old stream: ``published``
+        gives the steps that they have, by the stream's id.
         """
         self._broken: str | None = None
         self._database: StoreDatabase | None = None
@@ -89,7 +89,7 @@ class Store(Stored):
             with file_errors("the state could not be opened", self.path):
                 if not self._backend.exists():
                     self._create(facts, genesis)
-                self._open(facts, genesis if renew else None, outside)
+                self._open(facts, genesis if renew else None, published)
         except BaseException:
             self.close()
             raise
@@ -105,7 +105,11 @@ class Store(Stored):
                     f"the store is gone, but its {witness.name} is there", where=str(self.path)
                 )
         if genesis is None:
-            raise StoreError("there is no stream yet", where=str(self.path), allowed="the state of a run")
+            raise StoreError(
+                "there is no stream yet",
+                where=str(self.path),
+                allowed="a state directory that dpstream run made",
+            )
         first = self._first_rows(facts, genesis)
 
         def fill(db: StoreDatabase) -> None:
@@ -117,7 +121,7 @@ class Store(Stored):
     def _first_rows(
         self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
     ) -> Callable[[StoreDatabase], None]:
-        """Writes what a store holds before its first step."""
+        """What writes the rows that a store holds before its first step."""
         given, state = genesis()
         sealing = sealing_for(self._key, given["stream_id"], self._backend.where)
         key = sealing.seal(secrets.token_bytes(32), "key")
@@ -133,7 +137,7 @@ class Store(Stored):
     def _begin_anew(
         self, facts: dict[str, Any], genesis: Callable[[], tuple[dict[str, bytes], bytes]]
     ) -> None:
-        """Another plan for a store of which no step was ever begun, in one transaction, as a new stream's."""
+        """Give a store of which no step was ever begun another plan, in one transaction, as in a new stream."""
         fill = self._first_rows(facts, genesis)
         # The head names the plan before. Without one, a store without steps opens under either.
         self._head.forget()
@@ -155,7 +159,7 @@ class Store(Stored):
         self,
         facts: dict[str, Any],
         genesis: Callable[[], tuple[dict[str, bytes], bytes]] | None,
-        outside: Callable[[str], Collection[int]] | None = None,
+        published: Callable[[str], Collection[int]] | None = None,
     ) -> None:
         self._database = self._backend.connect()
         self._directory.repair_permissions()
@@ -179,9 +183,9 @@ class Store(Stored):
             with self._database.errors():
                 unspent = is_unspent(self._database)
             if unspent:
-                # A damaged head is told before it is forgotten.
+                # A damaged head is reported before it is forgotten.
                 self._head.check(history.seals, where)
-                if outside is not None and outside(self.meta["stream_id"].hex()):
+                if published is not None and published(self.meta["stream_id"].hex()):
                     raise StoreDamagedError(
                         "no step was begun in this state, and steps of its stream are published: the state was "
                         "rolled back, and does not begin anew with another plan",
@@ -285,7 +289,7 @@ class Store(Stored):
                 (step, db.sealing.seal(prepared.state, "state", step), step - 1),
             )
             if updated.rowcount != 1:
-                raise self._damaged("the state does not stand before this step")
+                raise self._damaged("the stored state does not belong to the step before this one")
             _forget_reservation(db)
             db.execute("DELETE FROM position")
             if prepared.position is not None:
@@ -396,7 +400,7 @@ def _forget_reservation(db: StoreDatabase) -> None:
 
 
 def note_restored(db: StoreDatabase, step: int) -> None:
-    """A copy replaces a lost store: whether ``step`` was begun, or failed after drawing, only that one knew."""
+    """Note that a copy replaces a lost store, which alone knew whether ``step`` was begun, or failed after it drew."""
     if db.execute("SELECT 1 FROM failures WHERE decided = 0").fetchone() is None:
         _note_failure(db, step, "", RESTORED)
 

@@ -66,7 +66,9 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
     backend = backend_for(Path(path), server)
     db = backend.look()
     if db is None:
-        raise ConfigError("there is no stream", where=str(path), allowed="a state directory that a run made")
+        raise ConfigError(
+            "there is no stream", where=str(path), allowed="a state directory that dpstream run made"
+        )
     try:
         with db.errors():
             db.begin(read_only=True)  # one consistent view, whatever a running stream commits meanwhile

@@ -20,10 +20,10 @@ from dpstream.stream.store.step_rows import Decision, Reservation, Step
 from dpstream.stream.store.store_database import StoreDatabase
 from dpstream.stream.users import dropped, read_events
 
-__all__ = ["Stored", "largest_cost", "published_files", "read_decisions"]
+__all__ = ["StoreReader", "largest_cost", "published_files", "read_decisions"]
 
 
-class Stored:
+class StoreReader:
     """The reading half of ``Store``, which opens and writes what is read here."""
 
     path: Path
@@ -149,7 +149,7 @@ class Stored:
                 "SELECT sha256, bytes FROM files WHERE step = ? AND name = ?", (step, name)
             ).fetchone()
             if row is None:
-                raise self._damaged(f"{name} of step {step} is no file of the store")
+                raise self._damaged(f"the store has no file {name} of step {step}")
             return row[0], None if row[1] is None else self._file(db, step, name, *row)
 
     def state(self) -> bytes:
@@ -268,7 +268,9 @@ def read_decisions(db: StoreDatabase, key: bytes) -> list[Decision]:
     rows = db.execute(words).fetchall()
     for *columns, seal in rows:
         if not hmac.compare_digest(decision_seal(key, *columns), seal):
-            raise StoreDamagedError(f"who decided about step {columns[1]} was changed", where=db.where)
+            raise StoreDamagedError(
+                f"the record of who decided about step {columns[1]} was changed", where=db.where
+            )
     return [Decision(*columns) for _, *columns, _ in rows]
 
 

@@ -36,7 +36,7 @@ _STEP = re.compile(r"step-(\d{6,})")
 
 @dataclass(frozen=True)
 class CheckedStore:
-    """What a check found. Public but for the problems' existence; no value, no count of records.
+    """What a check of a store found; it holds no value and no number of records.
 
     Attributes:
         format: of the store.
@@ -82,7 +82,9 @@ def check_store(
         return CheckedStore(None, None, False, None, (*problems, str(error)))
     if db is None:
         if not head.path.exists():
-            raise ConfigError("there is no stream", where=backend.where, allowed="the state of a run")
+            raise ConfigError(
+                "there is no stream", where=backend.where, allowed="a state directory that dpstream run made"
+            )
         return CheckedStore(
             None, None, False, None, (f"{backend.where}: the store is gone, and its head.json is there",)
         )
@@ -155,15 +157,19 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
 
 def _head_problems(before: tuple[int, bytes] | None, history: SealedHistory, where: str) -> list[str]:
     if before is None:
-        return [f"{where}: its head file is missing"] if history.last_step else []
+        return [f"{where}: the head file head.json is missing"] if history.last_step else []
     step, seal = before
     if step > history.last_step:
         return [f"{where}: the head file knows step {step}, the store ends at step {history.last_step}"]
-    return [] if history.seals[step] == seal else [f"{where}: its head file belongs to another history"]
+    return (
+        []
+        if history.seals[step] == seal
+        else [f"{where}: the head file head.json belongs to another history"]
+    )
 
 
 def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
-    """Packed state and models, and released bytes that wait, against their checksums."""
+    """Check the packed state, the models, and the released bytes that wait, against their checksums."""
     problems: list[str] = []
 
     def look(packed: bytes, where: str, kind: str, step: int) -> None:
@@ -192,7 +198,7 @@ def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
 
 
 def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
-    """What belongs to the last step or the next one: users' counters, how far the source was read, a reservation."""
+    """Check what belongs to the last step or the next one: users' counters, positions in the source, a reservation."""
     if version < database.STORE_FORMAT:
         return []  # looked at when it is opened, after its migration
     try:

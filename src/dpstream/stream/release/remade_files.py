@@ -15,17 +15,17 @@ from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.io.sinks.publisher import MANIFEST
-from dpstream.stream.release.persistent_records import PersistentRecords, before_it, carry
+from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Again"]
+__all__ = ["RemadeFiles"]
 
 
-class Again:
+class RemadeFiles:
     """Makes files of committed steps again; quickest where steps are asked for in their order.
 
     Args:
@@ -47,7 +47,7 @@ class Again:
         self._schema = schema
         self._synthesis_of = synthesis_of
         self._last = last
-        #: The step made last, its files, its table, and where records persist: they, and the first free id.
+        #: The step made last, its files and its table; where records persist, also the records and the first free id.
         self._step = 0
         self._files: dict[str, bytes] = {}
         self._table: Any = None
@@ -113,7 +113,7 @@ class Again:
                 self._files |= self._sink.render_changes(synthesis.grows.additions(self._schema))
 
     def _follow(self, step: int) -> None:
-        """Records that persist follow from all tables before."""
+        """Make tables of persistent records, from the first step on: each follows from the one before."""
         if step < self._step:
             self._step, self._records, self._next_id = 0, None, 1
         while self._step < step:
@@ -130,7 +130,7 @@ class Again:
         after = None if synthesis is None else synthesis.answers
         if after is None or told.get("kind") != "persistent":
             return
-        before = before_it(records, self._synthesis_of, step)
+        before = records_before(records, self._synthesis_of, step)
         if before is None and told["change_from_step"] is not None:
             return  # what it follows from was dropped
         rows, seed = facts["rows_in_table"], facts["sampling_seed"]
