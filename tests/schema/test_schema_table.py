@@ -245,7 +245,7 @@ def test_schemas_that_contradict_themselves() -> None:
         Schema([Boolean("a"), Boolean("a")])
     with pytest.raises(SchemaError, match="declared and ignored"):
         Schema([Boolean("a")], ignore=["a"])
-    with pytest.raises(SchemaError, match="something else"):
+    with pytest.raises(SchemaError, match="something that is not"):
         Schema(["a"])  # type: ignore[list-item]
     with pytest.raises(SchemaError, match="not a list"):
         Schema([Boolean("a")], ignore="note")  # type: ignore[arg-type]

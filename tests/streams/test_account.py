@@ -416,7 +416,7 @@ def test_with_and_without_an_account(tmp_path: Path) -> None:
         db.execute(edited)
         db.commit()
         db.close()
-        with pytest.raises(StoreDamagedError, match="remembers of its account was changed"):
+        with pytest.raises(StoreDamagedError, match="record of its charge in an account was changed"):
             start(tmp_path, "outside")
         assert verify_ledger(tmp_path / "outside", account=book.path) != []
         shutil.rmtree(tmp_path / "outside")

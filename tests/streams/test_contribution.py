@@ -200,7 +200,7 @@ def test_repetitions_and_the_users_of_a_batch(tmp_path):
         (Batch(frame(A), frame(B), users=["x"]), DataError, "one user id for each of the deletes"),
         (Batch(frame(A), users=(["x"], None, None)), DataError, "pair"),
         (Batch(frame(A), users=[None]), DataError, "without a user id"),
-        (Batch(np.zeros((1, 3), np.int32), users="person"), DataError, "codes have no column"),
+        (Batch(np.zeros((1, 3), np.int32), users="person"), DataError, "has no column of user ids"),
     ],
 )
 def test_wrong_users_are_refused_before_anything_is_spent(tmp_path, batch, error, words):

@@ -120,7 +120,8 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
             "DELETE FROM ledger WHERE step = 4",
         ),
         [
-            "head.json knows step 4, the store ends at step 3: the store was rolled back",
+            "head.json knows step 4, the store ends at step 3: the store was rolled back, and going on "
+            "would spend the budget twice",
             "the state does not stand at step 3, where the ledger ends",
             "the time of step 4 belongs to no step",
             "step 4 is among the releases, but not in the ledger",

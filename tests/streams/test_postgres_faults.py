@@ -159,7 +159,7 @@ def test_a_database_that_was_rolled_back_or_lost_is_refused(tmp_path: Path, on_p
         db.execute("DELETE FROM steps WHERE step = 2")
         db.execute("DELETE FROM ledger WHERE step = 2")
         db.execute("UPDATE state SET step = 1")
-    with pytest.raises(StoreDamagedError, match="the head file knows step 2"):
+    with pytest.raises(StoreDamagedError, match=r"head\.json knows step 2"):
         start(tmp_path, publish=False)
     on_postgres.execute(f"DROP TABLE {schema}.position")
     with pytest.raises(StoreDamagedError, match="table position is missing"):

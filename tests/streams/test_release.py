@@ -220,7 +220,7 @@ def test_marginals_and_answers(released: Release, monkeypatch: pytest.MonkeyPatc
     assert mixed.value == pytest.approx(zips.values[1] / 2)
     assert (mixed.standard_error, mixed.note, mixed.interval()) == (None, release.NO_INTERVAL, None)
     assert released.marginal(["zip", "paid"]).interval() is None
-    monkeypatch.setattr(release, "MAX_CELLS", 7)
+    monkeypatch.setattr(release, "MAX_ANSWER_CELLS", 7)
     for ask in (
         lambda: released.answer("zip = '94103' and paid = 1"),
         lambda: released.marginal(["zip", "paid"]),

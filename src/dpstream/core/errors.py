@@ -73,7 +73,7 @@ class DpstreamError(Exception):
 
 
 def _cut(text: str) -> str:
-    """What a person gave, or a list of ten thousand names, is not repeated whole."""
+    """The text, cut where it is long: a list of ten thousand names is not repeated whole."""
     if len(text) <= _LONGEST:
         return text
     return f"{text[: _LONGEST - 100]} ... {text[-60:]} ({len(text)} characters in all)"
@@ -84,7 +84,7 @@ def _rebuild(kind: type[DpstreamError], what: str, where: str | None, allowed: s
 
 
 def counted(number: int, thing: str) -> str:
-    """A number of things for a message; what nobody declared is counted, and never named.
+    """A number of things, for a message: things that nobody declared are counted and never named.
 
     >>> counted(1, "column"), counted(3, "column")
     ('1 column', '3 columns')

@@ -49,7 +49,7 @@ _KINDS = (
 
 
 def check_path(path: str | Path) -> None:
-    """Whatever is there, the path can be used.
+    """Check that a path can be used, whatever is there.
 
     Errors:
         ConfigError: it can never be used: too long, a circle of links, a part of it is a file, a NUL in it.
@@ -59,7 +59,7 @@ def check_path(path: str | Path) -> None:
 
 
 def check_file(path: str | Path) -> None:
-    """What is there may be read as a file; nothing there is fine, too (the reader says so in its own words).
+    """Check that what is there may be read as a file; nothing there is fine, too (the reader says so in its own words).
 
     Errors:
         ConfigError: a folder, a named pipe, a device or a socket; or a path that can never be used.
@@ -71,7 +71,7 @@ def check_file(path: str | Path) -> None:
 
 
 def check_folder(path: str | Path) -> None:
-    """What is there is a folder, or nothing is there.
+    """Check that a folder is there, or nothing.
 
     Errors: as ``check_file``.
     """
@@ -82,7 +82,7 @@ def check_folder(path: str | Path) -> None:
 
 
 def check_target(path: str | Path) -> None:
-    """A file may be written there: nothing or a file is there, no link either (the file would take its place).
+    """Check that a file may be written there: a file is there, or nothing; no link, whose place the file would take.
 
     Errors: as ``check_file``.
     """
@@ -92,7 +92,7 @@ def check_target(path: str | Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A whole file, looked at first.
+    """Read a whole file, after ``check_file``.
 
     Errors:
         ConfigError: no file.
@@ -103,7 +103,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8, looked at first.
+    """Read a text file in UTF-8, after ``check_file``.
 
     Errors:
         ConfigError: no file.
@@ -114,7 +114,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(data: str | bytes) -> Any:
-    """JSON that holds finite numbers and is not nested without end.
+    """Parse JSON with finite numbers only, and not nested too deep.
 
     Errors:
         ValueError: anything else, whatever the parser makes of it.
@@ -156,7 +156,7 @@ def _kind(status: os.stat_result) -> str:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError("a number without end")
+        raise ValueError("a number is not finite")
     return value
 
 

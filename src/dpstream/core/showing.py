@@ -51,7 +51,7 @@ def notebook_page(
     rows: Iterable[Sequence[Any]] = (),
     below: str = "",
 ) -> str:
-    """What a notebook shows of an object: facts, and a table. Every text is escaped.
+    """The page that a notebook shows of an object: facts, and a table. Every text is escaped.
 
     >>> notebook_page("Plan", {"unit": "<event>"})
     '<div><strong>Plan</strong><dl><dt>unit</dt><dd>&lt;event&gt;</dd></dl></div>'

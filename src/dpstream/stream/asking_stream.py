@@ -34,6 +34,7 @@ from dpstream.stream.store.place import has_store
 from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.step_rows import Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
+from dpstream.stream.store.store_database import damaged_store
 from dpstream.stream.stream import Stream
 from dpstream.stream.watched import WatchedRandomness
 
@@ -229,7 +230,7 @@ class AskingStream(Stream):
                 row.test_seed,
             )
         except (KeyError, ValueError):
-            raise StoreDamagedError("a stored answer cannot be read", where="questions") from None
+            raise damaged_store("a stored answer cannot be read", "questions") from None
 
     def _answered(
         self, place: Reservation, text: str, query: Any, implied: QuestionAnswer | None
@@ -320,7 +321,7 @@ class AskingStream(Stream):
         try:
             step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
         except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("the books of the questions cannot be read", where=where) from None
+            raise damaged_store("the books of the questions cannot be read", where) from None
         if step > self.last_step or t > self._asks.standing(state).t:
             raise StoreDamagedError(
                 "questions were asked when the stream had more steps than it has now: it was rolled back",
@@ -339,7 +340,7 @@ class AskingStream(Stream):
         if self._last_hard:
             packed = store.synthesis(self._last_hard)
             if packed is None:
-                raise StoreDamagedError("the histogram of the last hard question is missing", where=where)
+                raise damaged_store("the histogram of the last hard question is missing", where)
             self._asks.restore_memory(state, container.load(packed, where=where))
         return state
 

@@ -44,7 +44,7 @@ _INSERT, _DELETE = b"+", b"-"
 
 #: User ids of the inserts and of the deletes: ``pyarrow.ChunkedArray``, or None where there are none.
 Columns = tuple[Any, Any]
-Counts = NDArray[np.int64]
+EventCounts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,8 +58,8 @@ class Owners:
     """
 
     ids: list[bytes]
-    inserts: Counts
-    deletes: Counts
+    inserts: EventCounts
+    deletes: EventCounts
 
     def words(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The users of the inserts and of the deletes as two integers each, for the batch's fingerprint."""
@@ -79,7 +79,7 @@ class Admission:
 
     inserts: Mask
     deletes: Mask
-    counts: Counts
+    counts: EventCounts
     dropped: int
 
     def bounded(self, batch: EncodedBatch, inserts: Codes, deletes: Codes) -> EncodedBatch:
@@ -108,7 +108,7 @@ def separate(batch: Batch, schema: Schema, where: str, unit: str = "user") -> tu
         pair = users if isinstance(users, tuple) else (users, None)
         if len(pair) != 2:
             raise DataError(
-                "users is a tuple that has not two parts",
+                "users is a tuple, and not a pair",
                 where=where,
                 allowed="(ids of the inserts, ids of the deletes)",
             )
@@ -172,7 +172,7 @@ def read_owners(columns: Columns, lengths: tuple[int, int], *, key: bytes, where
 
 
 def admit(
-    inserts: Codes, deletes: Codes, owners: Owners, used: Counts, max_events: int, key: bytes
+    inserts: Codes, deletes: Codes, owners: Owners, used: EventCounts, max_events: int, key: bytes
 ) -> Admission:
     """Decide which records of a batch enter the stream.
 
@@ -204,7 +204,7 @@ def admit(
     return Admission(mask[:split], mask[split:], used + granted, int(rows.size - granted.sum()))
 
 
-def checksum(ids: list[bytes], counts: Counts, key: bytes) -> int:
+def checksum(ids: list[bytes], counts: EventCounts, key: bytes) -> int:
     """A sum over users that one changed, lost or repeated counter changes: against damage, not against forgers
     (the key lies beside it). 0 for nobody; sums of different users add up modulo 2^64."""
     if not ids:
@@ -263,7 +263,7 @@ def _hash(key: bytes, value: bytes) -> bytes:
 
 
 def _private_order(
-    codes: Codes, operations: Mask, rows: Counts, ids: list[bytes], key: bytes
+    codes: Codes, operations: Mask, rows: EventCounts, ids: list[bytes], key: bytes
 ) -> NDArray[np.intp]:
     """Positions sorted by user, and for each user by the keyed hash of the event."""
     copies = _copies(codes, operations, rows)
@@ -281,7 +281,7 @@ def _private_order(
     return np.lexsort((tags[:, 1], tags[:, 0], rows))
 
 
-def _copies(codes: Codes, operations: Mask, rows: Counts) -> Counts:
+def _copies(codes: Codes, operations: Mask, rows: EventCounts) -> EventCounts:
     """0, 1, 2, ... for the copies of an equal event of one user; which copy gets which number does not matter."""
     order = np.lexsort((*codes.T, operations, rows))
     new = np.ones(len(order), np.bool_)

@@ -1,11 +1,29 @@
-"""Why a stream takes no step before its owner has decided."""
+"""Why a stream takes no step, or not before its owner has decided."""
 
 from __future__ import annotations
 
-from dpstream.core.errors import StepError
+from dpstream.core.errors import HorizonError, StepError
 from dpstream.stream.store.step_rows import RESTORED, Reservation, Step
 
-__all__ = ["other_batch", "other_records", "undecided"]
+__all__ = ["all_steps_done", "no_place", "other_batch", "other_records", "undecided"]
+
+
+def all_steps_done(step: int, horizon: int) -> HorizonError:
+    """The plan pays for no further step."""
+    return HorizonError(
+        f"the plan pays for {horizon} steps and all are done",
+        where=f"step {step}",
+        allowed="a successor with a plan of its own (dpstream init --after)",
+    )
+
+
+def no_place(verb: str) -> StepError:
+    """The stream publishes nothing, because it was opened without a sink."""
+    return StepError(
+        "the stream was opened without a place for releases",
+        where=verb,
+        allowed="opening it with publish_to, or with [output]",
+    )
 
 
 def undecided(step: int, kind: str, batch_id: str) -> StepError:

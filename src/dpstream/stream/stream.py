@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dpstream.core.contracts import PrivateBatch, StreamPlan, Synthesis
-from dpstream.core.errors import HorizonError, StepError, StoreDamagedError, StoreError
+from dpstream.core.errors import StepError, StoreDamagedError, StoreError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_places, check_text, name_text, position_text
 from dpstream.stream.batch_content import BatchContent
@@ -23,7 +23,7 @@ from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
 from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
-from dpstream.stream.refusals import other_batch, other_records, undecided
+from dpstream.stream.refusals import all_steps_done, no_place, other_batch, other_records, undecided
 from dpstream.stream.release.described import describe_tables
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
@@ -347,11 +347,7 @@ class Stream:
         step = self.last_step + 1
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
-            raise HorizonError(
-                f"the plan pays for {horizon} steps and all are done",
-                where=f"step {step}",
-                allowed="a successor with a plan of its own (dpstream init --after)",
-            )
+            raise all_steps_done(step, horizon)
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
         if self._undecided is not None:
@@ -457,11 +453,7 @@ class Stream:
 
     def _require_outlet(self, verb: str) -> Outlet:
         if self._outlet is None:
-            raise StepError(
-                "the stream was opened without a place for releases",
-                where=verb,
-                allowed="opening it with publish_to, or with [output]",
-            )
+            raise no_place(verb)
         return self._outlet
 
     def _genesis(self) -> tuple[dict[str, bytes], bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import UserEvents
-from dpstream.stream.contribution import ID_BYTES, Counts, checksum
+from dpstream.stream.contribution import ID_BYTES, EventCounts, checksum
 from dpstream.stream.store.store_database import StoreDatabase
 
 __all__ = ["dropped", "read_events", "verify_events", "write_events"]
@@ -25,7 +25,7 @@ _SELECT = "SELECT id, events, sealed FROM users"
 _WORD = 2**64
 
 
-def read_events(db: StoreDatabase, ids: list[bytes]) -> Counts:
+def read_events(db: StoreDatabase, ids: list[bytes]) -> EventCounts:
     """Events admitted so far of some users; 0 for those that never came. Any order; a sorted one is faster.
 
     Cost: where the batch's users are many of all users, ranges of ids are read whole (under a second for 10^6), else

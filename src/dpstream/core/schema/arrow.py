@@ -78,7 +78,7 @@ def to_table(data: Any, where: str) -> Any:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """The first name that was there before, in one pass; None where all differ."""
+    """The first name that occurs a second time; None where all differ. One pass."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -157,7 +157,7 @@ def valid_text(array: Any) -> Any:
 
 
 def type_name(kind: Any) -> str:
-    """A type in words for messages: without zones and names of fields, which whoever wrote the data chose."""
+    """A type in words for messages, without zones and names of fields: the writer of the data chose those."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):

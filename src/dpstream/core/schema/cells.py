@@ -89,8 +89,8 @@ def _text_array(values: Iterable[object]) -> Any:
 
 
 def texts(values: Sequence[object], *, numbers: bool = True) -> Any:
-    """Texts as they are, whole numbers as texts, and an empty text for every other kind (which is no time, no operation
-    and no user id)."""
+    """Texts as they are, whole numbers as texts. Every other kind becomes an empty text, which is no time, no operation
+    and no user id."""
     return _text_array(_as_text(value, numbers) for value in values)
 
 
@@ -173,7 +173,7 @@ def is_cells(kind: Any) -> bool:
 
 
 def whole(cells: Any) -> Any:
-    """The same cells in buffers of their own: those of a slice begin where its array begins, and hold all its cells."""
+    """The same cells in buffers of their own. The buffers of a slice hold all cells of the array it was cut from."""
     import pyarrow as pa
 
     return cells.take(pa.array(np.arange(len(cells))))

@@ -73,7 +73,7 @@ class EncodedBatch:
 
         Errors:
             ConfigError: an unknown part or clique.
-            LimitError: more cells than ``MAX_CELLS``.
+            LimitError: more cells than ``MAX_COUNTED_CELLS``.
         """
         plan = count_plan(self._domain, tuple(cliques))
         out = np.zeros(plan.cells, np.int64)

@@ -403,7 +403,7 @@ def _check_kind(db: SQLiteDatabase, where: str) -> None:
 def _meta(db: SQLiteDatabase, where: str) -> tuple[bytes, bytes]:
     meta = {str(name): bytes(value) for name, value in db.execute("SELECT key, value FROM meta")}
     if set(meta) != {"account_id", "key"} or len(meta["key"]) != _KEY_BYTES:
-        raise StoreDamagedError("its key is missing", where=where)
+        raise StoreDamagedError("the account's key is missing", where=where)
     return meta["account_id"], meta["key"]
 
 

@@ -31,6 +31,7 @@ from dpstream.stream.store.sealed_history import (
     account_pin,
     checked_steps,
     first_seal,
+    head_problem,
     read_history,
     read_meta,
     time_seal,
@@ -152,9 +153,11 @@ def verify_ledger(
         with _view(path, server, key) as (db, version):
             meta = read_meta(db)
             findings = _check_chain(db, meta)
+            wrong = head_problem(head, _stored_seals(db, meta))
+            about_head = [] if wrong is None else [wrong]
             if findings:
-                return findings + _check_head(head, _stored_seals(db, meta))
-            findings = _check_head(head, _stored_seals(db, meta)) + _check_rows(db)
+                return findings + about_head
+            findings = about_head + _check_rows(db)
             ledger = _ledger(db, version, meta)
             findings += _check_times(db, version, meta) + _check_plan(ledger) + _check_manifests(db, ledger)
     except StoreDamagedError as error:
@@ -272,18 +275,6 @@ def _check_chain(db: StoreDatabase, meta: dict[str, bytes]) -> list[str]:
             what = "or what the stream is pinned to " if step == 1 else ""
             findings.append(f"the record of step {step} {what}was changed")
     return findings
-
-
-def _check_head(head: tuple[int, bytes] | None, seals: dict[int, bytes]) -> list[str]:
-    last = max(seals)
-    if head is None:
-        return [] if last == 0 else ["head.json is missing"]
-    step, seal = head
-    if step > last:
-        return [f"head.json knows step {step}, the store ends at step {last}: the store was rolled back"]
-    if step not in seals or not hmac.compare_digest(seal, seals[step]):
-        return [f"head.json belongs to another history (at step {step})"]
-    return []
 
 
 def _check_rows(db: StoreDatabase) -> list[str]:

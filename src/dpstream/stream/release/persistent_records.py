@@ -146,7 +146,7 @@ def carry(
 def _carry_placed(
     before: PersistentRecords | None, after: PlacedRecords, rows: int, seed: int, first_id: int
 ) -> Succession:
-    """The same where the release is the records: those that still have their place stay."""
+    """``carry`` where the release consists of records: those that still have their place stay."""
     if before is None:
         return _begin(after.records(rows, seed), after.fine, seed, first_id)
     stays, added = after.follow(before.codes, rows, seed)
@@ -154,7 +154,7 @@ def _carry_placed(
 
 
 def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
-    """A table that follows none."""
+    """The first table, which follows no other."""
     ids = np.arange(first_id, first_id + len(codes), dtype=np.int64)
     records = PersistentRecords(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
     return Succession(records, None, 0, len(codes))
@@ -239,7 +239,7 @@ def _cancel(old: Codes, stays: Any, added: Codes) -> tuple[Any, Codes]:
 
 
 def _rank(group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the same group stand before."""
+    """For each element, how many of its group stand before it."""
     order = np.argsort(group, kind="stable")
     sorted_ = group[order]
     starts = np.searchsorted(sorted_, sorted_)
@@ -269,7 +269,7 @@ def _numbered(table: Any, ids: NDArray[np.int64]) -> Any:
 
 
 def _inner(seed: int) -> np.random.Generator:
-    """For values inside bins: apart from the generators that choose the bins."""
+    """The generator of values inside bins, apart from those that choose the bins."""
     return np.random.default_rng([seed, 2])
 
 
@@ -290,7 +290,7 @@ def _from_bytes(data: NDArray[np.uint8]) -> Any:
 
 
 def join_packed(state: Packed, records: PersistentRecords | None, next_id: int) -> Packed:
-    """A mechanism's packed state with the last release's records beside it; as it is where no step had any."""
+    """A mechanism's packed state with the last release's records beside it; unchanged where no step had any."""
     if records is None and next_id == 1:
         return state
     meta: dict[str, Any] = {"next_id": next_id}

@@ -21,7 +21,7 @@ __all__ = ["Carried", "ReleaseFiles", "make_files"]
 
 @dataclass(frozen=True)
 class Carried:
-    """What goes from release to release: the records, where they persist, and the first id that is free."""
+    """What a release hands on to the next one: the records, where they persist, and the first free id."""
 
     records: PersistentRecords | None = None
     next_id: int = 1
@@ -44,7 +44,7 @@ class ReleaseFiles:
 
 
 def steps_to_keep(policy: Publishing, store: Store) -> int | None:
-    """How many of the last committed steps ``policy`` keeps: of changes also what they are changes of."""
+    """How many of the last committed steps ``policy`` keeps. Changes are kept with the tables that they change."""
     if policy.keep is None or policy.publish != "changes":
         return policy.keep
     return keep_for_changes(store.last_step, policy.keep, _names_around(store, policy, store.last_step))
@@ -61,7 +61,7 @@ def _names_around(store: Store, policy: Publishing, step: int) -> dict[int, set[
 
 
 def _taken_back(store: Store, policy: Publishing, step: int) -> set[int]:
-    """The withdrawn ones of the steps that decide whether ``step`` publishes a full table."""
+    """Which of the steps that decide whether ``step`` publishes a full table were withdrawn."""
     states = ("withdrawing", "withdrawn", "rejected")
     return set(store.in_publication(*states, since=step - policy.full_every))
 

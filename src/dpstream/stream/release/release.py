@@ -354,7 +354,7 @@ def _note(cells: int, label: str) -> str:
 
 
 def _error_of_sum(cells: int, error: float | None) -> tuple[float | None, str]:
-    """For marginals whose measurement is not at hand."""
+    """The error of a sum of cells, and what it means, for a marginal whose measurement is not at hand."""
     if error is None:
         return None, NO_INTERVAL
     if cells == 0:

@@ -20,7 +20,7 @@ def spent_of(manifest: Mapping[str, Any]) -> Budget:
 
 
 def release_html(manifest: Mapping[str, Any], table: Any | None) -> str:
-    """For a notebook; ``table`` is the released one as a pyarrow Table, or None."""
+    """A release as a notebook shows it; ``table`` is the released one as a pyarrow Table, or None."""
     facts = {
         "stream": manifest["stream"],
         "period": manifest["period"],

@@ -55,7 +55,7 @@ class RemadeFiles:
         self._next_id = 1
 
     def file(self, step: int, name: str) -> bytes:
-        """One file of a committed step; or its whole table, though it was published as changes.
+        """One file of a committed step; also its whole table where it was published as changes.
 
         Errors:
             StoreError: it cannot be made again with the committed bytes.

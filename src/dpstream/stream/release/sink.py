@@ -47,7 +47,7 @@ class Sink(Protocol):
     def compare(
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
-        """What is missing or changed of published steps, or is there of withdrawn ones; writes nothing.
+        """What is missing or changed in published steps, or still there of withdrawn ones; writes nothing.
 
         Args:
             committed: the SHA-256 of every file of every published step, by its name.
@@ -64,8 +64,8 @@ class Sink(Protocol):
         make: Callable[[str], bytes],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
-        """Put back what is missing of a published step, and leave what is there alone; readers of a pipe are told
-        nothing twice.
+        """Put back what is missing of a published step, and leave what is there alone; readers of a pipe
+        get nothing twice.
 
         Args:
             step: a step in the state ``published``.

@@ -110,7 +110,7 @@ def export_store(
     move: bool = False,
     key: StateKey | None = None,
 ) -> int:
-    """Write the store of ``path`` to the new file ``out``; the number of steps in it.
+    """Write the store of ``path`` to the new file ``out``, and give the number of steps in it.
 
     Args:
         move: mark the store as moved: from then on it refuses to go on, and the archive may be imported.
@@ -154,7 +154,7 @@ def export_store(
 
 
 def write_archive(db: StoreDatabase, version: int, path: Path, last_step: int, *, moving: bool) -> None:
-    """All rows of a store as ``path`` (0600), on the disk when this returns."""
+    """Write all rows of a store to ``path`` (0600); they are on the disk when this returns."""
     durable.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -200,7 +200,7 @@ def import_store(
     server: PostgresServer | None = None,
     key: StateKey | None = None,
 ) -> int:
-    """Make the store of ``path`` (on ``server``, if given) from an archive; the number of steps in it.
+    """Make the store of ``path`` (on ``server``, if given) from an archive, and give the number of steps in it.
 
     An archive that moved is marked as taken, so its file has to be writable. After a copy that replaces a lost store
     the stream waits for a decision (``Stream.discard_reservation``): the copy cannot know which step was under way.
@@ -257,7 +257,7 @@ def import_store(
 
 
 def _tables(version: int) -> list[str]:
-    """``moved`` stays behind: it says something about the place, not about the stream."""
+    """The tables of an archive. ``moved`` stays behind: it says something about the place, not about the stream."""
     names = [name for number in range(1, version + 1) for name in database.STORE_TABLES.get(number, ())]
     return [name for name in names if name != "moved"]
 
@@ -343,7 +343,7 @@ def _opened(archive: Path) -> Iterator[BinaryIO]:
 
 
 def _mark_taken(file: BinaryIO, end: int, number: str) -> None:
-    """Append the number of the import, durably. What a stop in the middle left there goes first."""
+    """Append the number of the import, durably, after removing what an interrupted import left there."""
     descriptor = file.fileno()
     os.ftruncate(descriptor, end)
     os.lseek(descriptor, end, os.SEEK_SET)
@@ -352,7 +352,7 @@ def _mark_taken(file: BinaryIO, end: int, number: str) -> None:
 
 
 def _verified(file: BinaryIO, where: str) -> _ArchiveFacts:
-    """The first frame and the mark, once the whole file has been looked through."""
+    """Check the whole file, and give its first frame and the mark of an import."""
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ConfigError(
             "is not an archive of a store", where=where, allowed="a file of dpstream store export"
@@ -402,7 +402,7 @@ def _row(values: Sequence[Any], packed: Packed) -> list[Any]:
 
 
 def _history_there(backend: StoreBackend, key: StateKey | None) -> SealedHistory | None:
-    """What a store that was moved away from here holds; None where there never was one."""
+    """The history of the store that was moved away from here; None where there never was one."""
     if not backend.exists():
         return None
     db = backend.connect()

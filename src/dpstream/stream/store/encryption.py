@@ -32,7 +32,7 @@ from typing import Any, Self
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.stream.store.sealing import UNSEALED, RowKey, Sealing
-from dpstream.stream.store.store_database import StoreDatabase, file_errors
+from dpstream.stream.store.store_database import StoreDatabase, damaged_store, file_errors
 
 __all__ = ["Cipher", "StateKey", "key_name", "sealing_for", "unlock", "write_key"]
 
@@ -56,12 +56,12 @@ class StateKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new one, from the operating system."""
+        """A new key, from the operating system's entropy."""
         return cls(secrets.token_bytes(_KEY_BYTES))
 
     @classmethod
     def from_text(cls, text: str, where: str) -> Self:
-        """Read what ``text`` gave.
+        """Read a key from what ``text`` gave.
 
         Errors:
             ConfigError: it is no key; what was there is not shown.
@@ -116,12 +116,12 @@ class StateKey:
 
     @property
     def text(self) -> str:
-        """For a file or a variable. Secret."""
+        """The key as text, for a file or a variable. Secret."""
         return _PREFIX + base64.b64encode(self.secret).decode()
 
     @property
     def name(self) -> str:
-        """Tells keys apart and tells nothing about them; stands in the store and in messages."""
+        """A public name that tells keys apart and reveals nothing about them; the store and messages hold it."""
         return hmac.new(self.secret, b"dpstream key name", hashlib.sha256).hexdigest()[:16]
 
 
@@ -177,7 +177,7 @@ class Cipher(Sealing):
         return b"".join((_MAGIC, self._salt, nonce, body))
 
     def open(self, data: bytes, kind: str, *place: RowKey) -> bytes:
-        """The value again.
+        """Decrypt a value.
 
         Errors:
             StoreDamagedError: it was changed, or sealed for another place.
@@ -247,7 +247,7 @@ def unlock(db: StoreDatabase, version: int, key: StateKey | None) -> None:
         )
     row = db.execute("SELECT value FROM meta WHERE key = 'stream_id'").fetchone()
     if row is None:
-        raise StoreDamagedError("the stream's id is missing", where=db.where)
+        raise damaged_store("the stream's id is missing", db.where)
     db.sealing = sealing_for(key, bytes(row[0]), db.where)
 
 
@@ -266,12 +266,12 @@ def _padded(size: int) -> int:
 
 
 def _framed(part: bytes) -> bytes:
-    """With its length, so that no two lists of parts look alike."""
+    """The part after its length, so that no two lists of parts look alike."""
     return len(part).to_bytes(4, "little") + part
 
 
 def _library() -> tuple[Any, Any]:
-    """The cipher, and what it raises where a value was changed."""
+    """The class of the cipher, and the exception that it raises for a changed value."""
     try:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -49,7 +49,7 @@ def network_file_system(path: Path, mounts: str | None = None) -> str | None:
 
 
 def warn_of_network(path: Path) -> None:
-    """Say so where ``path`` is on one."""
+    """Warn where ``path`` is on a network file system."""
     kind = network_file_system(path.resolve())
     if kind is not None:
         warnings.warn(

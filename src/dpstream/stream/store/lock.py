@@ -88,7 +88,7 @@ class StateDirectory:
             repair_mode(path, mode)
 
     def _require_plain(self, path: Path) -> None:
-        """Refuse a file that is elsewhere: what is written through a link lies where nobody repairs rights."""
+        """Refuse a link: what is written through it lies where nobody repairs the rights of others."""
         if path.is_symlink() or not (path.is_file() or not path.exists()):
             raise StoreError(
                 "a file of the state is a link, or no file at all",

@@ -23,12 +23,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, DpstreamError, StoreDamagedError, StoreError, StoreLockedError
+from dpstream.core.errors import ConfigError, DpstreamError, StoreError, StoreLockedError
 from dpstream.io.libpq import connection_settings, driver, failure
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.lock import StatePermissionWarning
 from dpstream.stream.store.sealing import UNSEALED
-from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, newer_format, statements
+from dpstream.stream.store.store_database import (
+    STORE_TABLES,
+    StoreDatabase,
+    damaged_store,
+    newer_format,
+    statements,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -179,7 +185,7 @@ class PostgresDatabase:
         except _driver().errors.UndefinedTable:
             row = None
         if row is None or row[0] != "dpstream" or row[1] < 1:
-            raise StoreDamagedError("is not a stream's store", where=self.where)
+            raise damaged_store("is not a stream's store", self.where)
         version = int(row[1])
         if version > database.STORE_FORMAT:
             raise newer_format(version, self.where)
@@ -193,7 +199,7 @@ class PostgresDatabase:
             name for number, names in STORE_TABLES.items() if number <= version for name in names
         } - found
         if missing:
-            raise StoreDamagedError(f"its table {min(missing)} is missing", where=self.where)
+            raise damaged_store(f"its table {min(missing)} is missing", self.where)
         return version
 
     def verify_all(self, version: int | None = None) -> str | None:
@@ -351,7 +357,7 @@ class PostgresDatabase:
         name = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
         if not state or state.startswith(_SURROUNDINGS):
             return StoreError(f"the store could not be used ({name})", where=self.where)
-        return StoreDamagedError(f"the store cannot be read ({name})", where=self.where)
+        return damaged_store(f"the store cannot be read ({name})", self.where)
 
 
 class PostgresBackend:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.stream.identity import canonical_json
-from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, file_errors
+from dpstream.stream.store.store_database import STORE_TABLES, StoreDatabase, damaged_store, file_errors
 
 __all__ = [
     "COUNTERS",
@@ -34,6 +33,7 @@ __all__ = [
     "decision_seal",
     "derive",
     "first_seal",
+    "head_problem",
     "is_unspent",
     "read_history",
     "read_meta",
@@ -87,21 +87,21 @@ def read_history(db: StoreDatabase, meta: dict[str, bytes], where: str) -> Seale
         StoreDamagedError: says at which step it does not hold together.
     """
     if len(meta.get("key", b"")) != _KEY_BYTES:
-        raise StoreDamagedError("the store's key is missing", where=where)
+        raise damaged_store("the store's key is missing", where)
     seals, used_test_seed = [first_seal(meta)], False
     for expected, (step, seal, test_seed, fits) in enumerate(checked_steps(db, meta), start=1):
         if step != expected or not fits:
-            raise StoreDamagedError(f"the record of step {expected} was changed or is missing", where=where)
+            raise damaged_store(f"the record of step {expected} was changed or is missing", where)
         seals.append(seal)
         used_test_seed |= test_seed
     history = SealedHistory(seals, used_test_seed)
     (ledger_rows,) = db.execute("SELECT count(*) FROM ledger").fetchone()
     state = db.execute("SELECT step FROM state").fetchall()
     if ledger_rows != history.last_step or state != [(history.last_step,)]:
-        raise StoreDamagedError("ledger, steps and state end at different steps", where=where)
+        raise damaged_store("ledger, steps and state end at different steps", where)
     reserved = db.execute("SELECT step FROM reservation").fetchone()
     if reserved is not None and reserved[0] != history.last_step + 1:
-        raise StoreDamagedError("a reservation does not follow the last step", where=where)
+        raise damaged_store("a reservation does not follow the last step", where)
     return history
 
 
@@ -133,7 +133,7 @@ def stored_plan(meta: dict[str, bytes], given: dict[str, Any], where: str) -> di
     try:
         facts: dict[str, Any] = json.loads(meta["plan"])
     except (KeyError, ValueError):
-        raise StoreDamagedError("the stream's plan cannot be read", where=where) from None
+        raise damaged_store("the stream's plan cannot be read", where) from None
     facts = {**{name: given[name] for name in _LATER_FACTS if name in given and name not in facts}, **facts}
     source, own = facts.get("source"), given.get("source")
     if isinstance(source, dict) and isinstance(own, Mapping):
@@ -158,7 +158,7 @@ def account_pin(meta: dict[str, bytes], where: str) -> bytes | None:
         return meta.get(PINNED)
     pin = meta[PINNED_LATER][_SEAL_BYTES:]
     if not hmac.compare_digest(sealed_pin(meta, pin), meta[PINNED_LATER]):
-        raise StoreDamagedError("the stream's record of its charge in an account was changed", where=where)
+        raise damaged_store("the stream's record of its charge in an account was changed", where)
     return pin
 
 
@@ -214,9 +214,9 @@ class Head:
             step, seal = int(head["step"]), bytes.fromhex(head["seal"])
             importing = head.get("importing")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StoreDamagedError("the head file head.json cannot be read", where=where) from None
+            raise damaged_store(f"{HEAD} cannot be read", where) from None
         if step < 0:
-            raise StoreDamagedError("the head file head.json belongs to another history", where=where)
+            raise damaged_store(f"{HEAD} belongs to another history", where)
         return step, seal, None if importing is None else str(importing)
 
     def check(self, seals: list[bytes], where: str) -> bool:
@@ -225,22 +225,11 @@ class Head:
         Errors:
             StoreDamagedError: missing, ahead, or of another history.
         """
-        head, last = self._load(where), len(seals) - 1
-        if head is None:
-            # Only the time between creating the store and its first head.
-            if last > 0:
-                raise StoreDamagedError("the head file head.json is missing", where=where)
-            return False
-        step, seal, importing = head
-        if step > last:
-            raise StoreDamagedError(
-                f"the head file knows step {step}, the store ends at step {last}: "
-                "the store was rolled back, and continuing would spend the budget twice",
-                where=where,
-            )
-        if not hmac.compare_digest(seal, seals[step]):
-            raise StoreDamagedError("the head file head.json belongs to another history", where=where)
-        return step == last and importing is None
+        head = self._load(where)
+        wrong = head_problem(None if head is None else head[:2], dict(enumerate(seals)))
+        if wrong is not None:
+            raise damaged_store(wrong, where)
+        return head is not None and head[0] == len(seals) - 1 and head[2] is None
 
     def write(self, step: int, seal: bytes, *, lasting: bool = True, importing: str | None = None) -> None:
         """Replace it. Not ``lasting``: a loss of power may bring back the one before, as a kill just before
@@ -255,6 +244,23 @@ class Head:
         with file_errors("the head file could not be removed", self.path):
             durable.unlink(self.path)
             durable.sync_directory(self.path.parent)
+
+
+def head_problem(head: tuple[int, bytes] | None, seals: Mapping[int, bytes]) -> str | None:
+    """What is wrong with a head beside a store with these seals, by step; None where nothing is."""
+    last = max(seals)
+    if head is None:
+        # A store is without a head only between its creation and its first step.
+        return f"{HEAD} is missing" if last > 0 else None
+    step, seal = head
+    if step > last:
+        return (
+            f"{HEAD} knows step {step}, the store ends at step {last}: the store was rolled back, and going on would "
+            "spend the budget twice"
+        )
+    if step not in seals or not hmac.compare_digest(seal, seals[step]):
+        return f"{HEAD} belongs to another history (at step {step})"
+    return None
 
 
 def is_unspent(db: StoreDatabase) -> bool:

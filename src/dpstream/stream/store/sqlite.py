@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.core.errors import StoreError
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.sealing import UNSEALED
-from dpstream.stream.store.store_database import StoreDatabase, newer_format, statements
+from dpstream.stream.store.store_database import StoreDatabase, damaged_store, newer_format, statements
 
 __all__ = ["DATABASE", "SQLiteBackend", "SQLiteDatabase", "create_file"]
 
@@ -133,19 +133,18 @@ class SQLiteDatabase:
             why = next((text for code, text in _SURROUNDINGS.items() if name.startswith(code)), None)
             if why is not None:
                 raise StoreError(f"the store could not be used: {why}", where=self.where) from error
-            raise StoreDamagedError(
-                f"the store cannot be read ({name or type(error).__name__})", where=self.where
-            ) from error
+            what = f"the store cannot be read ({name or type(error).__name__})"
+            raise damaged_store(what, self.where) from error
 
     def verify_structure(self) -> int:
         """Kind of file, format, and broken pages."""
         (application,) = self.execute("PRAGMA application_id").fetchone()
         (version,) = self.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID or version < 1:
-            raise StoreDamagedError("is not a stream's store, or was cut short", where=self.where)
+            raise damaged_store("is not a stream's store, or was cut short", self.where)
         wrong = self.verify_all() if self._size() <= _WHOLE else self._verify_small()
         if wrong is not None:
-            raise StoreDamagedError(wrong, where=self.where)
+            raise damaged_store(wrong, self.where)
         if version > database.STORE_FORMAT:
             raise newer_format(version, self.where)
         return int(version)

@@ -38,7 +38,13 @@ from dpstream.stream.store.sealed_history import (
 )
 from dpstream.stream.store.sqlite import DATABASE
 from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
-from dpstream.stream.store.store_database import StoreDatabase, create_tables, file_errors, migrate
+from dpstream.stream.store.store_database import (
+    StoreDatabase,
+    create_tables,
+    damaged_store,
+    file_errors,
+    migrate,
+)
 from dpstream.stream.store.stored import StoreReader
 from dpstream.stream.users import verify_events, write_events
 
@@ -101,9 +107,7 @@ class Store(StoreReader):
     ) -> None:
         for witness in (self._head.path, *self._backend.witnesses()):
             if witness.exists():
-                raise StoreDamagedError(
-                    f"the store is gone, but its {witness.name} is there", where=str(self.path)
-                )
+                raise damaged_store(f"the store is gone, but its {witness.name} is there", str(self.path))
         if genesis is None:
             raise StoreError(
                 "there is no stream yet",

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dpstream.core.errors import StoreError, StoreFormatError
+from dpstream.core.errors import StoreDamagedError, StoreError, StoreFormatError
 from dpstream.stream.store.sealing import Sealing
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "StoreDatabase",
     "StoredRows",
     "create_tables",
+    "damaged_store",
     "file_errors",
     "migrate",
     "newer_format",
@@ -320,6 +321,13 @@ def newer_format(version: int, where: str) -> StoreFormatError:
     """The refusal of what a newer version wrote."""
     return StoreFormatError(
         f"was written in format {version} by a newer version", where=where, allowed=f"up to {STORE_FORMAT}"
+    )
+
+
+def damaged_store(what: str, where: str) -> StoreDamagedError:
+    """The refusal of a store that contradicts itself or cannot be read, with what to do about it."""
+    return StoreDamagedError(
+        what, where=where, allowed="the newest state; an older copy of it would spend the budget again"
     )
 
 

@@ -17,7 +17,7 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.stream.store.sealed_history import decision_seal, derive
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
-from dpstream.stream.store.store_database import StoreDatabase
+from dpstream.stream.store.store_database import StoreDatabase, damaged_store
 from dpstream.stream.users import dropped, read_events
 
 __all__ = ["StoreReader", "largest_cost", "published_files", "read_decisions"]
@@ -238,7 +238,7 @@ class StoreReader:
         return data
 
     def _damaged(self, what: str) -> StoreDamagedError:
-        return StoreDamagedError(what, where=self._where)
+        return damaged_store(what, self._where)
 
 
 def largest_cost(db: StoreDatabase) -> Fraction:
@@ -268,9 +268,7 @@ def read_decisions(db: StoreDatabase, key: bytes) -> list[Decision]:
     rows = db.execute(words).fetchall()
     for *columns, seal in rows:
         if not hmac.compare_digest(decision_seal(key, *columns), seal):
-            raise StoreDamagedError(
-                f"the record of who decided about step {columns[1]} was changed", where=db.where
-            )
+            raise damaged_store(f"the record of who decided about step {columns[1]} was changed", db.where)
     return [Decision(*columns) for _, *columns, _ in rows]
 
 

@@ -20,8 +20,8 @@ from dpstream.stream.store.postgres import PostgresServer
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
     Head,
-    SealedHistory,
     derive,
+    head_problem,
     read_history,
     read_meta,
 )
@@ -99,7 +99,8 @@ def check_store(
             moved = is_moved(db, version)
             meta = read_meta(db)
             history = read_history(db, meta, backend.where)
-            problems += _head_problems(before, history, backend.where)
+            wrong = head_problem(before, dict(enumerate(history.seals)))
+            problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
             problems += _stored_problems(db, history.last_step)
             problems += _last_problems(db, version, meta["key"], history.last_step)
             problems += _published_problems(db, published, releases)
@@ -153,19 +154,6 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
                 file.name: hashlib.sha256(read_bytes(file)).hexdigest() for file in sorted(folder.iterdir())
             }
     return hashes
-
-
-def _head_problems(before: tuple[int, bytes] | None, history: SealedHistory, where: str) -> list[str]:
-    if before is None:
-        return [f"{where}: the head file head.json is missing"] if history.last_step else []
-    step, seal = before
-    if step > history.last_step:
-        return [f"{where}: the head file knows step {step}, the store ends at step {history.last_step}"]
-    return (
-        []
-        if history.seals[step] == seal
-        else [f"{where}: the head file head.json belongs to another history"]
-    )
 
 
 def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
