@@ -189,6 +189,10 @@ class FineReal(FineColumn, Real):
 
         return pa.array(self._values_in(codes, generator), pa.float64(), mask=empty)
 
+    def _shortened(self, values: Any, codes: Codes) -> Any:
+        """All digits: a fine bin is about as narrow as they tell."""
+        return values
+
 
 @dataclass(frozen=True)
 class FineDate(FineColumn, Date):
