@@ -350,10 +350,9 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     assert said["measured_every_step"]["marginals"] == [["zip"]]
     assert said["measured_every_step"]["standard_error"] == released.marginal(["zip"]).standard_error
     assert "The listed marginal is measured at every step" in said["words"]
-    names = SCHEMA.names
     recipe = Pooled(Workload.all_k_way(SCHEMA.domain, 2))
     other = DPStabs(recipe.workload)
-    three = accuracy_of(FIXED, names, other.calibrate(epsilon=1), 10)
+    three = accuracy_of(FIXED, other.calibrate(epsilon=1), 10)
     assert three["measured_every_step"]["marginals"] == [
         ["zip", "rent"],
         ["zip", "paid"],
@@ -363,7 +362,7 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
         "The number of records is noisy, and its standard error is not known. The 3"
     )
     blank = replace(FIXED, told={}, total_error=0.0)
-    none = accuracy_of(blank, names, other.calibrate(epsilon=1, unit=Event("replace")), 10)
+    none = accuracy_of(blank, other.calibrate(epsilon=1, unit=Event("replace")), 10)
     assert none["measured_every_step"] == {"standard_error": None, "marginals": []}
     assert none["words"].startswith(
         "The number of records is declared public and has no noise. No other count"
@@ -371,11 +370,11 @@ def test_the_manifest_says_which_counts_have_error_bars(released: Release) -> No
     # A pooled one says what is measured so far: a rule of step numbers, up to the horizon.
     plan = recipe.calibrate(epsilon=1, unit=Event("replace"), horizon=20)
     for step, last in ((1, 1), (9, 9), (10, 9), (18, 17), (19, 19), (20, 20)):
-        said = accuracy_of(blank, names, plan, step)
+        said = accuracy_of(blank, plan, step)
         assert said["measured_up_to_step"] == last
         assert ("All steps so far are measured." in said["words"]) is (step == last)
     endless = recipe.calibrate(epsilon=1)
-    words = accuracy_of(blank, names, endless, 40)["words"]
+    words = accuracy_of(blank, endless, 40)["words"]
     assert (
         "counts of the last 4 steps are expected from those before, not measured; they will be with step 41"
         in words

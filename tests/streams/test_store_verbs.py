@@ -264,7 +264,9 @@ def test_the_verbs(tmp_path: Path) -> None:
     config.write_text(config.read_text() + "keep = 1\n")
     dpstream("store", "compact", config)
     after = released(tmp_path)
-    assert [n for n in before if n not in after] == [f"step-00000{s}/table.csv" for s in (1, 2, 3)]
+    assert [n for n in before if n not in after] == [
+        f"step-00000{step}/table.csv{end}" for step in (1, 2, 3) for end in ("", "-metadata.json")
+    ]
     assert (tmp_path / "state" / "stream.sqlite").stat().st_size <= size
     dpstream("store", "check", config)
     dpstream("store", "export", config, "--out", tmp_path / "releases" / "x", code=2)
@@ -288,7 +290,7 @@ def test_compacting_keeps_what_changes_rest_on(tmp_path: Path) -> None:
     dpstream("store", "compact", config)
     assert released(tmp_path) == before, "the changes of step 3 are changes of the table of step 1"
     assert read(tmp_path / "releases", step=3).shape[0] > 0
-    assert len(before) == 8
+    assert len(before) == 11
 
 
 def test_a_configuration_names_a_server(

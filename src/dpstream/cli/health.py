@@ -20,6 +20,8 @@ __all__ = ["ATTENTION", "health", "length"]
 ATTENTION = 6
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LOCKS = Path("/proc/locks")
+#: Where the codebook may say that a table is.
+_TABLE = re.compile(r"(step-[0-9]{6,}/)?table[.][a-z]+")
 
 
 def length(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -133,6 +135,7 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
 def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
     from dpstream.core.errors import InputError, StoreError
+    from dpstream.core.paths import parse_json
     from dpstream.io.sinks import read_catalogue
     from dpstream.io.sinks.publisher import MANIFEST
     from dpstream.stream.release.described import describe_tables
@@ -154,9 +157,16 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
     plan, output = config.plan(), config.output
     with_ids = output.publishing.records == "persistent"
     columns = plan.released_schema(config.schema())
-    book = pretty_json(describe_tables(plan, columns, config.name, sink.table_name, with_ids=with_ids))
     path = sink.directory / "codebook.json"
-    if not path.is_file() or path.read_bytes() != book:
+    try:
+        written = path.read_bytes()
+        table = str(parse_json(written)["resources"][0]["path"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        written, table = b"", ""
+    book = pretty_json(describe_tables(plan, columns, config.name, table, with_ids=with_ids))
+    # Where no table is kept, the path is that of none.
+    lost = table != sink.table_name and not (sink.directory / table).is_file()
+    if written != book or not _TABLE.fullmatch(table) or lost:
         return "the codebook is missing, or not the one of this version: run again, which writes it anew"
     return None
 

@@ -25,6 +25,7 @@ from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.refusals import all_steps_done, no_place, other_batch, other_records, undecided
 from dpstream.stream.release.described import describe_tables
+from dpstream.stream.release.label import label_of
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
@@ -291,8 +292,7 @@ class Stream:
         if period is not None:
             check_text(period, "period")
         place = None if position is None else position_text(position)
-        at = f"step {batch_id!r}"
-        granted = grant_batch(batch, self._plan, self._schema, self._store, at)
+        granted = grant_batch(batch, self._plan, self._schema, self._store, f"step {batch_id!r}")
         content = BatchContent(self._store, granted.rows)
         self._publish_pending()
         known = self._store.find(batch_id=batch_id)
@@ -307,8 +307,8 @@ class Stream:
         view, bounded, events = granted.view, granted.bounded, None
         if bounded is not None:
             view, events = bounded.admit(self._store.user_events)
-        prepared = self._compute(reservation, held, state, view, period)
-        self._commit_and_publish(replace(prepared, position=place, users=events), state)
+        made = self._compute(reservation, held, state, view, period)
+        self._commit_and_publish(replace(made, position=place, users=events), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -398,6 +398,9 @@ class Stream:
     ) -> Prepared:
         seed = int(randomness.words(1)[0]) >> 1  # public: it is printed in the manifest
         rows = synthesis.rows(self._released, self._policy.max_rows)
+        seeded = self._store.used_test_seed or (self._base is not None and self._base.seeded)
+        test_seed = seeded or not randomness.secure
+        label = label_of(self._plan, self._facts, self._stream_id, reservation.step, period, test_seed)
         made = make_files(
             self._policy,
             self._store,
@@ -408,19 +411,20 @@ class Stream:
             step=reservation.step,
             rows=rows,
             seed=seed,
+            label=label,
         )
         self._coming, files = made.carried, made.files
-        seeded_base = self._base is not None and self._base.seeded
-        test_seed = not randomness.secure or self._store.used_test_seed or seeded_base
-        accuracy = accuracy_of(
-            synthesis,
-            self._schema.domain.names,
-            self._plan,
-            reservation.step,
-            with_base=self._base is not None,
-        )
         facts = StepFacts(
-            reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts
+            step=reservation.step,
+            period=period,
+            total=synthesis.total,
+            rows=rows,
+            sampling_seed=seed,
+            files=files,
+            made_with_test_seed=test_seed,
+            accuracy=accuracy_of(synthesis, self._plan, reservation.step, with_base=self._base is not None),
+            records=made.facts,
+            label=label if files else None,
         )
         return Prepared(
             reservation=reservation,

@@ -22,7 +22,8 @@ from dpstream.core.schema.domain import Codes
 
 __all__ = ["MAX_CODES", "Codes", "Column", "Problem", "Style"]
 
-Style = Literal["value", "label"]
+#: ``exact``: values as drawn, with all their digits, as ``value`` was before releases had labels.
+Style = Literal["value", "exact", "label"]
 
 #: Most codes a column may have: a pair of larger columns would pass 2**32 cells, beyond any workload.
 MAX_CODES = 65535
@@ -329,9 +330,14 @@ class Column(ABC):
             raise DataError(f"column {self.name!r} holds unknown codes", allowed=f"0 to {self.size - 1}")
         if style == "label":
             return pa.array(self.labels(), pa.string()).take(pa.array(codes, pa.int32()))
-        if style != "value":
-            raise DataError(f"unknown style {style!r}", where="decode", allowed="value, label")
-        return self._decode_values(codes.astype(np.int32, copy=False), generator)
+        if style not in ("value", "exact"):
+            raise DataError(f"unknown style {style!r}", where="decode", allowed="value, exact, label")
+        values = self._decode_values(codes.astype(np.int32, copy=False), generator)
+        return self._shortened(values, codes) if style == "value" else values
+
+    def _shortened(self, values: Any, codes: Codes) -> Any:
+        """Drawn values with no more digits than say something."""
+        return values
 
     def _decode_values(self, codes: Codes, generator: np.random.Generator) -> Any:
         empty = codes >= self.bins if self.size > self.bins else None

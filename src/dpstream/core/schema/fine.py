@@ -192,6 +192,10 @@ class FineReal(FineColumn, Real):
 
     _unit: ClassVar[int] = 0
 
+    def _shortened(self, values: Any, codes: Codes) -> Any:
+        """All digits: a fine bin is about as narrow as they tell."""
+        return values
+
 
 @dataclass(frozen=True)
 class FineDate(FineColumn, Date):

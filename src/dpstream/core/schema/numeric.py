@@ -21,6 +21,8 @@ __all__ = ["Integer", "Ordered", "Real"]
 
 #: Largest magnitude of a declared whole number; a margin below 2**63 keeps all arithmetic exact.
 LARGEST_NUMBER = 2**62
+#: 10 to this power, and to smaller ones, is a float64 exactly.
+_EXACT_POWER = 22
 
 
 @dataclass(frozen=True)
@@ -211,8 +213,8 @@ class Real(Ordered):
 
     ``edges = [0, 500, 1000]`` gives the bins [0, 500) and [500, 1000]: a value on the last edge belongs
     to the last bin. Reads integers, floats, decimals and texts of numbers; **NaN counts as missing**;
-    infinities are outside the domain. Decodes to float64, drawn uniformly inside the bin;
-    ``other`` becomes null.
+    infinities are outside the domain. Decodes to float64, drawn uniformly inside the bin and cut
+    to decimals of about a thousandth of its width (or less); ``other`` becomes null.
 
     >>> Real("rent", [0, 500, 1000.5], outside="clip").labels()
     ('[0, 500)', '[500, 1000.5]')
@@ -240,6 +242,10 @@ class Real(Ordered):
     @cached_property
     def last(self) -> float:
         return self.edges[-1]
+
+    @cached_property
+    def _upper(self) -> NDArray[np.float64]:
+        return np.array(self.edges[1:], dtype=np.float64)
 
     def bin_labels(self) -> tuple[str, ...]:
         texts = [number_text(edge) for edge in self.edges]
@@ -272,11 +278,34 @@ class Real(Ordered):
         import pyarrow as pa
 
         low = self.lower[codes]
-        high = np.append(self.lower[1:], self.last)[codes]
+        high = self._upper[codes]
         share = generator.random(len(codes))
         # A weighted mean, since high - low may overflow; rounding must not leave the bin.
         drawn = np.clip(low * (1.0 - share) + high * share, low, np.nextafter(high, -np.inf))
         return pa.array(drawn, pa.float64(), mask=empty)
+
+    @cached_property
+    def _steps(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """For each bin the power of ten that its values are multiples of, as the whole number 10^d that divides (below
+        1) or multiplies it; and which of the two."""
+        with np.errstate(all="ignore"):  # where a width, or a step, is no float64, values keep their digits
+            digits = np.ceil(3.0 - np.log10(self._upper - self.lower))
+            digits[~(np.abs(digits) <= _EXACT_POWER)] = np.nan
+            # A step has to be well above the spacing of the numbers there, and its power of ten exact.
+            fine = np.spacing(np.maximum(np.abs(self.lower), np.abs(self._upper))) * 16
+            useless = ~(10.0**-digits >= fine)
+        power = 10.0 ** np.abs(digits)
+        return np.where(useless, np.nan, power), digits > 0
+
+    def _shortened(self, values: Any, codes: Codes) -> Any:
+        import pyarrow as pa
+
+        drawn, filled = values.to_numpy(zero_copy_only=False), np.asarray(values.is_valid())
+        bins = np.where(filled, codes, 0)
+        power, divides = (part[bins] for part in self._steps)
+        cut = np.where(divides, np.floor(drawn * power) / power, np.floor(drawn / power) * power)
+        inside = np.maximum(cut, self.lower[bins]) + 0.0
+        return pa.array(np.where(inside < self._upper[bins], inside, drawn), pa.float64(), mask=~filled)
 
 
 def _whole(value: Any) -> int | None:

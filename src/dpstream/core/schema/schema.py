@@ -46,6 +46,8 @@ class Schema:
     ignore: tuple[str, ...] = ()
     null_values: tuple[str, ...] = ("",)
     confirmed: bool = field(default=True, compare=False)
+    #: Whether drawn real numbers keep all their digits, as those of releases without labels did.
+    exact: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for key in ("columns", "ignore", "null_values"):
@@ -171,6 +173,7 @@ class Schema:
                 allowed=f"integers [n, {len(self.columns)}]",
             )
         generator = np.random.default_rng(seed)
+        style = "exact" if self.exact and style == "value" else style
         arrays = [c.decode(codes[:, i], generator, style) for i, c in enumerate(self.columns)]
         return pa.table(arrays, schema=self.arrow_schema(style))
 

@@ -13,12 +13,14 @@ import numpy as np
 
 from dpstream.core.errors import DataError
 
-__all__ = ["DELETE", "ID", "INSERT", "OP", "apply_changes", "content_sha256"]
+__all__ = ["DELETE", "ID", "INSERT", "LABEL", "OP", "apply_changes", "content_sha256"]
 
 ID = "record_id"
 OP = "op"
 INSERT = "insert"
 DELETE = "delete"
+#: The key of a released table's label in its metadata.
+LABEL = b"dpstream"
 
 
 def apply_changes(table: Any, changes: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,8 +13,9 @@ from typing import Any, Literal
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import read_bytes
+from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
-from dpstream.io.sinks.table_files import FORMATS, Format, to_bytes
+from dpstream.io.sinks.table_files import FORMATS, Format, csv_label, to_bytes
 
 __all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "NOTICE", "Differences", "Publisher", "step_name"]
 
@@ -77,12 +79,12 @@ class Publisher:
         return f"table.{self._format}"
 
     def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files."""
-        return {self.table_name: to_bytes(table, self._format)}
+        """A table as named files: itself, and beside a CSV file the label that it cannot hold."""
+        return self._files(self.table_name, table)
 
     def render_changes(self, changes: Any) -> dict[str, bytes]:
         """A table of changes as named files."""
-        return {f"changes.{self._format}": to_bytes(changes, self._format)}
+        return self._files(f"changes.{self._format}", changes)
 
     def published(self, stream_id: str) -> dict[int, str]:
         """SHA-256 of the manifest of every step that is here, by catalogue or by directory.
@@ -187,6 +189,13 @@ class Publisher:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self._directory:
                 durable.sync_directory(self._directory)  # the name of the part's folder, too
+
+    def _files(self, name: str, table: Any) -> dict[str, bytes]:
+        label = (table.schema.metadata or {}).get(LABEL)
+        files = {name: to_bytes(table, self._format)}
+        if self._format == "csv" and label is not None:
+            files[f"{name}-metadata.json"] = csv_label(name, json.loads(label))
+        return files
 
     def _names(self, step: int) -> set[str]:
         """What is in a step's folder."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["FORMATS", "Format", "from_bytes", "to_bytes"]
+__all__ = ["FORMATS", "Format", "csv_label", "from_bytes", "to_bytes"]
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = ("parquet", "csv")
@@ -34,6 +35,18 @@ def to_bytes(table: Any, form: Format) -> bytes:
     else:
         raise ConfigError(f"unknown format {form!r}", where="output", allowed=", ".join(FORMATS))
     return bytes(buffer.getvalue().to_pybytes())
+
+
+def csv_label(name: str, label: Mapping[str, Any]) -> bytes:
+    """What lies beside a CSV file and says what it is (W3C, CSV on the Web: ``notes`` may hold anything)."""
+    described = {
+        "@context": "http://www.w3.org/ns/csvw",
+        "url": name,
+        "dc:title": label["title"],
+        "dc:description": label["words"],
+        "notes": [dict(label)],
+    }
+    return (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def from_bytes(data: bytes, form: Format, fields: Sequence[Mapping[str, Any]] = ()) -> Any:

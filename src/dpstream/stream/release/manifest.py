@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from dpstream.core.privacy.unit import Event, User
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
-__all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json"]
+__all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
 
 MANIFEST_FORMAT = 1
 
@@ -37,6 +37,8 @@ class StepFacts:
     accuracy: dict[str, Any]
     #: About persistent records; None where every table is drawn anew.
     records: dict[str, Any] | None = None
+    #: What the files say about themselves; None where there are none.
+    label: dict[str, Any] | None = None
 
 
 def pretty_json(value: Any) -> bytes:
@@ -54,7 +56,10 @@ def build_manifest(
         "stream_id": stream_id,
         "step": facts.step,
         "period": facts.period,
-        "guarantee": {**plan.budget.as_dict(), "words": _words(plan, facts, pinned)},
+        "guarantee": {
+            **plan.budget.as_dict(),
+            "words": promise(plan, facts.step, pinned, test_seed=facts.made_with_test_seed),
+        },
         "unit": _unit(plan),
         "relation": plan.unit.relation,
         "declared_public": shown_public(pinned),
@@ -79,6 +84,8 @@ def build_manifest(
         manifest["base"] = {**pinned["base"], "words": base_words(pinned["base"])}
     if facts.records is not None:
         manifest["records"] = facts.records
+    if facts.label is not None:
+        manifest["label"] = facts.label
     return pretty_json(manifest)
 
 
@@ -91,12 +98,11 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
 
 
 def accuracy_of(
-    synthesis: Synthesis, names: Sequence[str], plan: StreamPlan, step: int, *, with_base: bool = False
+    synthesis: Synthesis, plan: StreamPlan, step: int, *, with_base: bool = False
 ) -> dict[str, Any]:
     """What the release says about its own errors; public scales and released choices only.
 
     Args:
-        names: the columns, in the domain's order.
         plan: says which steps are measured, and why counts have no error bars; under the relation ``replace`` the
             total is no estimate.
         with_base: whether the stream began with another one's table.
@@ -113,7 +119,7 @@ def accuracy_of(
         "total_standard_error": synthesis.total_error,
         "measured_every_step": {
             "standard_error": max(errors, default=None),
-            "marginals": [[names[i] for i in clique] for clique in measured],
+            "marginals": [[plan.domain.names[i] for i in clique] for clique in measured],
         },
         "words": f"{total} {counts}",
     }
@@ -152,15 +158,16 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
     return {"step": amount, "total": amount, "planned": amount, "composition": composition}
 
 
-def _words(plan: StreamPlan, facts: StepFacts, pinned: Mapping[str, Any]) -> str:
+def promise(plan: StreamPlan, step: int, pinned: Mapping[str, Any], *, test_seed: bool) -> str:
+    """What all releases up to a step promise together, in one or two sentences."""
     definition = "pure differential privacy" if isinstance(plan.budget, PureDP) else "zero-concentrated DP"
     words = (
-        f"All releases of this stream up to and including step {facts.step}, taken together, satisfy "
+        f"All releases of this stream up to and including step {step}, taken together, satisfy "
         f"{definition} with {plan.budget}; what is protected is {plan.unit.describe()}."
     )
     if "base" in pinned:
         words += f" {base_words(pinned['base'])}"
-    if facts.made_with_test_seed:
+    if test_seed:
         return (
             "NO GUARANTEE: this stream was made with a test seed, whose noise can be predicted. "
             "With real entropy it would read: " + words

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.publisher import MANIFEST, NOTICE
+from dpstream.io.sinks.publisher import MANIFEST, NOTICE, step_name
 from dpstream.stream.arguments import check_text
 from dpstream.stream.release.manifest import pretty_json
 from dpstream.stream.release.sink import Sink
@@ -52,9 +52,8 @@ class Outlet:
         self._sink = sink
         self._facts = facts
         self._plan_hash = plan_hash
-        #: The codebook, for the name of a table's file.
+        #: The codebook, for the path of a table's file.
         self._describe = describe
-        self._codebook: bytes | None = None
         self._stream_id = store.meta["stream_id"].hex()
         #: Closed parts of the catalogue that are known to be there.
         self._closed = 0
@@ -258,7 +257,7 @@ class Outlet:
             last = max(self._store.last_in_publication(*_KNOWN_TO_READERS), *there)
         opened = max(last - 1, 0) // catalogue.PART
         parts = {(step - 1) // catalogue.PART for step in changed}
-        self._write_codebook()
+        self._write_codebook(opened, there)
         for part in sorted(parts.union(range(self._closed, opened))):
             if part < opened:
                 written = catalogue.part_bytes(self._stream_id, part, self._lines(part, there))
@@ -290,7 +289,22 @@ class Outlet:
             lines.append(catalogue.entry_line(step, state, kept, digest, reason))
         return lines
 
-    def _write_codebook(self) -> None:
-        if self._codebook is None:
-            self._codebook = pretty_json(self._describe(self._sink.table_name))
-        self._sink.write_public("codebook.json", self._codebook)
+    def _write_codebook(self, opened: int, there: Set[int] | None) -> None:
+        """The codebook, whose ``path`` is that of the newest whole table."""
+        newest = next((step for part in range(opened, -1, -1) if (step := self._newest(part, there))), None)
+        folder = "" if newest is None else f"{step_name(newest)}/"
+        book = pretty_json(self._describe(f"{folder}{self._sink.table_name}"))
+        self._sink.write_public("codebook.json", book)
+
+    def _newest(self, part: int, there: Set[int] | None) -> int | None:
+        """The newest step of a part of the catalogue whose whole table is there, or is about to be."""
+        first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
+        names = self._store.file_names_of(first, last)
+        whole = (
+            step
+            for step, publication, _ in self._store.publications(first, last)
+            if publication in ("pending", "published")
+            and (there is None or step in there)
+            and any(one.startswith("table.") for one in names.get(step, ()))
+        )
+        return max(whole, default=None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
+from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
@@ -77,6 +78,7 @@ def make_files(
     step: int,
     rows: int,
     seed: int,
+    label: Label,
 ) -> ReleaseFiles:
     """Render what ``policy`` publishes of a step.
 
@@ -88,15 +90,15 @@ def make_files(
     if growing is not None:
         table = growing.table(schema)
         facts = {**growing.facts(), "content_sha256": content_sha256(table)}
-        files, keep = _rendered(policy, store, sink, step, table, lambda: growing.additions(schema))
+        files, keep = _rendered(policy, store, sink, step, table, label, lambda: growing.additions(schema))
         return ReleaseFiles(files, Carried(), facts, keep)
     if policy.records == "fresh" or after is None:
-        files = {} if sink is None else sink.render(synthesis.released(schema, rows, seed))
+        files = {} if sink is None else sink.render(labelled(synthesis.released(schema, rows, seed), label))
         return ReleaseFiles(files, Carried(None, carried.next_id), None, policy.keep)
     start = records_before(carried.records, synthesis_of, step)
     made = carry(start, after, schema, rows, seed, first_id=carried.next_id)
     changes = None if made.changes is None else lambda: made.changes
-    files, keep = _rendered(policy, store, sink, step, made.records.with_ids, changes)
+    files, keep = _rendered(policy, store, sink, step, made.records.with_ids, label, changes)
     return ReleaseFiles(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
 
 
@@ -106,6 +108,7 @@ def _rendered(
     sink: Sink | None,
     step: int,
     table: Any,
+    label: Label,
     changes: Callable[[], Any] | None,
 ) -> tuple[dict[str, bytes], int | None]:
     """The files of a table that follows from the one before it, and how many steps keep theirs.
@@ -119,9 +122,9 @@ def _rendered(
         return files, keep
     names, withdrawn = _names_around(store, policy, step), _taken_back(store, policy, step)
     if changes is None or policy.full_table(step, names, withdrawn):
-        files |= sink.render(table)
+        files |= sink.render(labelled(table, label))
     if changes is not None and policy.publish != "full":
-        files |= sink.render_changes(changes())
+        files |= sink.render_changes(labelled(changes(), label))
     if keep is not None and policy.publish == "changes":
         keep = keep_for_changes(step, keep, {**names, step: set(files)})
     return files, keep

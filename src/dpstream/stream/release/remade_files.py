@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.io.sinks.publisher import MANIFEST
+from dpstream.stream.release.label import Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.sink import Sink
 from dpstream.stream.store.store import Store
@@ -87,7 +89,8 @@ class RemadeFiles:
             if step != self._step:
                 self._make(step)
             table = self._table
-        records = json.loads(self._manifest(step)).get("records") or {}
+        facts = json.loads(self._manifest(step))
+        records = facts.get("records") or {}
         if table is None or content_sha256(table) != records.get("content_sha256"):
             raise StoreError(
                 f"the whole table of step {step} cannot be made again, and the database does not hold the step before",
@@ -95,7 +98,7 @@ class RemadeFiles:
                 allowed="a copy of the database; or the program's version that the step was made with (a keep policy "
                 "may have dropped what it followed from)",
             )
-        return self._sink.render(table)[self._sink.table_name]
+        return self._sink.render(labelled(table, facts.get("label")))[self._sink.table_name]
 
     def _make(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -106,11 +109,13 @@ class RemadeFiles:
         synthesis = self._synthesis_of(step)
         self._step, self._files, self._table = step, {}, None
         if synthesis is not None:
-            rows, seed = facts["rows_in_table"], facts["sampling_seed"]
-            self._table = synthesis.released(self._schema, rows, seed)
-            self._files = self._sink.render(self._table)
+            rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
+            schema = self._schema_of(label)
+            self._table = synthesis.released(schema, rows, seed)
+            self._files = self._sink.render(labelled(self._table, label))
             if synthesis.grows is not None:
-                self._files |= self._sink.render_changes(synthesis.grows.additions(self._schema))
+                additions = synthesis.grows.additions(schema)
+                self._files |= self._sink.render_changes(labelled(additions, label))
 
     def _follow(self, step: int) -> None:
         """Make tables of persistent records, from the first step on: each follows from the one before."""
@@ -120,7 +125,8 @@ class RemadeFiles:
             self._step += 1
             self._advance(self._step)
         if self._records is None and step == self._store.last_step and self._last is not None:
-            self._files = self._sink.render(self._last.with_ids)
+            label = json.loads(self._manifest(step)).get("label")
+            self._files = self._sink.render(labelled(self._last.with_ids, label))
 
     def _advance(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
@@ -133,13 +139,17 @@ class RemadeFiles:
         before = records_before(records, self._synthesis_of, step)
         if before is None and told["change_from_step"] is not None:
             return  # what it follows from was dropped
-        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
-        made = carry(before, after, self._schema, rows, seed, first_id=self._next_id)
+        rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
+        made = carry(before, after, self._schema_of(label), rows, seed, first_id=self._next_id)
         self._records, self._next_id = made.records, made.records.next_id
         self._table = made.records.with_ids
-        self._files = self._sink.render(self._table)
+        self._files = self._sink.render(labelled(self._table, label))
         if made.changes is not None:
-            self._files |= self._sink.render_changes(made.changes)
+            self._files |= self._sink.render_changes(labelled(made.changes, label))
+
+    def _schema_of(self, label: Label | None) -> Schema:
+        """Before there were labels, real numbers were released with all their digits."""
+        return self._schema if label is not None else replace(self._schema, exact=True)
 
     def _manifest(self, step: int) -> bytes:
         committed = self._store.find(step=step)

@@ -1,0 +1,117 @@
+"""Released files say what they are; files of streams from before there were labels are made again without one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import dpstream.stream.stream as stream_module
+from dpstream.core.privacy import Randomness
+from dpstream.core.schema import Boolean, Real, Schema
+from dpstream.core.tables import Workload
+from dpstream.families.tabular import Pooled
+from dpstream.io.sinks import Publisher, read
+from dpstream.stream import Batch, Publishing, Stream, open_stream
+
+SCHEMA = Schema([Boolean("paid"), Real("rent", [0, 500, 2000.5, 1e6], missing="missing")])
+ROWS = {"paid": [True, False] * 40, "rent": [100.0, None, 700.0, 30_000.0] * 20}
+
+
+def start(home: Path, form: Any, policy: Publishing, schema: Schema = SCHEMA) -> Stream:
+    plan = Pooled(Workload.all_k_way(schema.domain, 2)).calibrate(epsilon=1)
+    sink = Publisher(home / "releases", format=form)
+    seeded = Randomness.seeded(4)
+    return open_stream(
+        plan, schema, home / "state", name="Rents", publish_to=sink, publishing=policy, randomness=seeded
+    )
+
+
+def run(
+    home: Path, form: Any, policy: Publishing, steps: int = 4, schema: Schema = SCHEMA
+) -> dict[str, bytes]:
+    with start(home, form, policy, schema) as stream:
+        for step in range(1, steps + 1):
+            stream.step(Batch(ROWS), f"b{step}", f"2026-W0{step}")
+    return files(home)
+
+
+def files(home: Path) -> dict[str, bytes]:
+    folder = home / "releases"
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.glob("step-*/*"))}
+
+
+FRESH = Publishing()
+BOTH = Publishing(records="persistent", publish="both")
+
+
+@pytest.mark.parametrize("policy", [FRESH, BOTH], ids=["fresh", "persistent"])
+def test_every_file_says_what_it_is(tmp_path: Path, policy: Publishing) -> None:
+    run(tmp_path / "p", "parquet", policy)
+    made = run(tmp_path / "c", "csv", policy)
+    manifest = json.loads(made["step-000003/manifest.json"])
+    for kind in ("table", "changes") if policy is BOTH else ("table",):
+        there = pyarrow.parquet.read_schema(tmp_path / "p" / "releases" / "step-000003" / f"{kind}.parquet")
+        told = json.loads(there.metadata[b"dpstream"])
+        beside = json.loads(made[f"step-000003/{kind}.csv-metadata.json"])
+        assert (beside["url"], beside["notes"]) == (f"{kind}.csv", [manifest["label"]])
+        assert (told["synthetic"], told["step"], told["period"]) == (True, 3, "2026-W03")
+        assert manifest["guarantee"]["words"] in beside["dc:description"]
+        assert "NO GUARANTEE" in told["words"], "a seeded stream promises nothing, in its files neither"
+        assert f"{kind}.csv-metadata.json" in manifest["files"]
+    read(tmp_path / "c" / "releases", 3)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("policy", [FRESH, BOTH], ids=["fresh", "persistent"])
+@pytest.mark.parametrize("labels", [True, False], ids=["now", "before"])
+def test_missing_files_come_back_byte_for_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, policy: Publishing, labels: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        if not labels:
+            patch.setattr(stream_module, "label_of", lambda *_: None)
+        schema = SCHEMA if labels else replace(SCHEMA, exact=True)
+        made = run(tmp_path, form, policy, schema=schema)
+    assert ("label" in json.loads(made["step-000002/manifest.json"])) is labels
+    for name in list(made):
+        if "manifest" not in name:
+            (tmp_path / "releases" / name).unlink()
+    shutil.rmtree(tmp_path / "releases" / "step-000002")
+    with start(tmp_path, form, policy) as stream:
+        assert stream.publish_again() == [1, 2, 3, 4]
+        assert files(tmp_path) == made
+        stream.step(Batch(ROWS), "b5")
+    assert "label" in json.loads(files(tmp_path)["step-000005/manifest.json"])
+
+
+def test_real_numbers_have_the_digits_that_say_something(tmp_path: Path) -> None:
+    made = run(tmp_path, "csv", FRESH, steps=1)
+    texts = [line.rsplit(b",", 1)[1] for line in made["step-000001/table.csv"].splitlines()[1:]]
+    assert len(texts) > 20
+    assert max(map(len, texts)) <= 6, "a thousandth of a bin's width: 123.4, 1234, 123400"
+
+
+def test_the_codebook_names_a_table_that_is_there(tmp_path: Path) -> None:
+    run(tmp_path, "csv", Publishing(records="persistent", publish="changes", full_every=3))
+    folder = tmp_path / "releases"
+
+    def path() -> str:
+        book = json.loads((folder / "codebook.json").read_bytes())
+        return str(book["resources"][0]["path"])
+
+    assert path() == "step-000004/table.csv"
+    assert (folder / path()).is_file()
+    fields = json.loads((folder / "codebook.json").read_bytes())["resources"][0]["schema"]["fields"]
+    assert pa.csv.read_csv(folder / path()).column_names == [field["name"] for field in fields]
+    with start(tmp_path, "csv", Publishing(records="persistent", publish="changes", full_every=3)) as stream:
+        stream.withdraw(4, "a mistake")
+    assert path() == "step-000001/table.csv"
+    assert (folder / path()).is_file()
