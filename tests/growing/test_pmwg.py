@@ -18,7 +18,7 @@ from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomne
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, Run
+from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
 from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
@@ -303,7 +303,7 @@ def test_a_run_never_moves_by_more_than_was_charged_at_its_start() -> None:
     )
     rose = 0
     for start in range(2000, 2200):
-        run = Run(start, sparse.noise.units(start), sparse._moved(sparse.noise.units(start), start), 0)
+        run = SparseRun(start, sparse.noise.units(start), sparse._moved(sparse.noise.units(start), start), 0)
         for t in range(start, start + 40):
             rose += sparse._moved(sparse.noise.units(t), t) > run.moved
             assert sparse._moved(sparse._units(run, t), t) <= run.moved

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dpstream.core.errors import StoreDamagedError
 
-__all__ = ["Answer", "Kind", "Standing"]
+__all__ = ["Kind", "QueryAnswer", "Standing"]
 
 Kind = Literal["easy", "hard", "refused", "unchecked"]
 
@@ -16,7 +16,7 @@ _FROM_COMPLEMENT = "one minus the answer to the complement"
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """One answer. Public, like everything that led to it except the data.
 
     Attributes:
@@ -53,7 +53,7 @@ class Answer:
         return {**asdict(self), "spent": str(self.spent), "left": str(self.left)}
 
     @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> Answer:
+    def from_dict(cls, stored: dict[str, Any]) -> QueryAnswer:
         """The inverse of ``as_dict``.
 
         Errors:
@@ -69,7 +69,7 @@ class Answer:
         """Whether the histogram learned from it."""
         return self.kind == "hard"
 
-    def of_complement(self) -> Answer:
+    def of_complement(self) -> QueryAnswer:
         """The answer to the complement, ``1 - f``: it follows from this one, as answers are shares."""
         reason = f"{_FROM_COMPLEMENT}; {self.reason}" if self.reason else _FROM_COMPLEMENT
         return replace(self, value=1.0 - self.value, reason=reason)

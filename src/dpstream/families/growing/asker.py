@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpstream.core.errors import StepError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.growing.answers import Answer, Standing
+from dpstream.families.growing.answers import QueryAnswer, Standing
 from dpstream.families.growing.linear_queries import Question, linear_query
 from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
 
@@ -38,7 +38,7 @@ class Asker:
         #: What stopped a question after it had drawn noise.
         self._stopped: str | None = None
         #: Answers since the last arrival, by what was asked, not by its words.
-        self._answers: dict[bytes, Answer] = {}
+        self._answers: dict[bytes, QueryAnswer] = {}
 
     def arrive(self, batch: PrivateBatch) -> None:
         """Records that arrive together; free.
@@ -49,7 +49,7 @@ class Asker:
         self._plan.arrive(self._state, batch)
         self._answers.clear()
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question) -> QueryAnswer:
         """Answer one question; see ``PMWGPlan.ask``.
 
         Between two arrivals a question has one answer, whatever its words: asked again it gives the same answer, and

@@ -23,14 +23,14 @@ from dpstream.core.schema.domain import Clique, Domain
 __all__ = [
     "MAX_UNIVERSE",
     "BlackBox",
+    "BoxReads",
     "Counts",
     "Database",
     "LinearQuery",
     "PowerLaw",
-    "Reads",
     "Records",
     "Released",
-    "Table",
+    "ReleasedTable",
 ]
 
 #: The largest universe (cells of all columns together) that is kept in memory: 80 MB of weights.
@@ -55,7 +55,7 @@ class Records:
     domain: Domain
 
 
-Reads = Counts | Records
+BoxReads = Counts | Records
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Released(Protocol):
 
 
 @runtime_checkable
-class Table(Released, Protocol):
+class ReleasedTable(Released, Protocol):
     """A released distribution over records: it answers every linear query, and records can be drawn from it."""
 
     @property
@@ -166,7 +166,7 @@ class BlackBox(ABC, Generic[Release]):
 
     @property
     @abstractmethod
-    def reads(self) -> Reads:
+    def reads(self) -> BoxReads:
         """What ``run`` will find in ``data``."""
 
     @abstractmethod

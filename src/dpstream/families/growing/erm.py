@@ -18,11 +18,11 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.schema.numeric import Ordered
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database, Reads, Records
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, BoxReads, Counts, Database, Records
 from dpstream.families.growing.erm_classifier import LinearClassifier, shrinkage
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss, LossName, loss_by_name
-from dpstream.families.growing.erm_solver import Certificate, Rows, minimise
+from dpstream.families.growing.erm_solver import GradientCertificate, Rows, minimise
 
 __all__ = ["ERM", "ErmRun"]
 
@@ -52,9 +52,9 @@ class ErmRun:
     t: int
 
     @cached_property
-    def certificate(self) -> Certificate:
+    def certificate(self) -> GradientCertificate:
         """How close to the exact minimiser the solver has to come."""
-        return Certificate(self.features, self.loss, self.lam, self.t)
+        return GradientCertificate(self.features, self.loss, self.lam, self.t)
 
     @cached_property
     def distance(self) -> Fraction:
@@ -188,7 +188,7 @@ class ERM(BlackBox[LinearClassifier]):
         return cls(features, loss, radius, lam)
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> BoxReads:
         """The counts of all combinations of features and target; records, where there would be too many."""
         domain, clique = self.features.domain, self.features.clique
         if domain.cells(clique) <= MAX_UNIVERSE:
@@ -280,7 +280,7 @@ class ERM(BlackBox[LinearClassifier]):
         quiet = math.sqrt(curved / (2.0 * _MOST_NOISE)) / t
         share, exponent = math.frexp(min(max(balanced, quiet, _WEAKEST), _STRONGEST))
         lam = math.ldexp(math.ceil(share * 256.0), exponent - 8)
-        while lam < _STRONGEST and not Certificate(self.features, loss, lam, t).usable:
+        while lam < _STRONGEST and not GradientCertificate(self.features, loss, lam, t).usable:
             lam *= 2.0
         return min(lam, _STRONGEST)
 

@@ -21,7 +21,7 @@ from dpstream.core.errors import LimitError
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss
 
-__all__ = ["Certificate", "Rows", "minimise", "risk"]
+__all__ = ["GradientCertificate", "Rows", "minimise", "risk"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
@@ -37,7 +37,7 @@ _MOST = 0.25
 
 
 @dataclass(frozen=True)
-class Certificate:
+class GradientCertificate:
     """What a point has to satisfy, from public numbers only.
 
     Args:
@@ -168,7 +168,7 @@ class Rows:
         return self.features.gathered(sums, total) / self.total + lam * theta
 
 
-def minimise(rows: Rows, certificate: Certificate) -> Floats:
+def minimise(rows: Rows, certificate: GradientCertificate) -> Floats:
     """A point within ``certificate.share / (lam t)`` of the exact minimiser.
 
     Accelerated gradient steps, then as many plain ones as the proof of termination needs.
@@ -186,7 +186,7 @@ def minimise(rows: Rows, certificate: Certificate) -> Floats:
     raise AssertionError("gradient descent ended outside the bounds of its proof")
 
 
-def _descend(rows: Rows, certificate: Certificate, steps: int, momentum: float) -> Floats | None:
+def _descend(rows: Rows, certificate: GradientCertificate, steps: int, momentum: float) -> Floats | None:
     """Up to so many steps from the origin; a point for which the certificate holds."""
     loss, lam = certificate.loss, certificate.lam
     length = 1.0 / (loss.smoothness + lam)

@@ -18,7 +18,7 @@ from dpstream.families.growing.erm_classifier import LinearClassifier
 from dpstream.families.growing.erm_loss import loss_by_name
 from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState
 from dpstream.families.growing.growing_release import Made
-from dpstream.families.growing.run_schedule import Run
+from dpstream.families.growing.run_schedule import ScheduledRun
 
 __all__ = ["ClassifierPlan", "ClassifierSynthesis"]
 
@@ -166,16 +166,16 @@ class ClassifierPlan(GrowingPlan):
         ]
         return Schema((Categorical("feature", names), *numbers))
 
-    def promise(self, run: Run) -> float | None:
+    def promise(self, run: ScheduledRun) -> float | None:
         """The bound on the excess risk where it says something: a classifier of zeros loses less than it else."""
         bound = self.promised_excess(run)
         return bound if bound < loss_by_name(self.erm.loss).at_zero else None
 
-    def promised_excess(self, run: Run) -> float:
+    def promised_excess(self, run: ScheduledRun) -> float:
         """A bound on the expected excess risk of a run, before any data is read."""
         return self.erm.predicted_excess(run.budget, run.t)
 
-    def _explained(self, runs: Sequence[Run], *, if_steps: bool = False) -> Explanation:
+    def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
         features = self.erm.features
         return replace(
             super()._explained(runs, if_steps=if_steps),
@@ -189,7 +189,7 @@ class ClassifierPlan(GrowingPlan):
             counts_told="",
         )
 
-    def _promise_words(self, run: Run) -> str:
+    def _promise_words(self, run: ScheduledRun) -> str:
         return (
             "The bound is on the mean over the noise, for the records that a run reads, against the best classifier of "
             "the assumed norm; nothing is bounded about new records, or about records that come before the next run."

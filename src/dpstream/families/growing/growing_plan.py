@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan
-from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence, table_published
+from dpstream.core.contracts.explanation import (
+    COUNTS_UNKNOWN,
+    Explanation,
+    Table,
+    sentence,
+    table_published,
+)
 from dpstream.core.errors import ConfigError, LimitError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
@@ -22,7 +28,14 @@ from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
 from dpstream.families.growing.growing_release import GrowingSynthesis, Made
-from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Improvement, Run, Schedule, stale
+from dpstream.families.growing.run_schedule import (
+    MAX_RECORDS,
+    Growth,
+    Improvement,
+    Schedule,
+    ScheduledRun,
+    stale,
+)
 
 __all__ = ["GrowingPlan", "GrowingState"]
 
@@ -94,7 +107,7 @@ class GrowingPlan(StreamPlan):
         """In configuration files."""
         return self.word
 
-    def runs(self, until: int | None = None, done: int = -1) -> Iterator[Run]:
+    def runs(self, until: int | None = None, done: int = -1) -> Iterator[ScheduledRun]:
         """The coming runs, each made at the first size of its epoch: up to a size, or without end."""
         coming = self.schedule.coming(done)
         return coming if until is None else takewhile(lambda run: run.t <= until, coming)
@@ -138,7 +151,7 @@ class GrowingPlan(StreamPlan):
         """The plan in words."""
         return f"{self.box.describe()}; {self._rule()}"
 
-    def promise(self, run: Run) -> float | None:
+    def promise(self, run: ScheduledRun) -> float | None:
         """What is promised from this run until the next: its alpha, and how stale it may get; None for nothing."""
         if run.alpha is None:
             return None
@@ -150,7 +163,7 @@ class GrowingPlan(StreamPlan):
         """The first runs; of an improver, which runs at every step, those of steps that double the database."""
         if not isinstance(self.schedule, Improvement):
             return self._explained(list(islice(self.runs(), _SHOWN)))
-        runs, done = list[Run](), -1
+        runs, done = list[ScheduledRun](), -1
         for doubling in range(_SHOWN):
             run = self.schedule.due(done, self.schedule.n << doubling)
             if run is not None and run.t <= MAX_RECORDS:
@@ -162,7 +175,7 @@ class GrowingPlan(StreamPlan):
         """All runs up to a number of records, at most 100,000."""
         return self._explained(list(islice(self.runs(records), _MOST_SHOWN)))
 
-    def _explained(self, runs: Sequence[Run], *, if_steps: bool = False) -> Explanation:
+    def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
         """
         Args:
             if_steps: whether there are these runs only where steps end at their sizes.
@@ -227,7 +240,7 @@ class GrowingPlan(StreamPlan):
             own = replace(own, number_told=told, counts_told=COUNTS_UNKNOWN)
         return own
 
-    def _promise_words(self, run: Run) -> str:
+    def _promise_words(self, run: ScheduledRun) -> str:
         """What theory says of the accuracy."""
         if run.alpha is None:
             return (
@@ -339,7 +352,7 @@ class GrowingPlan(StreamPlan):
         return f"a run at {schedule.n} records and then {grown}; all together {unit} = {amount} at most"
 
 
-def _made(before: Made | None, run: Run) -> Made:
+def _made(before: Made | None, run: ScheduledRun) -> Made:
     number, spent = (0, Fraction(0)) if before is None else (before.number, before.spent)
     epochs = (run.first, run.last)
     return Made(number + 1, run.t, epochs, run.cost, spent + run.cost, run.alpha, float(run.beta))

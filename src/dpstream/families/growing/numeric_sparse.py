@@ -33,7 +33,7 @@ __all__ = [
     "Books",
     "Draw",
     "NumericSparse",
-    "Run",
+    "SparseRun",
     "ceil_div",
 ]
 
@@ -46,7 +46,7 @@ Draw = Callable[[DiscreteLaplace], int]
 
 
 @dataclass(frozen=True)
-class Run:
+class SparseRun:
     """A run that has not halted: when it started, ``2^40 xi`` and ``D`` then, and its noise, which is secret."""
 
     start: int
@@ -60,7 +60,7 @@ class Books:
     """What was spent, as epsilon (pure) or rho (zCDP), and the run that is under way."""
 
     spent: Fraction = Fraction(0)
-    run: Run | None = None
+    run: SparseRun | None = None
 
     def pack(self) -> dict[str, Any]:
         """JSON-able. Secret while a run is under way."""
@@ -77,7 +77,7 @@ class Books:
         """
         try:
             run = packed["run"]
-            return cls(Fraction(packed["spent"]), None if run is None else Run(*map(int, run)))
+            return cls(Fraction(packed["spent"]), None if run is None else SparseRun(*map(int, run)))
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("the books of questions cannot be read", where="pmwg") from None
 
@@ -134,10 +134,10 @@ class NumericSparse:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
         units = self.noise.units(t)
         moved = self._moved(units, t)
-        run = Run(t, units, moved, draw(self.threshold_noise))
+        run = SparseRun(t, units, moved, draw(self.threshold_noise))
         return Books(books.spent + self._test_cost(moved), run)
 
-    def above(self, run: Run, t: int, share: int, bits: int, draw: Draw) -> bool:
+    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
         """Test ``share / (2^bits t)`` once."""
         units = self._units(run, t)
         limit = ceil_div(self.grid * units * self.threshold.numerator, _UNIT * self.threshold.denominator)
@@ -145,7 +145,7 @@ class NumericSparse:
         return tested >= limit + run.threshold_noise
 
     def halt(
-        self, books: Books, run: Run, t: int, share: int, bits: int, draw: Draw
+        self, books: Books, run: SparseRun, t: int, share: int, bits: int, draw: Draw
     ) -> tuple[Books, Fraction]:
         """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
         units = self._units(run, t)
@@ -157,7 +157,7 @@ class NumericSparse:
         """End the run without a value."""
         return replace(books, run=None)
 
-    def _units(self, run: Run, t: int) -> int:
+    def _units(self, run: SparseRun, t: int) -> int:
         # xi_t/t is non-increasing; after rounding down it is made so, because the charge of the start rests on it.
         return min(self.noise.units(t), run.units * t // run.start)
 

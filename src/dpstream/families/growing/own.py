@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.blackbox import BlackBox, Database, PowerLaw, Reads, Records
+from dpstream.families.growing.blackbox import BlackBox, BoxReads, Database, PowerLaw, Records
 from dpstream.families.growing.distributions import AnyTable, RowsTable, WeightsTable, unpack_table
 from dpstream.families.growing.mwem import check_universe
 
@@ -44,7 +44,7 @@ class OwnMechanism(BlackBox[AnyTable]):
     """
 
     function: Function
-    reads_what: Reads
+    reads_what: BoxReads
     version: str
     definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure",)
     accuracy: PowerLaw | None = None
@@ -63,7 +63,7 @@ class OwnMechanism(BlackBox[AnyTable]):
             )
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> BoxReads:
         """As declared."""
         return self.reads_what
 

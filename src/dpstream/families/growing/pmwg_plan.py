@@ -17,7 +17,7 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.answers import Answer, Kind, Standing
+from dpstream.families.growing.answers import Kind, QueryAnswer, Standing
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse
@@ -216,9 +216,9 @@ class PMWGPlan(StreamPlan):
         own, complement = (values.astype("<i8").tobytes() for values in (weights, 2**WEIGHT_BITS - weights))
         return own, complement
 
-    def read_answer(self, stored: dict[str, Any]) -> Answer:
-        """The inverse of ``Answer.as_dict``."""
-        return Answer.from_dict(stored)
+    def read_answer(self, stored: dict[str, Any]) -> QueryAnswer:
+        """The inverse of ``QueryAnswer.as_dict``."""
+        return QueryAnswer.from_dict(stored)
 
     def start(self) -> PMWGState:
         """No records, and the uniform histogram."""
@@ -247,7 +247,7 @@ class PMWGPlan(StreamPlan):
         self._mix(state)
         return HistogramSynthesis(self.columns, state.t, state.y.copy())
 
-    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> Answer:
+    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
         """Answer a linear query; advances ``state``.
 
         Args:
@@ -287,7 +287,7 @@ class PMWGPlan(StreamPlan):
         spent = state.books.spent
         return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent)
 
-    def with_books(self, answer: Answer, state: PMWGState) -> Answer:
+    def with_books(self, answer: QueryAnswer, state: PMWGState) -> QueryAnswer:
         """An answer that follows from an earlier one, with what is spent and asked by now."""
         standing, hard_left = self.standing(state), self.hard_left(state.books, state.hard, state.t)
         return replace(
@@ -357,7 +357,7 @@ class PMWGPlan(StreamPlan):
 
     def _hard(
         self, state: PMWGState, weights: NDArray[np.int64], public: int, sign: int, gap: int, draw: Draw
-    ) -> Answer:
+    ) -> QueryAnswer:
         run = state.books.run
         assert run is not None
         state.hard += 1
@@ -376,10 +376,10 @@ class PMWGPlan(StreamPlan):
 
     def _answer(
         self, state: PMWGState, public: int, kind: Kind, width: float | None, reason: str, number: float = 0.0
-    ) -> Answer:
+    ) -> QueryAnswer:
         told, standing = self.promise, self.standing(state)
         checked = kind in ("easy", "hard")
-        return Answer(
+        return QueryAnswer(
             value=public / 2**WEIGHT_BITS + number,
             kind=kind,
             half_width=width,

@@ -17,7 +17,7 @@ from dpstream.families.growing.shares import (
     DIGITS,
     HarmonicShares,
     PureShares,
-    Shares,
+    RunShares,
     ZCDPShares,
     down,
     from_decimal,
@@ -30,8 +30,8 @@ __all__ = [
     "Accounting",
     "Growth",
     "Improvement",
-    "Run",
     "Schedule",
+    "ScheduledRun",
     "Stated",
     "promised",
     "stale",
@@ -46,7 +46,7 @@ MAX_RECORDS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Run:
+class ScheduledRun:
     """One run of the black box, as a schedule pays for it.
 
     Attributes:
@@ -110,7 +110,7 @@ class Schedule(ABC):
 
     @property
     @abstractmethod
-    def shares(self) -> Shares:
+    def shares(self) -> RunShares:
         """What each epoch has of the budget, where it is exact."""
 
     @abstractmethod
@@ -121,7 +121,7 @@ class Schedule(ABC):
     def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
         """The paper's approximate ``epsilon_i``, rounded down."""
 
-    def due(self, done: int, t: int) -> Run | None:
+    def due(self, done: int, t: int) -> ScheduledRun | None:
         """The run to be made now, if any.
 
         With exact accounting it has the budgets of all epochs since the last run: what a batch skips is not lost. The
@@ -134,7 +134,7 @@ class Schedule(ABC):
         epoch = self.epoch(t)
         return None if epoch <= done else self.run(done + 1, epoch, t)
 
-    def run(self, first: int, last: int, t: int) -> Run:
+    def run(self, first: int, last: int, t: int) -> ScheduledRun:
         """One run with the budgets of these epochs."""
         if self.paper is not None:
             first, epsilon = last, self._paper_epsilon(last, self.paper)
@@ -149,9 +149,9 @@ class Schedule(ABC):
             if self.pure_only and not isinstance(own, PureDP):
                 budget = PureDP(root_down(2 * own.rho))
         beta = self.failure(first)
-        return Run(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
+        return ScheduledRun(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
 
-    def coming(self, done: int = -1) -> Iterator[Run]:
+    def coming(self, done: int = -1) -> Iterator[ScheduledRun]:
         """The runs that follow where every one is made in time, without end."""
         epoch = done + 1
         while True:
@@ -182,7 +182,7 @@ class Growth(Schedule):
         return {"gamma": str(self.gamma)}
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> RunShares:
         """Pure: the paper's, which add up to 1. zCDP: in proportion to the squares of the paper's."""
         return PureShares(self.gamma) if isinstance(self.budget, PureDP) else ZCDPShares(self.gamma)
 
@@ -218,7 +218,7 @@ class Improvement(Schedule):
         return {"c": str(self.c)}
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> RunShares:
         """In proportion to the squares of the paper's, scaled so that they add up to 1."""
         return HarmonicShares(self.n, self.c)
 

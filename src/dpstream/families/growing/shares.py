@@ -20,7 +20,7 @@ __all__ = [
     "DIGITS",
     "HarmonicShares",
     "PureShares",
-    "Shares",
+    "RunShares",
     "ZCDPShares",
     "down",
     "from_decimal",
@@ -71,7 +71,7 @@ def from_decimal(value: Decimal) -> Fraction:
     return down(exact.numerator, exact.denominator)
 
 
-class Shares(ABC):
+class RunShares(ABC):
     """``R``: what share of the budget the runs from some number on may spend, for ever."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Shares(ABC):
 
 
 @dataclass(frozen=True)
-class _RationalShares(Shares):
+class _RationalShares(RunShares):
     """``R(i)`` is a quotient of integers. ``gamma`` is exact."""
 
     gamma: Fraction
@@ -94,12 +94,12 @@ class _RationalShares(Shares):
         """``R(run)`` as numerator and denominator, not reduced: reducing numbers so long would take most time."""
 
     def between(self, first: int, last: int) -> Fraction:
-        """See ``Shares.between``; exact but for its rounding."""
+        """See ``RunShares.between``; exact but for its rounding."""
         (a, b), (c, d) = self.quotient(first), self.quotient(last + 1)
         return down(a * d - c * b, b * d)
 
     def left(self, run: int) -> Fraction:
-        """See ``Shares.left``."""
+        """See ``RunShares.left``."""
         top, bottom = self.quotient(run)
         return down(top, bottom) * (1 + 2 * _LOST)
 
@@ -139,7 +139,7 @@ class ZCDPShares(_RationalShares):
 
 
 @dataclass(frozen=True)
-class HarmonicShares(Shares):
+class HarmonicShares(RunShares):
     """``R(i) = ((n - 1/2) / (n + i - 1/2))^(2c)``: run ``i`` is at ``t = n + i`` records.
 
     Its share is the integral of ``2c (n - 1/2)^(2c) s^(-1-2c)`` over ``t - 1/2 <= s <= t + 1/2``. The integrand is
@@ -151,12 +151,13 @@ class HarmonicShares(Shares):
     c: Fraction
 
     def between(self, first: int, last: int) -> Fraction:
-        """See ``Shares.between``. Powers are good to 10^-70; within the limits of c and t shares are above 10^-45."""
+        """See ``RunShares.between``. Powers are good to 10^-70, and within the limits of c and t shares are above
+        10^-45."""
         exact = self._power(first) - self._power(last + 1) - _SLACK
         return down(exact.numerator, exact.denominator)
 
     def left(self, run: int) -> Fraction:
-        """See ``Shares.left``."""
+        """See ``RunShares.left``."""
         exact = self._power(run)
         return down(exact.numerator, exact.denominator) * (1 + 2 * _LOST)
 

@@ -35,7 +35,7 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.privacy.waiting import reaches, waiting_times
 from dpstream.families.points.cell_schedule import Design, log_fraction
 
-__all__ = ["CellRule", "Cells", "cell_rule"]
+__all__ = ["CellRule", "PointCells", "cell_rule"]
 
 Ints = NDArray[np.int64]
 _NEVER = -(2**62)
@@ -86,7 +86,7 @@ def cell_rule(epsilon: Fraction, ticks: int, design: Design) -> CellRule:
 
 
 @dataclass
-class Cells:
+class PointCells:
     """The cells' sparse counters in one level, in heap order; secret but for ``counted``.
 
     Attributes:
@@ -117,7 +117,7 @@ class Cells:
     @classmethod
     def begin(
         cls, depth: int, first: int, end: int, rules: tuple[CellRule, ...], randomness: Randomness
-    ) -> Cells:
+    ) -> PointCells:
         """All cells at the beginning of a level; ``rules`` for depth 1, 2, ..."""
         arrays = [np.zeros(1 << (depth + 1), np.int64) for _ in range(6)]
         total, pending, limit, floor, due, counted = arrays

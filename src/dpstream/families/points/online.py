@@ -14,7 +14,7 @@ from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Unit
 from dpstream.families.points.blocks import Blocks, noisy
-from dpstream.families.points.cell_counters import CellRule, Cells, cell_rule
+from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import MAX_TICK, PAPER, Design, Schedule, default_design
 from dpstream.families.points.consistency import pool
 from dpstream.families.points.estimates import whole_counts
@@ -235,9 +235,9 @@ class OnlinePointsPlan:
         blocks = state.blocks
         return blocks.ends[blocks.done] if blocks.done < len(blocks.ends) else state.cells.end
 
-    def _no_cells(self, end: int) -> Cells:
+    def _no_cells(self, end: int) -> PointCells:
         empty = np.zeros(2, np.int64)
-        return Cells(0, end, (), empty, empty, empty, empty, empty, empty)
+        return PointCells(0, end, (), empty, empty, empty, empty, empty, empty)
 
     def _keeps(self, level: int) -> bool:
         """Whether some later cells read this level's points."""
@@ -261,7 +261,7 @@ class OnlinePointsPlan:
             state.cells = self._no_cells(end)
             return
         rules = tuple(self.rule(j, state.level) for j in range(1, depth + 1))
-        state.cells = Cells.begin(depth, first, end, rules, randomness)
+        state.cells = PointCells.begin(depth, first, end, rules, randomness)
 
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
         """Add the finished level's noisy sums to what is stored, and begin the next depth where it reads the level."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.families.points.blocks import Blocks
-from dpstream.families.points.cell_counters import Cells
+from dpstream.families.points.cell_counters import PointCells
 from dpstream.families.points.online import PointsState
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _unpack_segments(arrays: Arrays, plan: OnlinePointsPlan, level: int) -> dict
     return found
 
 
-def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) -> Cells:
+def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) -> PointCells:
     depth, end, level = int(meta["cells"]["depth"]), int(meta["cells"]["end"]), int(meta["level"])
     own = {name: wide(arrays[f"cells/{name}"]) for name in _CELLS}
     if any(array.shape != (2 << depth,) for array in own.values()):
@@ -159,7 +159,7 @@ def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) 
     heapq.heapify(queue)
     segments = _unpack_segments(arrays, plan, level)
     total, pending, limit, floor, due, counted = (own[name] for name in _CELLS)
-    return Cells(depth, end, rules, total, pending, limit, floor, due, counted, segments, queue)
+    return PointCells(depth, end, rules, total, pending, limit, floor, due, counted, segments, queue)
 
 
 def _unpack_blocks(meta: dict[str, Any], arrays: Arrays) -> Blocks:

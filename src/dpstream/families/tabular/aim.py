@@ -71,7 +71,7 @@ class AIM(OfflineMechanism):
     unions: bool = option(True, options.UNIONS)
     iterations: int = option(10, options.ITERATIONS)
     final_iterations: int = option(100, options.FINAL_ITERATIONS)
-    max_cells: int = option(50_000, options.MAX_CELLS)
+    max_cells: int = option(50_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:

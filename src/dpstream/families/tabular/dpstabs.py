@@ -93,7 +93,7 @@ class DPStabs:
     deletions: bool = False
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
-    max_cells: int = option(5_000, options.MAX_CELLS)
+    max_cells: int = option(5_000, options.TREE_CELLS)
 
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)

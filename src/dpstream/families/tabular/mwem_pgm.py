@@ -105,7 +105,7 @@ class MWEMPGM(OfflineMechanism):
     measure_share: Fraction = option(Fraction(1, 2), options.MEASURE_SHARE)
     score: ScoreName = option("sum-cells", options.SCORE)
     iterations: int = option(50, options.ITERATIONS)
-    max_cells: int = option(10_000, options.MAX_CELLS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:

@@ -20,7 +20,6 @@ __all__ = [
     "COUNTER",
     "FINAL_ITERATIONS",
     "ITERATIONS",
-    "MAX_CELLS",
     "MEASURE_SHARE",
     "OFFLINE",
     "PAST",
@@ -30,6 +29,7 @@ __all__ = [
     "SCORE",
     "SELECT_SHARE",
     "STALENESS",
+    "TREE_CELLS",
     "UNIONS",
     "WORKLOAD",
     "K",
@@ -156,7 +156,7 @@ ITERATIONS = Option(
     "Iterations of each fit; public post-processing, costs time only.",
     "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
 )
-MAX_CELLS = Option(
+TREE_CELLS = Option(
     "1 or more",
     "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
     "larger trees cost time and memory in proportion, and pay with large budgets only",

@@ -73,7 +73,7 @@ class Pooled:
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
     iterations: int = option(50, options.ITERATIONS)
-    max_cells: int = option(10_000, options.MAX_CELLS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
 
     def __post_init__(self) -> None:
         staleness = check_share(self.staleness, "staleness")

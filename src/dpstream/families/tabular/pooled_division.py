@@ -11,7 +11,7 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.cube import MAX_DIMENSION
 from dpstream.families.tabular.pooled_signs import Signs
 
-__all__ = ["Design", "Division", "Shares"]
+__all__ = ["Design", "Division", "PartWeights"]
 
 #: Shares of a budget are whole numbers of this part of a histogram's.
 _GRID = 1 << 10
@@ -32,7 +32,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Shares:
+class PartWeights:
     """How a run's budget is divided. Public: it follows from numbers of columns, and from what a run measures.
 
     Parts whose errors are ``A_j / e_j`` (pure: A_j the sum of the standard deviations of their marginals' cells at a
@@ -83,9 +83,9 @@ class Division:
     public_total: bool
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> PartWeights:
         """The weights."""
-        return Shares(isinstance(self.budget, PureDP))
+        return PartWeights(isinstance(self.budget, PureDP))
 
     def joint(self, design: Design) -> int:
         """Columns in the joint draw."""

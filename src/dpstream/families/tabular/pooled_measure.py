@@ -15,7 +15,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.cube import MAX_DIMENSION, AnyNoise, CubeNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.tabular.pooled_division import Shares
+from dpstream.families.tabular.pooled_division import PartWeights
 from dpstream.families.tabular.pooled_signs import Signs
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells
@@ -54,7 +54,7 @@ class Taken:
     by: Measurer
     cells: Cells
     own: Signs
-    shares: Shares
+    shares: PartWeights
     counts: NDArray[np.int64]
     randomness: Randomness
     public_total: float | None
