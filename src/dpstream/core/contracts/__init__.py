@@ -3,7 +3,7 @@
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
 ``releases``: what it gives. ``explanation``: what a plan says about itself. ``asking``: what a plan offers that is
 asked between steps. ``options``: recipes whose fields say what a configuration file may hold. ``families``: what a
-family says about itself. ``registry``: which families there are.
+family says about itself. ``recipes``: what all recipes read alike. ``registry``: which families there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
@@ -11,6 +11,7 @@ from dpstream.core.contracts.batches import (
     BatchRows,
     BoundedBatch,
     EngineBatch,
+    Events,
     Granted,
     PrivateBatch,
     Reads,
@@ -31,6 +32,7 @@ from dpstream.core.contracts.options import (
     read_fields,
     shown,
 )
+from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_words, whole
 from dpstream.core.contracts.releases import (
     CellEstimate,
     GrowingTable,
@@ -56,6 +58,7 @@ __all__ = [
     "CellEstimate",
     "Checks",
     "EngineBatch",
+    "Events",
     "Explanation",
     "Family",
     "Given",
@@ -75,6 +78,7 @@ __all__ = [
     "QuestionAnswer",
     "QuestionsSoFar",
     "Reads",
+    "Recipe",
     "SectionReader",
     "StartTable",
     "StreamPlan",
@@ -82,11 +86,16 @@ __all__ = [
     "Synthesis",
     "SyntheticTable",
     "Table",
+    "Terms",
     "UserEvents",
     "Wanted",
     "build",
+    "check_share",
+    "check_unit",
+    "check_words",
     "located",
     "option",
     "read_fields",
     "shown",
+    "whole",
 ]

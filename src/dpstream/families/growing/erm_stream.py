@@ -46,6 +46,8 @@ class ClassifierSynthesis(Synthesis):
     made: Made | None
     excess: float | None
     next_run: int
+    #: The number of records is public.
+    total_error = 0.0
 
     @property
     def domain(self) -> Domain:
@@ -56,11 +58,6 @@ class ClassifierSynthesis(Synthesis):
     def total(self) -> float:
         """The number of records: public, not estimated."""
         return float(self.t)
-
-    @property
-    def total_error(self) -> float:
-        """None of it is noise."""
-        return 0.0
 
     @property
     def predictor(self) -> LinearClassifier:

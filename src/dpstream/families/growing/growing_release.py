@@ -74,6 +74,8 @@ class GrowingSynthesis(SyntheticTable):
     made: Made | None
     n: int
     next_run: int
+    #: The number of records is public.
+    total_error = 0.0
 
     @property
     def domain(self) -> Domain:
@@ -84,11 +86,6 @@ class GrowingSynthesis(SyntheticTable):
     def total(self) -> float:
         """The number of records: public, not estimated."""
         return float(self.t)
-
-    @property
-    def total_error(self) -> float:
-        """None of it is noise."""
-        return 0.0
 
     @property
     def stale(self) -> float:

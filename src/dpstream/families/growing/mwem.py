@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Given, Packed, SectionReader, option
-from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.contracts import Given, Packed, SectionReader, option, whole
+from dpstream.core.errors import LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import noise_for
 from dpstream.core.privacy.randomness import Randomness
@@ -68,10 +68,9 @@ class MWEM(BlackBox[WeightsTable]):
     def __post_init__(self) -> None:
         check_universe(self.workload.domain)
         cells = self.workload.cells
-        if self.rounds is not None and not 1 <= self.rounds <= cells:
-            raise ConfigError(f"rounds = {self.rounds}", where="mwem", allowed=f"1 to {cells}, the queries")
-        if not 1 <= self.passes <= 1000:
-            raise ConfigError(f"passes = {self.passes}", where="mwem", allowed="1 to 1000")
+        if self.rounds is not None:
+            whole(self.rounds, "rounds", 1, cells, "mwem")
+        whole(self.passes, "passes", 1, 1000, "mwem")
 
     @property
     def measured(self) -> int:

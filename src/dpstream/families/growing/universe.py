@@ -166,6 +166,8 @@ class HistogramSynthesis(SyntheticTable):
     columns: Domain
     records: int
     shares: NDArray[np.float64]
+    #: The number of records is public.
+    total_error = 0.0
 
     @property
     def domain(self) -> Domain:
@@ -176,11 +178,6 @@ class HistogramSynthesis(SyntheticTable):
     def total(self) -> float:
         """The number of records."""
         return float(self.records)
-
-    @property
-    def total_error(self) -> float | None:
-        """0: it is public."""
-        return 0.0
 
     def marginal(self, clique: Clique) -> CellEstimate:
         """What ``y`` says; how far it is from the truth is known only where a question was asked."""

@@ -10,21 +10,22 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import check_share, check_words, whole
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
 from dpstream.core.counters.counter import MAX_NOISE_SCALE
-from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual, Unit
 from dpstream.families.panel.extension import extend
 from dpstream.families.panel.queries import AtLeast
-from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_reports, whole
+from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_period, check_reports, individual
 from dpstream.families.panel.thresholds import chosen_counter, person_factor, proxies, spread
 
 __all__ = [
@@ -68,22 +69,22 @@ class Cumulative:
     ones: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
+        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS, "panel"))
         if self.thresholds is not None:
-            object.__setattr__(self, "thresholds", whole(self.thresholds, "thresholds", 1, self.periods))
+            object.__setattr__(
+                self, "thresholds", whole(self.thresholds, "thresholds", 1, self.periods, "panel")
+            )
         if self.counter not in ("best", *COUNTER_NAMES):
             raise ConfigError(
                 f"unknown counter {self.counter!r}",
                 where="panel",
                 allowed=", ".join(("best", *COUNTER_NAMES)),
             )
-        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
+        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
         # A tuple of symbols that are there, or ConfigError.
         AtLeast(1, 1, self.ones).check(self.symbols)
-        if self.split not in get_args(Split):
-            raise ConfigError(f"split = {self.split!r}", where="panel", allowed=", ".join(get_args(Split)))
-        if not exact_amount(self.failure, where="failure") < 1:
-            raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
+        check_words(self, "panel")
+        check_share(self.failure, "failure", "panel")
 
     @property
     def largest(self) -> int:
@@ -97,13 +98,7 @@ class Cumulative:
             UnitError: the unit is no individual. BudgetError: an amount that cannot be used, or a counter for pure
             budgets only. LimitError: a threshold's share is too small for 64-bit sums.
         """
-        protected = Individual() if unit is None else unit
-        if not isinstance(protected, Individual):
-            raise UnitError(
-                f"a panel cannot protect the unit {protected.name!r} only: a person reports every period",
-                where="unit",
-                allowed="individual, individual-replace",
-            )
+        protected = individual(unit)
         budget = ZCDP.of(rho)
         private_people = protected.relation == "add-remove"
         total = budget.scaled(_TOTAL_SHARE) if private_people else None
@@ -293,12 +288,7 @@ class CumulativePlan:
         Errors (before anything is drawn or changed):
             HorizonError: all periods were read. DataError: another number of people, or symbols outside.
         """
-        if state.period >= self.recipe.periods:
-            raise HorizonError(
-                f"period {state.period + 1} lies beyond the horizon",
-                where="panel",
-                allowed=f"up to {self.recipe.periods} periods",
-            )
+        check_period(state.period, self.recipe.periods)
         hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
         if state.period == 0:
             self._begin(state, randomness)
@@ -390,7 +380,7 @@ class CumulativeRelease:
         Errors:
             ConfigError: not a threshold that is tracked.
         """
-        whole(times, "times", 1, self.plan.recipe.largest)
+        whole(times, "times", 1, self.plan.recipe.largest, "panel")
         plan, total = self.plan, self.people - self.plan.padding
         count, variance = int(self.reached[times]), self.plan.variance(times, self.period)
         share = count / total if total > 0 else math.nan

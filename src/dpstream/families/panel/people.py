@@ -10,17 +10,17 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan
+from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan, Terms, whole
 from dpstream.core.contracts.explanation import Explanation, Table, sentence
-from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, StoreDamagedError
-from dpstream.core.privacy.budget import Amount
+from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
+from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Individual, Unit
+from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON
-from dpstream.families.panel.reports import MAX_PEOPLE, whole
+from dpstream.families.panel.reports import MAX_PEOPLE
 from dpstream.families.panel.seats import Seating, seat
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "absent_code",
     "check_names",
     "check_places",
-    "periods_and_rho",
+    "periods_and_budget",
     "readable_schema",
 ]
 
@@ -55,6 +55,7 @@ class PeopleState(Generic[Core]):
     period: int = 0
 
 
+@dataclass(frozen=True)
 class PeoplePlan(StreamPlan, Generic[Core]):
     """What the plans of both synthesizers share.
 
@@ -70,6 +71,9 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         core: the synthesizer's own plan.
     """
 
+    budget: ZCDP
+    unit: Individual
+    horizon: int | None
     columns: Domain
     absent: int | None
     places: int | None
@@ -242,28 +246,23 @@ def _reseated(values: NDArray[np.int32], seating: Seating) -> NDArray[np.int32]:
     return np.concatenate([taken, np.full(len(values) - len(taken), empty, np.int32)]).astype(np.int32)
 
 
-def periods_and_rho(epsilon: Amount | None, rho: Amount | None, horizon: int | None) -> tuple[int, Amount]:
+def periods_and_budget(terms: Terms) -> tuple[int, ZCDP]:
     """The horizon and the budget of a panel.
 
     Errors:
-        BudgetError: pure epsilon, or no rho. HorizonError: no number of periods.
+        BudgetError: pure epsilon. HorizonError: no number of periods.
     """
-    if epsilon is not None or rho is None:
-        raise BudgetError(
-            "the noise of a panel is Gaussian, which has no pure guarantee",
-            where="budget",
-            allowed="rho, or epsilon together with delta",
-        )
-    if horizon is None:
+    budget = terms.concentrated("the noise of a panel is Gaussian, which has no pure guarantee")
+    if terms.horizon is None:
         raise HorizonError(
             "a panel needs to know how many periods there will be: its noise depends on it",
             where="horizon",
             allowed="a number of periods",
         )
-    return horizon, rho
+    return terms.horizon, budget
 
 
-def check_places(people: int | None, unit: Unit | None, absent: int | None) -> None:
+def check_places(people: int | None, unit: Individual, absent: int | None) -> None:
     """That room for people who come later is declared with what it needs.
 
     Errors:
@@ -271,8 +270,8 @@ def check_places(people: int | None, unit: Unit | None, absent: int | None) -> N
     """
     if people is None:
         return
-    whole(people, "people", 1, MAX_PEOPLE)
-    if not isinstance(unit, Individual) or unit.relation != "replace":
+    whole(people, "people", 1, MAX_PEOPLE, "panel")
+    if unit.relation != "replace":
         raise ConfigError(
             f"people = {people} declares the number of places public, and under add/remove it is private",
             where="people",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.contracts import check_unit, whole
+from dpstream.core.errors import ConfigError, DataError, HorizonError
+from dpstream.core.privacy.unit import Individual, Unit
 
-__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_reports", "whole"]
+__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_period", "check_reports", "individual"]
 
 #: People of a panel: their counts stay far below 2^53.
 MAX_PEOPLE = 2**31 - 1
@@ -47,15 +49,28 @@ def check_people(people: object) -> int:
         ConfigError: not a number of people.
     """
     try:
-        return whole(people, "people", 0, MAX_PEOPLE)
+        return whole(people, "people", 0, MAX_PEOPLE, "panel")
     except ConfigError as error:
         raise ConfigError("not a number of people", where="panel", allowed=error.allowed) from None
 
 
-def whole(value: object, name: str, least: int, most: int) -> int:
-    """``value`` as an int within limits, or ConfigError."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
-        raise ConfigError(
-            f"{name} = {value!r}", where="panel", allowed=f"a whole number from {least} to {most}"
+def check_period(period: int, periods: int) -> None:
+    """There is a period left to read.
+
+    Errors:
+        HorizonError: all were read.
+    """
+    if period >= periods:
+        raise HorizonError(
+            f"period {period + 1} lies beyond the horizon", where="panel", allowed=f"up to {periods} periods"
         )
-    return int(value)
+
+
+def individual(unit: Unit | None) -> Individual:
+    """The unit of a panel.
+
+    Errors:
+        UnitError: no whole person.
+    """
+    reason = "a panel cannot protect the unit {unit!r} only: a person reports every period"
+    return check_unit(unit, Individual(), ("individual", "individual-replace"), reason)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.contracts import check_unit, check_words, whole
+from dpstream.core.errors import HorizonError, LimitError
 from dpstream.core.privacy.budget import Amount, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
@@ -24,7 +25,6 @@ from dpstream.families.points.partition import (
     check_points,
     codes_of,
     points_in,
-    whole,
 )
 from dpstream.families.points.points_state import PointsState
 
@@ -56,11 +56,8 @@ class OnlinePoints:
 
     def __post_init__(self) -> None:
         check_dimension(self.dimension)
-        whole(self.max_depth, "max_depth", 1, MAX_DEPTH)
-        if self.variant not in get_args(Variant):
-            raise ConfigError(
-                f"variant = {self.variant!r}", where="points", allowed=", ".join(get_args(Variant))
-            )
+        whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
+        check_words(self, "points")
 
     def calibrate(self, epsilon: Amount, unit: Unit | None = None) -> OnlinePointsPlan:
         """Fix all noise so that all releases together cost ``epsilon`` for one point's replacement.
@@ -69,16 +66,10 @@ class OnlinePoints:
             UnitError: another unit than ``Event("replace")``. BudgetError: an amount that cannot be used.
             LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
         """
-        protected = Event("replace") if unit is None else unit
-        if protected != Event("replace"):
-            raise UnitError(
-                f"online points cannot protect the unit {protected.name!r}: their clock counts points, so the "
-                "number of points is public",
-                where="unit",
-                allowed="event-replace",
-            )
+        reason = "points cannot protect the unit {unit!r}: their clock counts points, so the number of points is public"
+        protected = check_unit(unit, Event("replace"), ("event-replace",), reason)
         design = PAPER if self.variant == "paper" else default_design(self.dimension)
-        return OnlinePointsPlan(self, PureDP.of(epsilon), Event("replace"), design)
+        return OnlinePointsPlan(self, PureDP.of(epsilon), protected, design)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.contracts import whole
+from dpstream.core.errors import DataError
 
-__all__ = ["MAX_DEPTH", "cell_corners", "check_points", "codes_of", "points_in", "whole"]
+__all__ = ["MAX_DEPTH", "cell_corners", "check_points", "codes_of", "points_in"]
 
 #: Deepest partition: arrays of all cells then take about two gigabytes.
 MAX_DEPTH = 24
@@ -72,15 +73,6 @@ def points_in(
     return low
 
 
-def whole(value: object, name: str, least: int, most: int) -> int:
-    """``value`` as an int within limits, or ConfigError."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
-        raise ConfigError(
-            f"{name} = {value!r}", where="points", allowed=f"a whole number from {least} to {most}"
-        )
-    return int(value)
-
-
 def check_dimension(value: object) -> int:
     """The number of coordinates."""
-    return whole(value, "dimension", 1, _MAX_DIMENSION)
+    return whole(value, "dimension", 1, _MAX_DIMENSION, "points")

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
+from dpstream.core.contracts import (
+    Packed,
+    Part,
+    PrivateBatch,
+    Recipe,
+    StreamPlan,
+    Terms,
+    option,
+    whole,
+)
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence
-from dpstream.core.errors import BudgetError, ConfigError, DataError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.privacy.unit import Event
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
@@ -22,7 +31,7 @@ from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
 from dpstream.families.points.online import OnlinePoints, OnlinePointsPlan, PointsState, Variant
 from dpstream.families.points.packing import pack_points, unpack_points, wide
-from dpstream.families.points.partition import MAX_DEPTH, whole
+from dpstream.families.points.partition import MAX_DEPTH
 from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
@@ -33,7 +42,7 @@ _SHOWN = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(Recipe["PointsStreamPlan"]):
     """A stream of online points.
 
     Attributes:
@@ -72,7 +81,7 @@ class Points:
     )
 
     def __post_init__(self) -> None:
-        whole(self.max_depth, "max_depth", 1, MAX_DEPTH)
+        whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
         for key in ("log", "periodic"):
             for name in getattr(self, key):
                 if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
@@ -83,31 +92,13 @@ class Points:
                         or "none",
                     )
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> PointsStreamPlan:
-        """Fix the noise so that all releases together cost ``epsilon`` for one record's replacement.
-
-        Args:
-            horizon: most steps; the noise does not depend on it.
-
+    def _plan(self, terms: Terms) -> PointsStreamPlan:
+        """
         Errors:
             BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
-            no coordinate. ConfigError, LimitError: options that cannot be used.
+            no coordinate.
         """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        if epsilon is None or rho is not None:
-            raise BudgetError(
-                "the noise of online points is Laplace: the guarantee is pure",
-                where="budget",
-                allowed="epsilon, without delta",
-            )
+        budget = terms.pure("the noise of online points is Laplace: the guarantee is pure")
         reading = Schema(
             tuple(self._axis(column) for column in self.schema.columns),
             self.schema.ignore,
@@ -116,8 +107,8 @@ class Points:
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        core = OnlinePoints(space.dimension, self.variant, space.depth).calibrate(epsilon, unit)
-        return PointsStreamPlan(core.budget, core.unit, horizon, self, reading, space, core)
+        core = OnlinePoints(space.dimension, self.variant, space.depth).calibrate(budget.epsilon, terms.unit)
+        return PointsStreamPlan(core.budget, core.unit, terms.horizon, self, reading, space, core)
 
     def _axis(self, column: Column) -> Column:
         if not isinstance(column, Ordered):
@@ -143,16 +134,12 @@ class PointsStreamPlan(StreamPlan):
     space: Space
     core: OnlinePointsPlan
     reads = "records"
+    name = "points"
 
     @property
     def domain(self) -> Domain:
         """The declared columns."""
         return self.recipe.schema.domain
-
-    @property
-    def name(self) -> str:
-        """In configuration files."""
-        return "points"
 
     def parts(self) -> tuple[Part, ...]:
         """The two paths of cells that a replaced record changes."""

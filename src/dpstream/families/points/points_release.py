@@ -45,6 +45,8 @@ class PointsSynthesis(SyntheticTable):
     points: int
     counts: NDArray[np.int64]
     seed: int
+    #: The number of points is public.
+    total_error = 0.0
 
     @property
     def depth(self) -> int:
@@ -60,11 +62,6 @@ class PointsSynthesis(SyntheticTable):
     def total(self) -> float:
         """How many points came so far; public."""
         return float(self.points)
-
-    @property
-    def total_error(self) -> float | None:
-        """0: it is public."""
-        return 0.0
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Part, PrivateBatch, option
-from dpstream.core.errors import ConfigError
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, option, whole
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells, tree_cells_each
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -24,7 +23,7 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
-from dpstream.families.tabular.plans import check_fit, check_share
+from dpstream.families.tabular.plans import check_fit
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
@@ -75,8 +74,8 @@ class AIM(OfflineMechanism):
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:
-        if self.rounds is not None and not 1 <= self.rounds <= _MOST_ROUNDS:
-            raise ConfigError(f"rounds = {self.rounds}", where="mechanism", allowed=f"1 to {_MOST_ROUNDS}")
+        if self.rounds is not None:
+            whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
         if self.measure_share is not None:
             object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
@@ -205,35 +204,16 @@ class AIMPlan(OfflinePlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        own = self.recipe
-        return {
-            "offline": "aim",
-            "rounds": own.rounds,
-            "columns_share": str(own.columns_share),
-            "measure_share": str(self.measure_share),
-            "unions": self.recipe.unions,
-            "iterations": own.iterations,
-            "final_iterations": own.final_iterations,
-            "max_cells": own.max_cells,
-            "prior_weight": own.prior_weight,
-        }
+        return {"offline": "aim", **options.as_json(self.recipe, measure_share=self.measure_share)}
 
     def run(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> Model:
         """One run on one part of a batch."""
         return self.run_on(batch.count(self.counted, part), randomness, prior=prior).model
 
     def run_with_variance(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> tuple[Model, float]:
         """See ``OfflinePlan.run_with_variance``."""
         found = self.run_on(batch.count(self.counted, part), randomness, prior=prior)

@@ -7,19 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan, option
+from dpstream.core.contracts import (
+    Events,
+    Packed,
+    Part,
+    PredictedError,
+    PrivateBatch,
+    Recipe,
+    StartTable,
+    StreamPlan,
+    Terms,
+    check_share,
+    check_words,
+    option,
+)
 from dpstream.core.contracts.explanation import Explanation
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
-from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, Unit
+from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
@@ -31,18 +44,15 @@ from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
     check_domain,
     check_fit,
-    check_horizon,
-    check_share,
     default_rounds,
     event_unit,
-    read_budget,
     refuse_deletes,
 )
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
 from dpstream.families.tabular.targets import Targets
-from dpstream.families.tabular.workload_cells import SCORES, Cells, Score, ScoreName
+from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
 
 __all__ = ["DPStabs", "DPStabsPlan"]
 
@@ -51,7 +61,7 @@ Aggregate = Literal["last", "average"]
 
 
 @dataclass(frozen=True)
-class DPStabs:
+class DPStabs(Recipe["DPStabsPlan"]):
     """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3.
 
     Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it:
@@ -103,19 +113,13 @@ class DPStabs:
                 where="mechanism",
                 allowed=f"1 to {count}",
             )
-        for name, value, allowed in (
-            ("score", self.score, SCORES),
-            ("aggregate", self.aggregate, get_args(Aggregate)),
-            ("past", self.past, get_args(Past)),
-        ):
-            if value not in allowed:
-                raise ConfigError(f"{name} = {value!r}", where="mechanism", allowed=", ".join(allowed))
+        check_words(self)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
         check_fit(self.iterations, self.max_cells, self.prior_weight)
         check_each(self.workload, self.max_cells)
 
     @property
-    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+    def sides(self) -> tuple[Events, ...]:
         """The kinds of events that are followed apart."""
         return ("inserts", "deletes") if self.deletions and self.past == "predicted" else ("net",)
 
@@ -132,24 +136,12 @@ class DPStabs:
         """``k``, or its default for this workload."""
         return default_rounds(self.workload) if self.k is None else self.k
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> DPStabsPlan:
-        """Fix every noise scale. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``.
-
-        ``horizon`` is the largest number of steps; counters that need one take it from here.
-        """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+    def _plan(self, terms: Terms) -> DPStabsPlan:
+        """Counters that need a horizon take it from the terms."""
+        protected = event_unit(terms.unit)
         # Where nothing is selected, measuring gets everything.
         share = Fraction(0) if self.measures_all else self.select_share
-        each = protected.per_event(budget)
+        each = protected.per_event(terms.budget)
         measuring = each.scaled((1 - share) / self.rounds)
         recipe, choice = counter_for(
             self.counter,
@@ -157,12 +149,12 @@ class DPStabs:
             self.rounds,
             measuring,
             protected.event,
-            steps,
+            terms.horizon,
             all_measured=not share,
         )
         counter = recipe.calibrate(measuring, protected.event)
         selector = Selector(each.scaled(share / self.rounds)) if share else None
-        return DPStabsPlan(self, budget, protected, steps, counter, selector, choice)
+        return DPStabsPlan(self, terms.budget, protected, terms.horizon, counter, selector, choice)
 
 
 @dataclass(frozen=True)
@@ -177,16 +169,12 @@ class DPStabsPlan(StreamPlan):
     selector: Selector | None
     #: How the counter was chosen; None where it was given.
     choice: Choice | None = field(default=None, compare=False)
+    name = "dpstabs"
 
     @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "dpstabs"
 
     def parts(self) -> tuple[Part, ...]:
         """What one event's batch costs: ``k`` selections and ``k`` counters; of a user's, all events together."""
@@ -199,19 +187,7 @@ class DPStabsPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return {
-            "workload": self.recipe.workload.as_option(),
-            "k": self.recipe.rounds,
-            "counter": self.counter.describe(),
-            "score": self.recipe.score,
-            "aggregate": self.recipe.aggregate,
-            "past": self.recipe.past,
-            "prior_weight": self.recipe.prior_weight,
-            "deletions": self.recipe.deletions,
-            "select_share": str(self.recipe.select_share),
-            "iterations": self.recipe.iterations,
-            "max_cells": self.recipe.max_cells,
-        }
+        return options.as_json(self.recipe, k=self.recipe.rounds, counter=self.counter.describe())
 
     def explain(self) -> Explanation:
         """The noise, and how the counter was chosen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = [
     "UNIONS",
     "WORKLOAD",
     "K",
+    "as_json",
 ]
 
 
@@ -77,6 +79,19 @@ def _aim_share(section: SectionReader, given: Given, found: Mapping[str, Any]) -
 
 def _chosen(section: SectionReader, key: str, value: str) -> None:
     section.note(key, value, default=True, reason=f"the page on AIM tells how {key} was chosen")
+
+
+def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
+    """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
+    values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
+    return {
+        name: value.as_option()
+        if isinstance(value, Workload)
+        else str(value)
+        if isinstance(value, Fraction)
+        else value
+        for name, value in values.items()
+    }
 
 
 WORKLOAD = Option(

@@ -8,30 +8,34 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import Explanation, Packed, Part, PrivateBatch, StartTable, StreamPlan, option
+from dpstream.core.contracts import (
+    Events,
+    Explanation,
+    Packed,
+    Part,
+    PrivateBatch,
+    Recipe,
+    StartTable,
+    StreamPlan,
+    Terms,
+    check_share,
+    option,
+)
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, Unit, User
+from dpstream.core.privacy.unit import EventUnit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.description import explain_table
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import (
-    check_domain,
-    check_fit,
-    check_horizon,
-    check_share,
-    event_unit,
-    read_budget,
-    refuse_deletes,
-)
+from dpstream.families.tabular.plans import check_domain, check_fit, event_unit, refuse_deletes
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Followed, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
@@ -47,7 +51,7 @@ _LISTED = 25
 
 
 @dataclass(frozen=True)
-class Pooled:
+class Pooled(Recipe["PooledPlan"]):
     """Epochs of public length, each measured once; one model of the table from all measurements.
 
     Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it).
@@ -85,34 +89,22 @@ class Pooled:
         check_each(self.workload, self.max_cells)
 
     @property
-    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+    def sides(self) -> tuple[Events, ...]:
         """The kinds of events that are followed apart."""
         return ("inserts", "deletes") if self.deletions else ("net",)
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> PooledPlan:
-        """Fix the budget of a run. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``.
-
-        ``horizon`` is the largest number of steps; without it the stream may go on for ever.
-        """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+    def _plan(self, terms: Terms) -> PooledPlan:
+        """Fix the budget of a run."""
+        protected = event_unit(terms.unit)
         runner = Runner(
             followed=Followed(self.workload),
-            budget=protected.per_event(budget),
+            budget=protected.per_event(terms.budget),
             unit=protected.event,
             select_share=self.select_share,
             iterations=self.iterations,
             max_cells=self.max_cells,
         )
-        return PooledPlan(self, budget, protected, steps, runner)
+        return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
 
 @dataclass(frozen=True)
@@ -124,16 +116,12 @@ class PooledPlan(StreamPlan):
     unit: EventUnit
     horizon: int | None
     runner: Runner
+    name = "pooled"
 
     @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "pooled"
 
     @cached_property
     def epochs(self) -> Epochs:
@@ -247,14 +235,7 @@ class PooledPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return {
-            "workload": self.recipe.workload.as_option(),
-            "staleness": str(self.recipe.staleness),
-            "select_share": str(self.recipe.select_share),
-            "deletions": self.recipe.deletions,
-            "iterations": self.recipe.iterations,
-            "max_cells": self.recipe.max_cells,
-        }
+        return options.as_json(self.recipe)
 
     def start(self) -> PooledState:
         """Nothing counted; the uniform distribution."""
