@@ -32,7 +32,7 @@ from dpstream.core.contracts.options import (
     read_fields,
     shown,
 )
-from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_words, whole
+from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
 from dpstream.core.contracts.releases import (
     CellEstimate,
     GrowingTable,
@@ -92,10 +92,10 @@ __all__ = [
     "build",
     "check_share",
     "check_unit",
+    "check_whole",
     "check_words",
     "located",
     "option",
     "read_fields",
     "shown",
-    "whole",
 ]

@@ -16,7 +16,7 @@ from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, 
 from dpstream.core.privacy.convert import approximate_to_zcdp
 from dpstream.core.privacy.unit import Event, Individual, Unit, User
 
-__all__ = ["Recipe", "Terms", "check_share", "check_unit", "check_words", "whole"]
+__all__ = ["Recipe", "Terms", "check_share", "check_unit", "check_whole", "check_words"]
 
 AnyPlan = TypeVar("AnyPlan", bound=StreamPlan, covariant=True)
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
@@ -150,7 +150,7 @@ def check_share(value: Amount, name: str, where: str = "mechanism") -> Fraction:
     return share
 
 
-def whole(value: object, name: str, least: int, most: int, where: str = "mechanism") -> int:
+def check_whole(value: object, name: str, least: int, most: int, where: str = "mechanism") -> int:
     """A whole number within limits.
 
     Errors:

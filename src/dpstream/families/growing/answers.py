@@ -49,7 +49,7 @@ class QueryAnswer:
     reason: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; amounts as exact text."""
+        """The answer as JSON; amounts are exact text."""
         return {**asdict(self), "spent": str(self.spent), "left": str(self.left)}
 
     @classmethod
@@ -75,7 +75,7 @@ class QueryAnswer:
         return replace(self, value=1.0 - self.value, reason=reason)
 
     def describe(self) -> str:
-        """For people, in a few lines."""
+        """The answer for people, in a few lines."""
         within = "" if self.half_width is None else f" +- {self.half_width:.4g} (95 %, by the noise alone)"
         lines = [f"{self.value:.6g}{within}: {self.kind}" + (f" ({self.reason})" if self.reason else "")]
         lines.append(
@@ -87,7 +87,7 @@ class QueryAnswer:
 
 @dataclass(frozen=True)
 class Standing:
-    """What was asked so far; public.
+    """How many questions were asked so far, and what they cost; public.
 
     Attributes:
         t: number of records. asked, hard: questions, and hard ones. spent, left: of the budget.

@@ -80,7 +80,7 @@ class Database:
         sizes = [int(values.sum()) for values in self.counts]
         sizes += [] if self.records is None else [len(self.records)]
         if any(size != self.t for size in sizes):
-            raise ConfigError("t is not the number of the records", where="database")
+            raise ConfigError("t differs from the number of records", where="database")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class PowerLaw:
 
 @dataclass(frozen=True)
 class LinearQuery:
-    """A query ``f`` of values in [0, 1] that depends on some columns: its mean over the records.
+    """The mean over the records of a function ``f`` of some columns, with values in [0, 1].
 
     Attributes:
         clique: the columns it depends on.

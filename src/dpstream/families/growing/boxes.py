@@ -85,7 +85,7 @@ class _Counted:
     records = marks = None
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
-        """The marginals that are there.
+        """The marginals that the black box declared to read.
 
         Errors:
             ConfigError: others.

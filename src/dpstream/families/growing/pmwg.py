@@ -45,7 +45,7 @@ _LEAST_UNITS = 2**20
 
 @dataclass(frozen=True)
 class PMWG(Recipe[PMWGPlan]):
-    """Options.
+    """The options of private multiplicative weights for growing data.
 
     Attributes:
         domain: the columns; their cells together are the universe, at most ``MAX_UNIVERSE``.

@@ -142,7 +142,7 @@ class Schedule(ABC):
             cost = epsilon**2 / 2
         else:
             amount = self.budget.amount * self.shares.between(first, last)
-            # Once more, because the whole may have many digits; downwards twice is downwards.
+            # Rounded again, because the product may have many digits; rounding down twice still rounds down.
             cost = down(amount.numerator, amount.denominator)
             own = type(self.budget)(cost)
             budget = own
@@ -156,7 +156,7 @@ class Schedule(ABC):
         epoch = done + 1
         while True:
             t = self.time(epoch)
-            # Where (1+gamma)^i n grows by less than one record, epochs share a size and are one run.
+            # Epochs in which (1+gamma)^i n grows by less than one record have one size together, and are one run.
             last = self.epoch(t)
             yield self.run(epoch, last, t)
             epoch = last + 1
@@ -204,7 +204,7 @@ class Growth(Schedule):
         power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(grown), Decimal(2 * epoch + 3) / 2))
         gamma = to_decimal(self.gamma**3).sqrt(DIGITS)
         share = DIGITS.divide(DIGITS.multiply(gamma, Decimal(epoch + 1)), power)
-        return from_decimal(DIGITS.multiply(share, _third(stated)))
+        return from_decimal(DIGITS.multiply(share, _paper_base(stated)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class Improvement(Schedule):
 
     @cached_property
     def shares(self) -> RunShares:
-        """In proportion to the squares of the paper's, scaled so that they add up to 1."""
+        """The squares of the paper's budgets, scaled so that they add up to 1."""
         return HarmonicShares(self.n, self.c)
 
     def epoch(self, t: int) -> int:
@@ -239,12 +239,12 @@ class Improvement(Schedule):
         t = Decimal(self.time(epoch))
         power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(t), to_decimal(Fraction(1, 2) + self.c)))
         return from_decimal(
-            DIGITS.divide(DIGITS.multiply(to_decimal(self.c).sqrt(DIGITS), _third(stated)), power)
+            DIGITS.divide(DIGITS.multiply(to_decimal(self.c).sqrt(DIGITS), _paper_base(stated)), power)
         )
 
 
 def stale(made: int, t: int) -> float:
-    """By how much a linear query may have moved since a run at ``made`` records, at most (Lemma 11).
+    """The most by which a linear query may have moved since a run at ``made`` records (Lemma 11).
 
     >>> stale(1000, 1250)
     0.2
@@ -259,7 +259,7 @@ def promised(accuracy: PowerLaw, budget: Budget, beta: Fraction, t: int) -> floa
     return accuracy.g * math.pow(surprise / float(epsilon * t), accuracy.p)
 
 
-def _third(stated: Stated) -> Decimal:
+def _paper_base(stated: Stated) -> Decimal:
     """``epsilon / (3 sqrt(log(1/delta)))``."""
     epsilon, delta = stated
     surprise = DIGITS.ln(to_decimal(1 / delta))

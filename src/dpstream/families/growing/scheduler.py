@@ -14,9 +14,9 @@ from dpstream.core.contracts import (
     Terms,
     check_share,
     check_unit,
+    check_whole,
     check_words,
     option,
-    whole,
 )
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
@@ -92,7 +92,7 @@ class _Rerun(Recipe[GrowingPlan]):
         return workload
 
     def __post_init__(self) -> None:
-        whole(self.n, "n", 1, MAX_RECORDS)
+        check_whole(self.n, "n", 1, MAX_RECORDS)
         check_words(self)
         check_share(self.beta, "beta")
 

@@ -328,7 +328,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
                 counters[int(number)][own] = array
         for counter, kept in zip(self.core.counters, counters, strict=True):
             counter.check_state(kept, 1)
-        # Who has reached the largest threshold is given no further ones, so the sums need no limit.
+        # People who have reached the largest threshold get no further ones, so the sums need no limit.
         synthetic = history.sum(axis=1, dtype=np.int32)
         return CumulativeState(meta["period"], arrays["weights"], counters, arrays["reached"], synthetic)
 
@@ -345,7 +345,7 @@ def _common_fields(
 
 @lru_cache(maxsize=16)
 def _calibrated(recipe: Cumulative, budget: ZCDP, unit: Unit | None) -> CumulativePlan:
-    """Remembered, because choosing counters for hundreds of thresholds takes seconds."""
+    """The calibrated recipe, remembered: choosing counters for hundreds of thresholds takes seconds."""
     return recipe.calibrate(budget.rho, unit)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import check_unit, whole
+from dpstream.core.contracts import check_unit, check_whole
 from dpstream.core.errors import ConfigError, DataError, HorizonError
 from dpstream.core.privacy.unit import Individual, Unit
 
@@ -29,16 +29,20 @@ def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> ND
         )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            "a period is one whole number for each person", where="panel", allowed="a 1-d integer array"
+            "the reports of a period are not one whole number for each person",
+            where="panel",
+            allowed="a 1-d integer array",
         )
     if len(array) != people:
         raise DataError(
-            "a period has another number of people than the panel",
+            "the period has reports of another number of people than the panel has",
             where="panel",
             allowed="one report a person",
         )
     if len(array) and not (int(array.min()) >= 0 and int(array.max()) < symbols):
-        raise DataError("a report lies outside the alphabet", where="panel", allowed=f"0 to {symbols - 1}")
+        raise DataError(
+            "a report lies outside the alphabet of symbols", where="panel", allowed=f"0 to {symbols - 1}"
+        )
     return array.astype(np.int32)
 
 
@@ -46,12 +50,14 @@ def check_people(people: object) -> int:
     """A number of people; it may be private, so the message does not say it.
 
     Errors:
-        ConfigError: not a number of people.
+        ConfigError: the number of people cannot be used.
     """
     try:
-        return whole(people, "people", 0, MAX_PEOPLE, "panel")
+        return check_whole(people, "people", 0, MAX_PEOPLE, "panel")
     except ConfigError as error:
-        raise ConfigError("not a number of people", where="panel", allowed=error.allowed) from None
+        raise ConfigError(
+            "the number of people cannot be used", where="panel", allowed=error.allowed
+        ) from None
 
 
 def check_period(period: int, periods: int) -> None:
@@ -72,5 +78,5 @@ def individual(unit: Unit | None) -> Individual:
     Errors:
         UnitError: no whole person.
     """
-    reason = "a panel cannot protect the unit {unit!r} only: a person reports every period"
+    reason = "a panel cannot protect the unit {unit!r} alone: a person reports in every period"
     return check_unit(unit, Individual(), ("individual", "individual-replace"), reason)

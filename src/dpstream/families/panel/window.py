@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import check_share, whole
+from dpstream.core.contracts import check_share, check_whole
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
@@ -60,9 +60,9 @@ class FixedWindow:
 
     def __post_init__(self) -> None:
         # Python integers: a power of NumPy's own could pass 64 bits unseen.
-        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS, "panel"))
-        object.__setattr__(self, "window", whole(self.window, "window", 1, self.periods, "panel"))
-        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
+        object.__setattr__(self, "periods", check_whole(self.periods, "periods", 1, _MAX_PERIODS, "panel"))
+        object.__setattr__(self, "window", check_whole(self.window, "window", 1, self.periods, "panel"))
+        object.__setattr__(self, "symbols", check_whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
         if self.symbols**self.window > MAX_PATTERNS:
             raise LimitError(
                 f"{self.symbols} symbols over {self.window} periods make too many patterns",
@@ -70,7 +70,9 @@ class FixedWindow:
                 allowed=f"up to {MAX_PATTERNS} patterns",
             )
         if self.segment is not None:
-            object.__setattr__(self, "segment", whole(self.segment, "segment", 1, _MAX_PERIODS, "panel"))
+            object.__setattr__(
+                self, "segment", check_whole(self.segment, "segment", 1, _MAX_PERIODS, "panel")
+            )
         check_share(self.failure, "failure", "panel")
 
     def calibrate(self, rho: Amount, unit: Unit | None = None) -> FixedWindowPlan:
@@ -160,7 +162,8 @@ class FixedWindowPlan:
 
     @cached_property
     def bound(self) -> float:
-        """With probability ``1 - failure`` nothing is clipped, and no pattern's debiased count is ever wrong by more.
+        """The error that is promised: with probability ``1 - failure`` nothing is clipped, and no debiased count is
+        wrong by more.
 
         In people. A union bound over patterns, periods and both directions.
         """
@@ -194,7 +197,7 @@ class FixedWindowPlan:
         """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
 
         Errors:
-            ConfigError: not a number of people.
+            ConfigError: the number of people cannot be used.
         """
         return WindowState(0, np.zeros(check_people(people), np.int32))
 
@@ -222,7 +225,7 @@ class FixedWindowPlan:
         noisy = (
             counts + self.padding + randomness.draw(self.noises[state.period - recipe.window], self.patterns)
         )
-        # From here on: noisy counts, synthetic people, and coins that protect nobody.
+        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))
         if state.synthetic is None:
             return self._begin(state, noisy)

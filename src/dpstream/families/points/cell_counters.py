@@ -38,7 +38,7 @@ from dpstream.families.points.cell_schedule import Design, log_fraction
 __all__ = ["CellRule", "PointCells", "cell_rule"]
 
 Ints = NDArray[np.int64]
-_NEVER = -(2**62)
+_NO_FLOOR = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ class PointCells:
         return touched, every[touched]
 
     def _due_until(self, last: int) -> set[int]:
-        found = set()
+        due_cells = set()
         while self.queue and self.queue[0][0] <= last:
             tick, cell = heapq.heappop(self.queue)
             if self.due[cell] == tick:
-                found.add(cell)
-        return found
+                due_cells.add(cell)
+        return due_cells
 
     def _walk(self, cell: int, ticks: list[int], last: int, randomness: Randomness) -> None:
         """One cell through these ticks: its arrivals, its drawn tests, its segments' ends, in order of time."""
@@ -213,7 +213,7 @@ class PointCells:
         left = self.end - tick + 1
         if left < 1:
             # No test is left in the level: nothing is drawn any more, however low the gap.
-            self.due[cells], self.floor[cells] = 0, _NEVER
+            self.due[cells], self.floor[cells] = 0, _NO_FLOOR
             return
         gap, scale = self.limit[cells] - self.pending[cells], float(rule.tests.scale)
         # Above ``high`` a yes is unlikely in what is left of the level. Nearer, a scale of room: fewer draws.

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import check_unit, check_words, whole
+from dpstream.core.contracts import check_unit, check_whole, check_words
 from dpstream.core.errors import HorizonError, LimitError
 from dpstream.core.privacy.budget import Amount, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
@@ -30,10 +30,10 @@ from dpstream.families.points.points_state import PointsState
 
 __all__ = ["OnlinePoints", "OnlinePointsPlan", "PointsRelease", "PointsState", "Variant"]
 
-#: The text as it stands, or with the improvements of ``docs/theory/points.md``.
+#: ``paper`` is the text as it stands; ``default`` has the improvements of ``docs/theory/points.md``.
 Variant = Literal["default", "paper"]
 
-# Points handled at a time: the paths of a chunk stay within some megabytes.
+# This many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
 
 Ints = NDArray[np.int64]
@@ -56,7 +56,7 @@ class OnlinePoints:
 
     def __post_init__(self) -> None:
         check_dimension(self.dimension)
-        whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
+        check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
         check_words(self, "points")
 
     def calibrate(self, epsilon: Amount, unit: Unit | None = None) -> OnlinePointsPlan:
@@ -143,7 +143,7 @@ class OnlinePointsPlan:
         )
 
     def start(self, randomness: Randomness) -> PointsState:
-        """A fresh state."""
+        """A fresh state with a seed that is drawn."""
         return self.fresh(int(randomness.words(1)[0]))
 
     def fresh(self, seed: int = 0) -> PointsState:
@@ -167,7 +167,7 @@ class OnlinePointsPlan:
         )
 
     def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
-        """As ``step``, for points given as indices of their cells of ``max_depth``.
+        """Read points, as ``step`` does, that are given as indices of their cells of ``max_depth``.
 
         Errors (before anything is drawn or changed): HorizonError.
         """
@@ -214,10 +214,10 @@ class OnlinePointsPlan:
         generator = np.random.default_rng([state.seed if seed is None else seed, 0])
         return whole_counts(self, state, generator)
 
-    # --- what is counted --------------------------------------------------------------------------------
+    # What is counted.
 
     def rule(self, depth: int, level: int) -> CellRule:
-        """Noise and threshold of the cells of a depth in a level; public."""
+        """The noise and the threshold of the cells of a depth in a level; public."""
         schedule = self.schedule
         return cell_rule(schedule.spent(depth, level), max(1, schedule.ticks(level)), self.design)
 
@@ -231,12 +231,12 @@ class OnlinePointsPlan:
         return PointCells(0, end, (), empty, empty, empty, empty, empty, empty)
 
     def _keeps(self, level: int) -> bool:
-        """Whether some later cells read this level's points."""
+        """Whether cells that begin later read this level's points."""
         schedule = self.schedule
         return schedule.rereads_all or schedule.reread(level + 1, level) > 0
 
     def _next_level(self, state: PointsState, randomness: Randomness) -> None:
-        """Close the level, begin the next one and its cells. Public facts decide everything here."""
+        """Close the level, begin the next one and its cells. Only public facts decide here."""
         schedule = self.schedule
         self._store_level(state, randomness)
         state.level += 1
@@ -248,7 +248,7 @@ class OnlinePointsPlan:
             state.kept.clear()
         end = schedule.start(state.level + 1) - 1
         if not depth or end < first:
-            # A level without ticks: its cells are there, and nothing is tested.
+            # A level without ticks has its cells, but nothing is tested.
             state.cells = self._no_cells(end)
             return
         rules = tuple(self.rule(j, state.level) for j in range(1, depth + 1))
@@ -259,7 +259,7 @@ class OnlinePointsPlan:
         following, ticks = state.level + 1, self.schedule.ticks(state.level)
         sums, variances = list(state.blocks.sums), list(state.blocks.variance)
         if not self.schedule.rereads_all and self.schedule.reread(following, state.level):
-            # The cells that begin now: one depth more in the same tree of sums.
+            # The cells that begin now are one depth more in the same tree of sums.
             state.stored.append(np.zeros(1 << following))
             state.variance.append(0.0)
             if ticks:
@@ -267,7 +267,7 @@ class OnlinePointsPlan:
                 sums.append(noisy(self._count(state, following, [state.level]), noise, randomness))
                 variances.append(noise.variance)
         if not ticks or not sums:
-            # Nothing came in a level without ticks, which is public.
+            # Nothing comes in a level without ticks, and which levels these are is public.
             return
         if self.design.pooled and not self.schedule.rereads_all:
             sums, variances = pool(sums, variances, float(ticks))
@@ -276,7 +276,7 @@ class OnlinePointsPlan:
             state.variance[j] += variance
 
     def _begin_depth(self, state: PointsState, depth: int, randomness: Randomness) -> None:
-        """The first stored counts of cells of ``depth``: all earlier points for ``d = 1``, none else."""
+        """Store the first counts of cells of ``depth``: those of all earlier points for ``d = 1``, else none."""
         stored, variance = np.zeros(1 << depth), 0.0
         if self.schedule.rereads_all:
             levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]

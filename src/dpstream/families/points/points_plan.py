@@ -16,8 +16,8 @@ from dpstream.core.contracts import (
     Recipe,
     StreamPlan,
     Terms,
+    check_whole,
     option,
-    whole,
 )
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Table, sentence
 from dpstream.core.errors import ConfigError, DataError
@@ -38,7 +38,7 @@ from dpstream.families.points.space import Space
 __all__ = ["Points", "PointsStreamPlan"]
 
 #: Depths that ``dpstream plan`` lists.
-_SHOWN = (1, 2, 4, 8, 12, 16, 20, 24)
+_SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Points(Recipe["PointsStreamPlan"]):
     )
 
     def __post_init__(self) -> None:
-        whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
+        check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
         for key in ("log", "periodic"):
             for name in getattr(self, key):
                 if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
@@ -150,7 +150,7 @@ class PointsStreamPlan(StreamPlan):
         return (Part("paths", 2, PureDP(self.budget.epsilon / 2), detail),)
 
     def options(self) -> dict[str, Any]:
-        """All options."""
+        """All options, JSON-able and exact."""
         recipe, design = self.recipe, self.core.design
         return {
             "variant": recipe.variant,
@@ -208,7 +208,7 @@ class PointsStreamPlan(StreamPlan):
         return self.core.describe()
 
     def explain(self) -> Explanation:
-        """From which point on there are cells of which depth."""
+        """The point from which on there are cells of each depth."""
         schedule, most = self.core.schedule, self.core.horizon
         starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
         points: dict[str, Any] = {
@@ -236,7 +236,7 @@ class PointsStreamPlan(StreamPlan):
                 f"categories, each with cells of its own. At most {most:,} points.",
                 Table(
                     {"depth": "depth", "cells": "cells", "from_point": "from point"},
-                    [one for one in points["depths"] if one["depth"] in _SHOWN],
+                    [one for one in points["depths"] if one["depth"] in _SHOWN_DEPTHS],
                 ),
             ),
             facts={"points": points},
@@ -255,7 +255,9 @@ class PointsStreamPlan(StreamPlan):
         """
         if batch.declares_deletes:
             raise DataError(
-                "the batch comes with deletes", where="points", allowed="points that come, and stay"
+                "the batch comes with deletes",
+                where="points",
+                allowed="batches without deletes: points stay once they came",
             )
         if batch.records is None:
             raise DataError("the batch does not hold records", where="points", allowed="an EncodedRecords")
@@ -268,11 +270,11 @@ class PointsStreamPlan(StreamPlan):
         return self._synthesis(state.points, counts, state.seed)
 
     def pack_state(self, state: PointsState) -> Packed:
-        """The whole state."""
+        """The whole state; secret."""
         return pack_points(state)
 
     def unpack_state(self, packed: Packed) -> PointsState:
-        """The inverse.
+        """The inverse of ``pack_state``.
 
         Errors: StoreDamagedError: parts that do not fit each other.
         """
@@ -287,7 +289,7 @@ class PointsStreamPlan(StreamPlan):
 
 
 def shuffled(count: int, randomness: Randomness) -> NDArray[np.int64]:
-    """An exactly uniform order: by independent words, drawn anew where two are equal."""
+    """An exactly uniform order: that of independent words, which are drawn anew where two are equal."""
     if count < 2:
         return np.arange(count)
     while True:

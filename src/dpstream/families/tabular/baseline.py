@@ -49,9 +49,9 @@ Prior = Literal["previous", "uniform"]
 OFFLINE = {"mwem-pgm": Nested(MWEMPGM), "aim": Nested(AIM)}
 BatchPart = Literal["inserts", "deletes"]
 
-#: Rows drawn (or taken away) at one step at most; the rest is owed. Only absurd noise gets here.
+#: The most rows that are drawn at one step; the rest is owed. Only absurd noise gets here.
 _MOST_ROWS = 1_000_000
-#: The same for rows taken away, each of which is compared with the whole table.
+#: The most rows that are taken away at one step: each of them is compared with the whole table.
 _MOST_DELETES = 20_000
 
 __all__ = ["OFFLINE", "Baseline", "BaselinePlan", "BaselineState"]
@@ -166,11 +166,11 @@ class BaselinePlan(StreamPlan):
         )
 
     def start(self) -> BaselineState:
-        """An empty table."""
+        """The state before the first step: an empty table."""
         return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0, {})
 
     def start_from(self, base: StartTable) -> BaselineState:
-        """The base's records; what its noisy number of records has more is owed."""
+        """The state that begins with the base's records; what its noisy number of records has more is owed."""
         check_domain(base, self.domain)
         codes = base.records()
         variance = None if base.total_error is None else base.total_error**2

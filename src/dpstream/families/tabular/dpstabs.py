@@ -139,7 +139,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
         protected = event_unit(terms.unit)
-        # Where nothing is selected, measuring gets everything.
+        # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)
         measuring = each.scaled((1 - share) / self.rounds)
@@ -213,12 +213,12 @@ class DPStabsPlan(StreamPlan):
         return np.concatenate(average_marginals(models, self.cells.cliques))
 
     def start(self) -> DPStabsState:
-        """Nothing counted; the uniform distribution."""
+        """The state before the first step: nothing is counted, and the model is uniform."""
         return fresh_state(self.cells, self.counter, len(self.recipe.sides))
 
     def start_from(self, base: StartTable) -> DPStabsState:
-        """The base's marginals are booked (``r_i``); the first model is fitted to them, and batches are expected to
-        look like it."""
+        """The state that begins with the base: its marginals are booked (``r_i``), and the first models are fitted
+        to them."""
         check_domain(base, self.domain)
         state = self.start()
         start_with(state, base, np.concatenate(base.marginals(self.cells.cliques)))
@@ -230,7 +230,7 @@ class DPStabsPlan(StreamPlan):
         return state
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
-        """One step of Algorithm 3."""
+        """Run one step of Algorithm 3."""
         refuse_deletes(batch, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
@@ -247,7 +247,7 @@ class DPStabsPlan(StreamPlan):
         happens to be measured at every step, large errors are overrepresented.
         """
         total_error = self._total_error(state)
-        # After a base the counters hold what came since: no error bar of a count over the whole table.
+        # After a base the counters hold only what came since, so no count over the whole table has an error bar.
         if self.selector is not None or state.with_base:
             return ModelSynthesis(state.models, state.total, total_error=total_error)
         deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
@@ -262,7 +262,7 @@ class DPStabsPlan(StreamPlan):
         )
 
     def _total_error(self, state: DPStabsState) -> float | None:
-        """Standard error of the noisy total: of what came and of what went, which are independent."""
+        """The standard error of the noisy total: the noise of what came and of what went is independent."""
         if self.unit.relation == "replace":
             return 0.0
         variances = [self._targets.total_variance(side, state.step) for side in state.sides]
@@ -301,7 +301,7 @@ class DPStabsPlan(StreamPlan):
         return ModelSynthesis.unpack(packed)
 
 
-#: Iterations of the fit of the table's model after its structure has changed.
+#: How many iterations fit the table's model after its structure has changed.
 REFIT_ITERATIONS = 200
 
 #: How quickly the predicted number of records per step forgets: about this many steps.
@@ -332,7 +332,7 @@ class _Step:
     def run(self) -> None:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
         side = self.side
-        reading = _Literal(self) if self.recipe.past == "literal" else _Predicted(self)
+        reading = _LiteralReading(self) if self.recipe.past == "literal" else _PredictedReading(self)
         for _ in range(self.recipe.rounds):
             # Public: what was measured at this step must fit into one model.
             allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
@@ -385,7 +385,7 @@ class _Step:
         return estimate_total(self.increments)[0] if self.public_arrivals is None else self.public_arrivals
 
 
-class _Literal:
+class _LiteralReading:
     """The listing: fit the step's workloads to ``C_j + r_j``, starting from the last release."""
 
     def __init__(self, step: _Step) -> None:
@@ -419,16 +419,16 @@ class _Literal:
         side.remainder[mask] = state.marginals[mask] - side.estimates[mask]
 
 
-class _Predicted:
+class _PredictedReading:
     """A model of the current batches predicts what was not measured; the table's model comes after all sides."""
 
     def __init__(self, step: _Step) -> None:
         self.step, self.plan = step, step.plan
         self.prior = self.batch = step.side.batch.bounded(PRIOR_BOUND)
-        self.current = self._of_one(self.batch)
+        self.current = self._shares_of(self.batch)
         self.rounds: list[NDArray[np.float64]] = []
 
-    def _of_one(self, model: Model) -> NDArray[np.float64]:
+    def _shares_of(self, model: Model) -> NDArray[np.float64]:
         return self.plan.marginals(model.with_total(1.0))
 
     def expected(self) -> NDArray[np.float64]:
@@ -446,7 +446,7 @@ class _Predicted:
             max_cells=self.plan.recipe.max_cells,
             regularisation=self.plan.recipe.prior_weight,
         )
-        self.current = self._of_one(self.batch)
+        self.current = self._shares_of(self.batch)
         self.rounds.append(self.current)
 
     def book(self) -> None:

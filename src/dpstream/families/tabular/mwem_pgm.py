@@ -130,7 +130,8 @@ class MWEMPGMPlan(OfflinePlan):
     k: int
 
     def _split(self) -> tuple[Budget, Budget | None]:
-        """(one measurement, one selection); with k = 1 nothing is selected and measuring gets it all."""
+        """The budgets of one measurement and of one selection; with k = 1 nothing is selected, and measuring gets it
+        all."""
         if self.k == 1:
             return self.budget, None
         share = self.recipe.measure_share

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def _workload(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Workload:
+def _workload(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Workload:
     if section.has("workload"):
         spec = section.raw("workload")
         chosen = f"{len(spec)} chosen marginals" if isinstance(spec, list) else str(spec)
@@ -51,9 +51,9 @@ def _workload(section: SectionReader, given: Given, found: Mapping[str, Any]) ->
         return Workload.parse(given.domain, spec)
 
 
-def _k(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int:
-    """Its default depends on the workload."""
-    workload: Workload = found["workload"]
+def _k(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int:
+    """How many marginals are measured at a step; the default depends on the workload."""
+    workload: Workload = earlier["workload"]
     most = len(workload)
     value = section.raw("k") if section.has("k") else default_rounds(workload)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
@@ -63,14 +63,14 @@ def _k(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int:
     return value
 
 
-def _rounds(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
+def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
     value = section.count("rounds")
     if value is None:
         _chosen(section, "rounds", "from a noisy number of records")
     return value
 
 
-def _aim_share(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Fraction | None:
+def _aim_share(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Fraction | None:
     if section.has("measure_share"):
         return section.share("measure_share", Fraction(1, 2))
     _chosen(section, "measure_share", "4/5 of an epsilon, 9/10 of a rho")
@@ -157,7 +157,7 @@ SELECT_SHARE = Option(
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
-    "So large a share of the steps so far, or one step, may a release be behind at most: it sets the length of epochs.",
+    "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
 )
 MEASURE_SHARE = Option(
@@ -176,7 +176,7 @@ TREE_CELLS = Option(
     "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
     "larger trees cost time and memory in proportion, and pay with large budgets only",
 )
-#: Its recipes are named where the baseline is.
+#: ``baseline.py`` names the recipes that it may be.
 OFFLINE = Option(
     meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
     "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
@@ -197,7 +197,7 @@ FINAL_ITERATIONS = Option(
     "Iterations of the fit after the columns and after the last round.",
     "the last fit of a run is the one that is released",
 )
-#: Of every recipe that has rounds; those of AIM are read in another way.
+#: The option of every recipe that has rounds; AIM reads its own in another way.
 ROUNDS = Option(
     "a number from 1: to the cells of the workload with black_box = mwem, to 100 with offline = aim",
     "Cells of marginals that MWEM measures in a run; marginals that a run of AIM selects.",

@@ -39,20 +39,22 @@ def event_unit(unit: Unit | None) -> EventUnit:
     Errors:
         UnitError: a whole person.
     """
-    reason = "a tabular stream cannot protect the unit {unit!r}: only the whole stream of a person tells that"
+    reason = (
+        "a stream of tables cannot protect the unit {unit!r}: it protects events, or some events of a user"
+    )
     return check_unit(unit, cast(EventUnit, Event()), ("event", "event-replace", "user"), reason)
 
 
 def check_fit(iterations: int, max_cells: int, prior_weight: float) -> None:
-    """The options of a fit; the prior may weigh up to a hundred times what the data say."""
+    """Check the options of a fit; the prior may weigh up to a hundred times what the data say."""
     if not 0.0 <= prior_weight <= 100.0:
         raise ConfigError(f"prior_weight = {prior_weight}", where="mechanism", allowed="0 to 100")
     if iterations < 1 or max_cells < 1:
-        raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
+        raise ConfigError("iterations or max_cells is too small", where="mechanism", allowed="1 or more each")
 
 
 def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
-    """Deletes that a plan does not read are refused, never dropped; decided by whether they were given at all."""
+    """Refuse deletes that a plan does not read, by whether they were given at all; they are never dropped."""
     if batch.declares_deletes and not deletions:
         raise ConfigError(
             "the batch comes with deletes, which this plan does not read",
@@ -69,7 +71,7 @@ def check_domain(base: StartTable, domain: Domain) -> None:
     """
     if base.domain != domain:
         raise ConfigError(
-            "the table to begin with has other columns than the plan",
+            "the table that the stream would begin with has other columns than the plan",
             where="base",
             allowed=", ".join(domain.names),
         )

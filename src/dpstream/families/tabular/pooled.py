@@ -47,7 +47,7 @@ from dpstream.families.tabular.workload_cells import Cells
 __all__ = ["Pooled", "PooledPlan"]
 
 #: Ends of epochs that a plan lists.
-_LISTED = 25
+_LISTED_EPOCHS = 25
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PooledPlan(StreamPlan):
 
     @cached_property
     def epochs(self) -> Epochs:
-        """The borders: step numbers."""
+        """The borders of epochs, which are step numbers."""
         return Epochs(self.recipe.staleness, self.horizon)
 
     @property
@@ -154,7 +154,7 @@ class PooledPlan(StreamPlan):
         return Part("select", times, select, detail), Part("measure", times, measure, noise)
 
     def composition(self) -> str | None:
-        """Over epochs; of a user's events as everywhere."""
+        """How runs add up over epochs; a user's events compose as they do everywhere."""
         if isinstance(self.unit, User):
             return None
         return (
@@ -165,7 +165,7 @@ class PooledPlan(StreamPlan):
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""
         ends = [self.epochs.after(0)]
-        while len(ends) < _LISTED and ends[-1] != self.horizon:
+        while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
             ends.append(self.epochs.after(ends[-1]))
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         share, public = self.recipe.staleness, self.unit.relation == "replace"
@@ -192,7 +192,7 @@ class PooledPlan(StreamPlan):
             own,
             number_told=own.number_told
             + ("" if public else ", where it ends a group of steps that are measured together"),
-            # ``composition`` is for those who know the theory.
+            # ``composition`` is written for readers who know the theory; this is for all others.
             costs="Every record is measured once, together with those of some neighbouring steps, and charged there. "
             "Further tables therefore cost those who are in earlier ones nothing more.",
             says=(
@@ -238,11 +238,11 @@ class PooledPlan(StreamPlan):
         return options.as_json(self.recipe)
 
     def start(self) -> PooledState:
-        """Nothing counted; the uniform distribution."""
+        """The state before the first step: nothing is counted, and the model is uniform."""
         return fresh_state(self.cells, len(self.recipe.sides), self.epochs.after(0))
 
     def start_from(self, base: StartTable) -> PooledState:
-        """The base's marginals are added to what the epochs say; the first run starts from a model of them."""
+        """The state that begins with the base: its marginals are added to what the epochs say."""
         check_domain(base, self.domain)
         state = self.start()
         state.base = np.concatenate(base.marginals(self.cells.cliques))
@@ -265,10 +265,10 @@ class PooledPlan(StreamPlan):
                 for sign, side in zip((1, -1), state.sides, strict=False)
             )
         if state.step == state.border:
-            self._close(state, randomness)
+            self._close_epoch(state, randomness)
         return self._synthesis(state)
 
-    def _close(self, state: PooledState, randomness: Randomness) -> None:
+    def _close_epoch(self, state: PooledState, randomness: Randomness) -> None:
         """Measure the open epoch of every side, whatever it holds, and fit the table's model."""
         length = state.step - state.closed
         models = []
@@ -284,7 +284,8 @@ class PooledPlan(StreamPlan):
             state.models = (state.table,)
 
     def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
-        """One side's run; gives what its next one starts from. The private counts start again at nothing."""
+        """Run one side's epoch; gives the model that its next run starts from. The private counts start again at
+        nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
         outcome = self.runner.run(
@@ -311,7 +312,7 @@ class PooledPlan(StreamPlan):
             values += sign * own
             variances += variance
             known |= side.estimates.known
-        # Of what no run measured there are only answers of models that knew less than the next one.
+        # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
     def _fit(self, values: Any, variances: Any, total: float) -> Any:

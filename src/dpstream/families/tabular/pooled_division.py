@@ -84,7 +84,7 @@ class Division:
 
     @cached_property
     def shares(self) -> PartWeights:
-        """The weights."""
+        """The weights of the parts."""
         return PartWeights(isinstance(self.budget, PureDP))
 
     def joint(self, design: Design) -> int:
@@ -92,40 +92,41 @@ class Division:
         return len(self.signs.singles) if design.fixed else 0
 
     def sums(self, design: Design) -> int:
-        """Numbers in the joint draw: signs, pairs, and the number of events."""
+        """How many numbers the joint draw holds: signs, pairs, and the number of events."""
         return self.joint(design) + design.pairs + int(not self.public_total)
 
     def products(self, design: Design) -> int:
-        """As many of the chosen ones are taken to be pairs of signs as there are among the candidates.
+        """How many of the chosen marginals are assumed to be pairs of signs: their share among the candidates.
 
         At most those that one draw can hold: of more, some are measured by themselves.
         """
         wide = len(self.signs.cells.cliques) - self.signs.columns
-        found = design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
-        return min(found, MAX_DIMENSION)
+        expected_pairs = design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
+        return min(expected_pairs, MAX_DIMENSION)
 
     def histograms(self, design: Design) -> int:
-        """How many are measured by themselves, if so many pairs of signs are chosen."""
+        """How many marginals are measured by themselves, if as many pairs of signs are chosen as ``products``
+        assumes."""
         return design.fixed - self.joint(design) + design.k - self.products(design)
 
     def joint_budget(self, design: Design) -> Budget:
-        """Of the joint draw."""
+        """The budget of the joint draw."""
         return self._part(design, Fraction(self._weights(design)[0]))
 
     def histogram_budget(self, design: Design) -> Budget:
-        """Of each histogram that is measured by itself."""
+        """The budget of each histogram that is measured by itself."""
         return self._part(design, Fraction(self.shares.histogram))
 
     def products_budget(self, design: Design) -> Budget:
-        """Of the chosen pairs of signs, if as many are chosen as taken here."""
+        """The budget of the chosen pairs of signs, if as many are chosen as ``products`` assumes."""
         return self._part(design, Fraction(self.shares.products(self.products(design))))
 
     def chosen_budget(self, design: Design, chosen: int) -> Budget:
-        """Of some of the ``k`` chosen marginals, whichever they are."""
+        """The budget of some of the ``k`` chosen marginals, whichever they are."""
         return self._part(design, Fraction(self._weights(design)[2] * chosen, design.k))
 
     def _weights(self, design: Design) -> tuple[int, int, int]:
-        """Of the joint draw, of all other columns, and of all chosen marginals."""
+        """The weights of the joint draw, of all other columns, and of all chosen marginals."""
         joint, products = self.joint(design), self.products(design)
         return (
             self.shares.joint(joint, design.pairs, total=not self.public_total) if joint else 0,
