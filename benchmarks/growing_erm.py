@@ -34,7 +34,7 @@ from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_classifier import LinearClassifier
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import LossName, loss_by_name
-from dpstream.families.growing.erm_solver import Certificate, Rows, minimise, risk
+from dpstream.families.growing.erm_solver import GradientCertificate, Rows, minimise, risk
 
 LONG = "about 4 minutes"
 START, STEP, DELTA = 2_000, 200, "1e-6"
@@ -105,7 +105,7 @@ def without_noise(box: ERM, codes: Codes) -> Made:
     loss = loss_by_name(box.loss)
     for t in looks(len(codes)):
         rows = Rows.of_records(box.features, codes[:t])
-        point = minimise(rows, Certificate(box.features, loss, WEAK, t))
+        point = minimise(rows, GradientCertificate(box.features, loss, WEAK, t))
         yield t, LinearClassifier(box.features, box.loss, point, 1e-9, t, WEAK)
 
 

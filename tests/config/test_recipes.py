@@ -11,7 +11,7 @@ import pytest
 from config_files import DEFAULTS, GROWING, PANELS, POINTS, load
 
 from dpstream.core.contracts import Given, Nested, Option, build, option, registry
-from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
 from dpstream.lab.experiments.methods import Method
@@ -38,6 +38,15 @@ def test_a_budget_and_an_amount_give_the_same_plan(mechanism: str, tmp_path: Pat
         recipe.calibrate(budget, unit, horizon, **amount)
     with pytest.raises(BudgetError, match="1 is no budget"):
         recipe.calibrate(1, unit, horizon)
+    with pytest.raises(BudgetError, match="exactly one of epsilon and rho"):
+        recipe.calibrate(unit=unit, horizon=horizon)
+    with pytest.raises(BudgetError, match="delta goes with epsilon"):
+        recipe.calibrate(rho=1, delta="1/100", unit=unit, horizon=horizon)
+    for wrong in (0, -1, True, "12", 2.5):
+        with pytest.raises(HorizonError, match="1 or more steps"):
+            recipe.calibrate(budget, unit, wrong)
+    with pytest.raises(UnitError, match="cannot protect the unit"):
+        recipe.calibrate(budget, "somebody", horizon)
 
 
 SHARED = Option(

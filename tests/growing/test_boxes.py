@@ -312,7 +312,7 @@ def test_a_database_of_another_size_than_it_says_is_refused() -> None:
     """Twice the t would halve the noise of a classifier."""
     records = np.zeros((3, 2), np.int32)
     for wrong in ({"records": records}, {"counts": (np.array([3, 0]), np.array([1, 1]))}):
-        with pytest.raises(ConfigError, match="not the number of the records"):
+        with pytest.raises(ConfigError, match="differs from the number of records"):
             Database(4 if "records" in wrong else 3, **wrong)
 
 

@@ -22,7 +22,7 @@ from dpstream.families.growing.erm import ERM, ErmRun, root_above
 from dpstream.families.growing.erm_classifier import LinearClassifier
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import loss_by_name
-from dpstream.families.growing.erm_solver import Certificate, Rows, _descend, minimise, risk
+from dpstream.families.growing.erm_solver import GradientCertificate, Rows, _descend, minimise, risk
 
 DOMAIN = Domain(("zip", "late", "age", "paid"), (3, 2, 5, 2))
 FEATURES = FeatureMap(DOMAIN, "late", numbers=(("age", 4),))
@@ -151,7 +151,7 @@ def test_rounded_points_of_neighbours_are_within_the_sensitivity(loss: str, budg
 def test_the_solver_keeps_its_certificate(loss: str, lam: float) -> None:
     """Against the exact minimiser; also where only plain steps are allowed, as in the proof of termination."""
     codes = records(400, 7)
-    certificate = Certificate(FEATURES, loss_by_name(loss), lam, len(codes))
+    certificate = GradientCertificate(FEATURES, loss_by_name(loss), lam, len(codes))
     certificate.check()
     rows = Rows.of_records(FEATURES, codes)
     exact = exact_minimiser(FEATURES, loss, lam, codes)
@@ -170,7 +170,7 @@ def test_computed_gradients_are_within_the_bound_on_rounding(loss: str) -> None:
     domain = Domain(("a", "y", "b", "c"), (50, 2, 40, 60))
     features, lam = FeatureMap(domain, "y"), 2.0**-12
     codes = records(9000, 3, domain)
-    certificate = Certificate(features, loss_by_name(loss), lam, len(codes))
+    certificate = GradientCertificate(features, loss_by_name(loss), lam, len(codes))
     g = np.random.default_rng(0)
     x = dense(features, codes).astype(Long) * features.labels(codes)[:, None]
     rows = Rows.of_records(features, codes)
@@ -225,7 +225,8 @@ def test_the_minimiser_is_that_of_a_known_library() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     codes, lam = records(2000, 11), 2.0**-9
     found = minimise(
-        Rows.of_records(FEATURES, codes), Certificate(FEATURES, loss_by_name("logistic"), lam, len(codes))
+        Rows.of_records(FEATURES, codes),
+        GradientCertificate(FEATURES, loss_by_name("logistic"), lam, len(codes)),
     )
     peer = linear_model.LogisticRegression(C=1 / (lam * len(codes)), fit_intercept=False, tol=1e-10)
     peer.fit(dense(FEATURES, codes), FEATURES.labels(codes))

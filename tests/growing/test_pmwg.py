@@ -18,7 +18,7 @@ from dpstream.core.privacy import ZCDP, DiscreteLaplace, Event, PureDP, Randomne
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, Run
+from dpstream.families.growing.numeric_sparse import GRID, Books, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise, check_sum, hard_limit, published_noise
 from dpstream.families.growing.universe import WEIGHT_BITS, matched, mixed, multiplied
@@ -76,7 +76,7 @@ def test_the_published_constant_costs_more_than_the_budget_below_its_smallest_si
     """Why ``n >= 21`` is a condition of privacy: at n = 2 Theorem 18's sum is above epsilon."""
     budget, alpha = PureDP.of(1), Fraction(99, 100)
     c = alpha**2 * Fraction(2**0.5) / (162 * Fraction(math.log(6)))
-    with pytest.raises(BudgetError, match="may cost 1"):
+    with pytest.raises(BudgetError, match="could cost 1"):
         check_sum(PowerNoise(c), budget, alpha, 2, 3)
     with pytest.raises(BudgetError, match="21 or more"):
         plan(start=20, noise="published")
@@ -303,7 +303,7 @@ def test_a_run_never_moves_by_more_than_was_charged_at_its_start() -> None:
     )
     rose = 0
     for start in range(2000, 2200):
-        run = Run(start, sparse.noise.units(start), sparse._moved(sparse.noise.units(start), start), 0)
+        run = SparseRun(start, sparse.noise.units(start), sparse._moved(sparse.noise.units(start), start), 0)
         for t in range(start, start + 40):
             rose += sparse._moved(sparse.noise.units(t), t) > run.moved
             assert sparse._moved(sparse._units(run, t), t) <= run.moved

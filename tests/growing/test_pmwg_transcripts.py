@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pmwg_cases import CELLS, DOMAIN, Arrived, plan
 
 from dpstream.core.privacy import DiscreteLaplace, Randomness
-from dpstream.families.growing.answers import Answer
+from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, Run
+from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg_plan import PMWGPlan
 
 
@@ -37,7 +37,7 @@ class Recorded(NumericSparse):
         self.moves.append(self._moved(self.noise.units(t), t))
         return super().start(books, t, draw)
 
-    def above(self, run: Run, t: int, share: int, bits: int, draw: Draw) -> bool:
+    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
         found = super().above(run, t, share, bits, draw)
         self.said.append(found)
         return found
@@ -59,7 +59,7 @@ def recorded(which: PMWGPlan) -> tuple[PMWGPlan, Recorded]:
 Events = list[NDArray[np.int64] | LinearQuery]
 
 
-def talk(which: PMWGPlan, events: Events, draw: Draw) -> tuple[list[Answer], NDArray[np.float64]]:
+def talk(which: PMWGPlan, events: Events, draw: Draw) -> tuple[list[QueryAnswer], NDArray[np.float64]]:
     """All answers, and the histogram at the end."""
     state = which.start()
     answers = []

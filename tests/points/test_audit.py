@@ -12,7 +12,7 @@ from scipy.stats import beta
 
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan, blocks, online
-from dpstream.families.points.cell_counters import Cells
+from dpstream.families.points.cell_counters import PointCells
 from dpstream.families.points.cell_schedule import DEFAULT, PAPER, Design
 from dpstream.families.points.estimates import cell_estimates
 from dpstream.families.points.partition import codes_of
@@ -160,7 +160,7 @@ def test_exact_sums_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (online, blocks):
         monkeypatch.setattr(module, "noisy", lambda exact, noise, randomness: exact.astype(float))
     monkeypatch.setattr(
-        Cells, "_end_segment", lambda self, cell, rule, randomness: self.pending.__setitem__(cell, 0)
+        PointCells, "_end_segment", lambda self, cell, rule, randomness: self.pending.__setitem__(cell, 0)
     )
     points = POINTS[:12]
     other = moved(points, 5, 0.5)

@@ -19,7 +19,7 @@ from dpstream.core.counters import CounterState
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.privacy.noise import sample
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
-from dpstream.families.points.cell_counters import CellRule, Cells, cell_rule
+from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import PAPER, Design
 
 #: Thresholds so low that segments end all the time.
@@ -43,7 +43,7 @@ def same_law(left: list[object], right: list[object]) -> bool:
     return bool(((table - expected) ** 2 / expected).sum() < chi2.isf(1e-8, len(table) - 1))
 
 
-class Recorded(Cells):
+class Recorded(PointCells):
     """Cells that remember which segment ended when, with how many points."""
 
     log: list[tuple[int, int, int]]
@@ -120,10 +120,10 @@ def test_stale_draws_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: cells that keep a drawn tick although the gap fell below its floor follow another law."""
     rule, source, runs = cell_rule(Fraction(3), TICKS, LOW), Randomness.seeded(6), 2500
     expected = literal(STREAMS[0], rule, 4 * runs, source)
-    draw = Cells._draw
+    draw = PointCells._draw
 
     def once(
-        self: Cells, cells: NDArray[np.int64], rule: CellRule, tick: int, randomness: Randomness
+        self: PointCells, cells: NDArray[np.int64], rule: CellRule, tick: int, randomness: Randomness
     ) -> None:
         """Redraws for arrivals keep the old tick (it is still ahead), and lower the floor."""
         if len(cells) == 1 and self.due[cells[0]] >= tick:
@@ -131,7 +131,7 @@ def test_stale_draws_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             return
         draw(self, cells, rule, tick, randomness)
 
-    monkeypatch.setattr(Cells, "_draw", once)
+    monkeypatch.setattr(PointCells, "_draw", once)
     assert not same_law([event_driven(STREAMS[0], rule, (10,), source) for _ in range(runs)], expected)
 
 

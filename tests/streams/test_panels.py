@@ -326,7 +326,7 @@ WRONG: dict[str, tuple[Any, type[DpstreamError], str]] = {
     "an event": (
         lambda: PanelWindow(POOR, 2).calibrate(rho="1", horizon=3, unit=Event()),
         UnitError,
-        "reports every period",
+        "reports in every period",
     ),
     "places under add/remove": (lambda: plan(schema=LOOSE, people=9), ConfigError, "individual-replace"),
     "places without a missing value": (lambda: plan(relation="replace", people=9), ConfigError, "missing"),

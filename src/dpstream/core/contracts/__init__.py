@@ -3,7 +3,8 @@
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
 ``releases``: what a step gives. ``explanation``: what a plan says about itself. ``asking``: what a plan offers that
 answers questions between steps. ``recipe_options``: recipes whose fields say what a configuration file may hold.
-``families``: what a family says about itself. ``registry``: which families there are.
+``recipes``: what all recipes read alike. ``families``: what a family says about itself. ``registry``: which families
+there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
@@ -12,6 +13,7 @@ from dpstream.core.contracts.batches import (
     BatchRows,
     BoundedBatch,
     EngineBatch,
+    Events,
     Granted,
     PrivateBatch,
     UserEvents,
@@ -31,6 +33,7 @@ from dpstream.core.contracts.recipe_options import (
     read_fields,
     shown,
 )
+from dpstream.core.contracts.recipes import Recipe, Terms, check_share, check_unit, check_whole, check_words
 from dpstream.core.contracts.releases import (
     CellEstimate,
     GrowingTable,
@@ -57,6 +60,7 @@ __all__ = [
     "CellEstimate",
     "Checks",
     "EngineBatch",
+    "Events",
     "Explanation",
     "Family",
     "Given",
@@ -76,15 +80,21 @@ __all__ = [
     "PrivateBatch",
     "QuestionAnswer",
     "QuestionsSoFar",
+    "Recipe",
     "SectionReader",
     "StartTable",
     "StreamPlan",
     "StreamRecipe",
     "Synthesis",
     "SyntheticTable",
+    "Terms",
     "UserEvents",
     "Wanted",
     "build",
+    "check_share",
+    "check_unit",
+    "check_whole",
+    "check_words",
     "located",
     "option",
     "read_fields",

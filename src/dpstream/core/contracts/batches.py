@@ -19,6 +19,7 @@ __all__ = [
     "BatchRows",
     "BoundedBatch",
     "EngineBatch",
+    "Events",
     "Granted",
     "PrivateBatch",
     "UserEvents",
@@ -27,14 +28,14 @@ __all__ = [
 
 #: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
 BatchReads = Literal["counts", "records", "reports"]
+#: Which records of a batch are counted: those that come less those that go, or one of the two.
+Events = Literal["net", "inserts", "deletes"]
 
 
 class PrivateBatch(Protocol):
     """One step's private records, as a mechanism sees them: what was not granted is None."""
 
-    def count(
-        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
         """Flat (C order) marginal counts, one array of ``domain.cells(clique)`` per clique.
 
         ``net`` is inserts minus deletes and may be negative.

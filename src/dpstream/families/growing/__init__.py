@@ -1,6 +1,6 @@
 """Growing databases: schedulers around static mechanisms, and queries answered adaptively (Cummings et al. 2018)."""
 
-from dpstream.families.growing.answers import Answer
+from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.asker import Asker
 from dpstream.families.growing.blackbox import (
     BlackBox,
@@ -10,7 +10,7 @@ from dpstream.families.growing.blackbox import (
     PowerLaw,
     Records,
     Released,
-    Table,
+    ReleasedTable,
 )
 from dpstream.families.growing.boxes import MWEMPGMBox
 from dpstream.families.growing.erm import ERM
@@ -22,7 +22,7 @@ from dpstream.families.growing.growing_release import GrowingSynthesis
 from dpstream.families.growing.mwem import MWEM
 from dpstream.families.growing.own import OwnMechanism
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan
-from dpstream.families.growing.run_schedule import Run, Schedule
+from dpstream.families.growing.run_schedule import Schedule, ScheduledRun
 from dpstream.families.growing.scheduler import BBImprover, BBScheduler
 from dpstream.families.growing.smalldb import SmallDB
 
@@ -30,7 +30,6 @@ __all__ = [
     "ERM",
     "MWEM",
     "PMWG",
-    "Answer",
     "Asker",
     "BBImprover",
     "BBScheduler",
@@ -47,10 +46,11 @@ __all__ = [
     "OwnMechanism",
     "PMWGPlan",
     "PowerLaw",
+    "QueryAnswer",
     "Records",
     "Released",
-    "Run",
+    "ReleasedTable",
     "Schedule",
+    "ScheduledRun",
     "SmallDB",
-    "Table",
 ]

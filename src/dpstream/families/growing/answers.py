@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dpstream.core.errors import StoreDamagedError
 
-__all__ = ["Answer", "Kind", "Standing"]
+__all__ = ["Kind", "QueryAnswer", "Standing"]
 
 Kind = Literal["easy", "hard", "refused", "unchecked"]
 
@@ -16,7 +16,7 @@ _FROM_COMPLEMENT = "one minus the answer to the complement"
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """One answer. Public, like everything that led to it except the data.
 
     Attributes:
@@ -49,11 +49,11 @@ class Answer:
     reason: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; amounts as exact text."""
+        """The answer as JSON; amounts are exact text."""
         return {**asdict(self), "spent": str(self.spent), "left": str(self.left)}
 
     @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> Answer:
+    def from_dict(cls, stored: dict[str, Any]) -> QueryAnswer:
         """The inverse of ``as_dict``.
 
         Errors:
@@ -69,13 +69,13 @@ class Answer:
         """Whether the histogram learned from it."""
         return self.kind == "hard"
 
-    def of_complement(self) -> Answer:
+    def of_complement(self) -> QueryAnswer:
         """The answer to the complement, ``1 - f``: it follows from this one, as answers are shares."""
         reason = f"{_FROM_COMPLEMENT}; {self.reason}" if self.reason else _FROM_COMPLEMENT
         return replace(self, value=1.0 - self.value, reason=reason)
 
     def describe(self) -> str:
-        """For people, in a few lines."""
+        """The answer for people, in a few lines."""
         within = "" if self.half_width is None else f" +- {self.half_width:.4g} (95 %, by the noise alone)"
         lines = [f"{self.value:.6g}{within}: {self.kind}" + (f" ({self.reason})" if self.reason else "")]
         lines.append(
@@ -87,7 +87,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Standing:
-    """What was asked so far; public.
+    """How many questions were asked so far, and what they cost; public.
 
     Attributes:
         t: number of records. asked, hard: questions, and hard ones. spent, left: of the budget.

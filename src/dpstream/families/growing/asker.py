@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpstream.core.errors import StepError
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.growing.answers import Answer, Standing
+from dpstream.families.growing.answers import QueryAnswer, Standing
 from dpstream.families.growing.linear_queries import Question, linear_query
 from dpstream.families.growing.pmwg_plan import PMWGPlan, PMWGState
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Asker"]
 
-#: Draws of one law that are made at a time in memory: one at a time, the calls would cost more than the noise.
-_DRAWS = 256
+#: This many samples of one law are drawn at once: one at a time, the calls would cost more than the noise.
+_DRAWN_AT_ONCE = 256
 
 
 class Asker:
@@ -34,14 +34,14 @@ class Asker:
     def __init__(self, plan: PMWGPlan, schema: Schema, randomness: Randomness | None = None) -> None:
         self._plan, self._schema = plan, schema
         self._state: PMWGState = plan.start()
-        self._noise = _Buffered(randomness or Randomness.system())
+        self._noise = _DrawnAhead(randomness or Randomness.system())
         #: What stopped a question after it had drawn noise.
         self._stopped: str | None = None
         #: Answers since the last arrival, by what was asked, not by its words.
-        self._answers: dict[bytes, Answer] = {}
+        self._answers: dict[bytes, QueryAnswer] = {}
 
     def arrive(self, batch: PrivateBatch) -> None:
-        """Records that arrive together; free.
+        """Count records that arrive together; free.
 
         Errors:
             ConfigError: the batch has deletes.
@@ -49,7 +49,7 @@ class Asker:
         self._plan.arrive(self._state, batch)
         self._answers.clear()
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question) -> QueryAnswer:
         """Answer one question; see ``PMWGPlan.ask``.
 
         Between two arrivals a question has one answer, whatever its words: asked again it gives the same answer, and
@@ -83,11 +83,11 @@ class Asker:
 
     @property
     def standing(self) -> Standing:
-        """What was asked so far."""
+        """How many questions were asked so far, and what they cost."""
         return self._plan.standing(self._state)
 
 
-class _Buffered:
+class _DrawnAhead:
     """Samples drawn in blocks and handed out once each."""
 
     def __init__(self, randomness: Randomness) -> None:
@@ -98,9 +98,9 @@ class _Buffered:
     def draw(self, noise: DiscreteLaplace) -> int:
         """One sample."""
         self.handed_out += 1
-        # By identity: the plan keeps its laws, and hashing its fraction takes longer than all the rest.
+        # Laws are told apart by identity: the plan keeps them, and hashing their fractions would take most of the time.
         ready = self._drawn.get(id(noise))
         if not ready:
-            ready = self._randomness.draw(noise, _DRAWS).tolist()
+            ready = self._randomness.draw(noise, _DRAWN_AT_ONCE).tolist()
             self._drawn[id(noise)] = ready
         return int(ready.pop())

@@ -20,8 +20,8 @@ __all__ = [
 ]
 
 
-def _coefficient(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Any:
-    """As written: it has no upper end, and the recipe reads it exactly."""
+def _coefficient(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Any:
+    """The coefficient as it is written: it has no upper end, and the recipe reads it exactly."""
     if section.has("coefficient"):
         section.note("coefficient", str(section.raw("coefficient")), default=False)
     return section.raw("coefficient")
@@ -29,8 +29,8 @@ def _coefficient(section: SectionReader, given: Given, found: Mapping[str, Any])
 
 ALPHA = Option(
     'an exact number between 0 and 1, such as "0.1"',
-    "The accuracy aimed at, as a share of the records: a question is hard where the public histogram is further "
-    "from the truth than two thirds of it, as far as noise lets it be seen.",
+    "The accuracy aimed at, as a share of the records: a question is hard where a noisy test finds the public "
+    "histogram further from the truth than two thirds of it.",
 )
 START = Option(
     "a number of records from 2",
@@ -38,8 +38,8 @@ START = Option(
 )
 HARD_QUESTIONS = Option(
     "a number from 1",
-    "Noise for which at least so many hard questions can be paid; theory then promises nothing, and every answer "
-    "tells how far the noise can carry it.",
+    "How many hard questions the budget has to pay at least; the noise is made for them. Theory then promises nothing, "
+    "and every answer says how far its noise may carry it.",
     "theory's own noise pays for 36 log(cells)/alpha^2 hard questions and more, and is rarely of use",
     "not set",
 )
@@ -65,7 +65,7 @@ NOISE = Option(
 )
 COEFFICIENT = Option(
     "an exact positive number",
-    "c itself; refused where all questions that theory may need could pass the budget.",
+    "The c of xi itself. It is refused where the questions that theory may need could cost more than the budget.",
     "the largest one that fits is known",
     "not set",
     read=_coefficient,

@@ -23,14 +23,14 @@ from dpstream.core.schema.domain import Clique, Domain
 __all__ = [
     "MAX_UNIVERSE",
     "BlackBox",
+    "BoxReads",
     "Counts",
     "Database",
     "LinearQuery",
     "PowerLaw",
-    "Reads",
     "Records",
     "Released",
-    "Table",
+    "ReleasedTable",
 ]
 
 #: The largest universe (cells of all columns together) that is kept in memory: 80 MB of weights.
@@ -55,7 +55,7 @@ class Records:
     domain: Domain
 
 
-Reads = Counts | Records
+BoxReads = Counts | Records
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Database:
         sizes = [int(values.sum()) for values in self.counts]
         sizes += [] if self.records is None else [len(self.records)]
         if any(size != self.t for size in sizes):
-            raise ConfigError("t is not the number of the records", where="database")
+            raise ConfigError("t differs from the number of records", where="database")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class PowerLaw:
 
 @dataclass(frozen=True)
 class LinearQuery:
-    """A query ``f`` of values in [0, 1] that depends on some columns: its mean over the records.
+    """The mean over the records of a function ``f`` of some columns, with values in [0, 1].
 
     Attributes:
         clique: the columns it depends on.
@@ -128,7 +128,7 @@ class Released(Protocol):
 
 
 @runtime_checkable
-class Table(Released, Protocol):
+class ReleasedTable(Released, Protocol):
     """A released distribution over records: it answers every linear query, and records can be drawn from it."""
 
     @property
@@ -166,7 +166,7 @@ class BlackBox(ABC, Generic[Release]):
 
     @property
     @abstractmethod
-    def reads(self) -> Reads:
+    def reads(self) -> BoxReads:
         """What ``run`` will find in ``data``."""
 
     @abstractmethod

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Nested, Packed, option
+from dpstream.core.contracts import Events, Nested, Packed, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
@@ -84,10 +84,8 @@ class _Counted:
     data: Database
     records = marks = None
 
-    def count(
-        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
-    ) -> list[NDArray[np.int64]]:
-        """The marginals that are there.
+    def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
+        """The marginals that the black box declared to read.
 
         Errors:
             ConfigError: others.

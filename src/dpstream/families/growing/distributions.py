@@ -14,12 +14,12 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
-from dpstream.families.growing.blackbox import LinearQuery, Table
+from dpstream.families.growing.blackbox import LinearQuery, ReleasedTable
 
 __all__ = ["AnyTable", "ModelTable", "RowsTable", "WeightsTable", "answer", "unpack_table"]
 
 
-def answer(table: Table, query: LinearQuery) -> float:
+def answer(table: ReleasedTable, query: LinearQuery) -> float:
     """``<f, y>``: a share of the records.
 
     Errors:
@@ -45,11 +45,11 @@ class ModelTable:
         return self.model.domain
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """See ``Table.shares``."""
+        """See ``ReleasedTable.shares``."""
         return self.model.with_total(1.0).marginals(cliques)
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """See ``Table.sample``."""
+        """See ``ReleasedTable.sample``."""
         return self.model.sample(rows, seed)
 
     def pack(self) -> Packed:
@@ -66,14 +66,14 @@ class WeightsTable:
     weights: NDArray[np.float64]
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """See ``Table.shares``."""
+        """See ``ReleasedTable.shares``."""
         cube = self.weights.reshape(self.domain.sizes)
         return [
             cube.sum(axis=tuple(i for i in range(cube.ndim) if i not in clique)).ravel() for clique in cliques
         ]
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
-        """See ``Table.sample``."""
+        """See ``ReleasedTable.sample``."""
         steps = np.cumsum(self.weights)
         places = np.random.default_rng(seed).random(rows) * steps[-1]
         cells = np.minimum(np.searchsorted(steps, places, side="right"), len(steps) - 1)
@@ -92,7 +92,7 @@ class RowsTable:
     codes: NDArray[np.int32]
 
     def shares(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
-        """See ``Table.shares``."""
+        """See ``ReleasedTable.shares``."""
         return [counts / len(self.codes) for counts in count_marginals(self.codes, self.domain, cliques)]
 
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:

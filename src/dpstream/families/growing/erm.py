@@ -18,22 +18,22 @@ from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema import Schema
 from dpstream.core.schema.numeric import Ordered
-from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, Counts, Database, Reads, Records
+from dpstream.families.growing.blackbox import MAX_UNIVERSE, BlackBox, BoxReads, Counts, Database, Records
 from dpstream.families.growing.erm_classifier import LinearClassifier, shrinkage
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss, LossName, loss_by_name
-from dpstream.families.growing.erm_solver import Certificate, Rows, minimise
+from dpstream.families.growing.erm_solver import GradientCertificate, Rows, minimise
 
 __all__ = ["ERM", "ErmRun"]
 
 #: Regularisation is chosen between these; below, the minimiser could not be certified, above nothing is learned.
-_WEAKEST, _STRONGEST = 2.0**-24, 1.0
-#: Where the balance would let noise cost more, regularisation is stronger: better wherever it was measured.
-_MOST_NOISE = 1.0 / 32.0
-#: The grid is so much finer than the sensitivity, per root of the dimension: rounding costs a thousandth.
-_FINER = 1024
-#: Whole numbers that a float holds.
-_EXACT = 2.0**53
+_WEAKEST_LAM, _STRONGEST_LAM = 2.0**-24, 1.0
+#: Regularisation is stronger where noise would cost more than this: that was better wherever it was measured.
+_LARGEST_NOISE_COST = 1.0 / 32.0
+#: The grid is this much finer than the sensitivity, per root of the dimension: rounding costs a thousandth.
+_GRID_FINENESS = 1024
+#: Floats hold all whole numbers up to this one exactly.
+_LARGEST_EXACT = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ErmRun:
     t: int
 
     @cached_property
-    def certificate(self) -> Certificate:
+    def certificate(self) -> GradientCertificate:
         """How close to the exact minimiser the solver has to come."""
-        return Certificate(self.features, self.loss, self.lam, self.t)
+        return GradientCertificate(self.features, self.loss, self.lam, self.t)
 
     @cached_property
     def distance(self) -> Fraction:
@@ -63,9 +63,9 @@ class ErmRun:
 
     @cached_property
     def step(self) -> float:
-        """The grid's, a power of two: divisions by it are exact."""
+        """The step of the grid, a power of two: divisions by it are exact."""
         return 2.0 ** math.floor(
-            math.log2(float(self.distance) / (_FINER * math.sqrt(self.features.dimension)))
+            math.log2(float(self.distance) / (_GRID_FINENESS * math.sqrt(self.features.dimension)))
         )
 
     @cached_property
@@ -77,12 +77,12 @@ class ErmRun:
 
     @cached_property
     def noise(self) -> Noise:
-        """Of each coordinate, in steps."""
+        """The noise of each coordinate, in steps of the grid."""
         return noise_for(self.budget, *self.sensitivity)
 
     @property
     def standard_error(self) -> float:
-        """Of the noise in one coefficient, before it is shrunk."""
+        """The standard deviation of the noise in one coefficient, before it is shrunk."""
         return self.step * math.sqrt(self.noise.variance)
 
     @property
@@ -99,7 +99,7 @@ class ErmRun:
         """
         self.certificate.check()
         _ = self.noise
-        if self.certificate.ball / self.step >= _EXACT:
+        if self.certificate.ball / self.step >= _LARGEST_EXACT:
             raise LimitError(
                 "the coefficients would not fit the grid", where="erm", allowed="a smaller t, or a larger lam"
             )
@@ -140,9 +140,11 @@ class ERM(BlackBox[LinearClassifier]):
 
     def __post_init__(self) -> None:
         loss_by_name(self.loss)
-        for key, value, most in (("radius", self.radius, 1e6), ("lam", self.lam, _STRONGEST)):
-            if value is not None and not (isinstance(value, (int, float)) and _WEAKEST <= value <= most):
-                raise ConfigError(f"{key} = {value!r}", where="erm", allowed=f"{_WEAKEST:.0e} to {most:g}")
+        for key, value, most in (("radius", self.radius, 1e6), ("lam", self.lam, _STRONGEST_LAM)):
+            if value is not None and not (isinstance(value, (int, float)) and _WEAKEST_LAM <= value <= most):
+                raise ConfigError(
+                    f"{key} = {value!r}", where="erm", allowed=f"{_WEAKEST_LAM:.0e} to {most:g}"
+                )
 
     @classmethod
     def of_schema(
@@ -157,7 +159,7 @@ class ERM(BlackBox[LinearClassifier]):
         radius: float | None = None,
         lam: float | None = None,
     ) -> ERM:
-        """From a schema: ``positive`` is a label of the target (its second one if left out).
+        """The black box for the columns of a schema.
 
         Args:
             columns: to predict from; None: all but the target.
@@ -188,7 +190,7 @@ class ERM(BlackBox[LinearClassifier]):
         return cls(features, loss, radius, lam)
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> BoxReads:
         """The counts of all combinations of features and target; records, where there would be too many."""
         domain, clique = self.features.domain, self.features.clique
         if domain.cells(clique) <= MAX_UNIVERSE:
@@ -217,7 +219,7 @@ class ERM(BlackBox[LinearClassifier]):
 
     @property
     def assumed_radius(self) -> float:
-        """``radius``, or its public rule."""
+        """The given ``radius``, or what its public rule says."""
         if self.radius is not None:
             return float(self.radius)
         return 0.5 * math.sqrt(len(self.features.blocks) * self.features.dimension)
@@ -267,9 +269,9 @@ class ERM(BlackBox[LinearClassifier]):
     def _best_lam(self, budget: Budget, t: int, loss: Loss) -> float:
         """The minimum of ``smoothness * variance / 2 + lam radius^2 / 2`` with variance ``c / (lam t)^2``.
 
-        At least so much that noise costs ``_MOST_NOISE`` in the mean loss. Rounded up to eight binary digits, so that
-        it can be read, and doubled until double precision can certify the minimiser among so many records. Any value
-        is private; some are better.
+        It is larger where noise would cost more than ``_LARGEST_NOISE_COST`` in the mean loss. It is rounded up to
+        eight binary digits, so that it can be read, and doubled until double precision can certify the minimiser
+        among so many records. Any value is private; some are better.
         """
         if isinstance(budget, PureDP):
             variance = 8.0 * self.features.dimension / float(budget.epsilon) ** 2
@@ -277,12 +279,12 @@ class ERM(BlackBox[LinearClassifier]):
             variance = 2.0 / float(budget.rho)
         curved = loss.smoothness * variance
         balanced = (2.0 * curved / (self.assumed_radius * t) ** 2) ** (1.0 / 3.0)
-        quiet = math.sqrt(curved / (2.0 * _MOST_NOISE)) / t
-        share, exponent = math.frexp(min(max(balanced, quiet, _WEAKEST), _STRONGEST))
+        quiet = math.sqrt(curved / (2.0 * _LARGEST_NOISE_COST)) / t
+        share, exponent = math.frexp(min(max(balanced, quiet, _WEAKEST_LAM), _STRONGEST_LAM))
         lam = math.ldexp(math.ceil(share * 256.0), exponent - 8)
-        while lam < _STRONGEST and not Certificate(self.features, loss, lam, t).usable:
+        while lam < _STRONGEST_LAM and not GradientCertificate(self.features, loss, lam, t).usable:
             lam *= 2.0
-        return min(lam, _STRONGEST)
+        return min(lam, _STRONGEST_LAM)
 
 
 def root_above(number: int) -> Fraction:

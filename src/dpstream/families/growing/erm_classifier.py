@@ -90,7 +90,7 @@ class LinearClassifier:
         return self.features.margins(codes, self.coefficients)
 
     def predict(self, records: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether each record is taken to be of the positive class. See ``decision_function``."""
+        """For each record, whether it is taken to be of the positive class. See ``decision_function``."""
         return self.decision_function(records) > 0.0
 
     def predict_proba(self, records: NDArray[np.int32]) -> Floats:
@@ -119,9 +119,9 @@ class LinearClassifier:
         """
         names = self.features.columns or ()
         part = Schema(tuple(schema[name] for name in names), null_values=schema.null_values)
-        found = part.encode(table, where="predict", extra="ignore")
-        codes = np.zeros((len(found), len(self.features.domain)), np.int32, order="F")
-        codes[:, list(self.features.positions)] = found
+        encoded = part.encode(table, where="predict", extra="ignore")
+        codes = np.zeros((len(encoded), len(self.features.domain)), np.int32, order="F")
+        codes[:, list(self.features.positions)] = encoded
         return codes
 
     def as_dict(self) -> dict[str, float]:

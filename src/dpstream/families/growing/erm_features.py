@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """From codes to features ``x`` with ``||x||_2 <= 1``, and from a target's code to a label.
+    """How codes become features ``x`` with ``||x||_2 <= 1``, and a target's code a label.
 
     A column of two codes becomes -1 or 1, another one a one-hot block. A column in ``numbers`` becomes one number
     from -1 to 1 by the position of its bin, and one-hot flags for its codes that are no bins (null, other values).
@@ -58,7 +58,7 @@ class FeatureMap:
         size = self.domain.sizes[self.domain.index(self.target)]
         if not 0 <= self.positive < size or size < 2:
             raise ConfigError(
-                f"positive = {self.positive} is no code of {self.target!r} beside another one",
+                f"positive = {self.positive} is not one of two or more codes of {self.target!r}",
                 where="target",
                 allowed=f"0 to {size - 1}, of two codes or more",
             )
@@ -67,7 +67,7 @@ class FeatureMap:
             chosen = tuple(self.columns)
         if not chosen or self.target in chosen or len(set(chosen)) != len(chosen):
             raise ConfigError(
-                "the columns to predict from are none, repeated, or hold the target",
+                "the columns to predict from are missing or repeated, or one of them is the target",
                 where="columns",
                 allowed="different columns other than the target",
             )
@@ -82,7 +82,7 @@ class FeatureMap:
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Where the feature columns stand in a record."""
+        """The positions of the feature columns in a record."""
         return tuple(self.domain.index(name) for name in self.columns or ())
 
     @cached_property
@@ -97,7 +97,7 @@ class FeatureMap:
 
     @cached_property
     def blocks(self) -> tuple[Floats, ...]:
-        """For each column the features of every code, shape (codes, features of the column)."""
+        """The features of every code of each column, shape (codes, features of the column)."""
         return tuple(self._block(name) * self.scale for name in self.columns or ())
 
     @cached_property
@@ -120,21 +120,21 @@ class FeatureMap:
 
     def names(self, schema: Schema | None = None) -> tuple[str, ...]:
         """A name for each feature: ``column=code``, ``column`` for a number, ``constant``; with labels of a schema."""
-        found: list[str] = []
+        feature_names: list[str] = []
         for name, block in zip(self.columns or (), self.blocks, strict=True):
             labels = [str(code) for code in range(len(block))] if schema is None else schema[name].labels()
             first = block.shape[0] - block.shape[1] + 1 if self._is_number(name) else 0
-            found += [name] if self._is_number(name) else []
-            found += [f"{name}={label}" for label in labels[first:]]
-        return (*found, "constant") if self.has_constant else tuple(found)
+            feature_names += [name] if self._is_number(name) else []
+            feature_names += [f"{name}={label}" for label in labels[first:]]
+        return (*feature_names, "constant") if self.has_constant else tuple(feature_names)
 
     def scores(self, coefficients: Floats) -> tuple[list[Floats], float]:
         """What each code of each column adds to ``<x, coefficients>``, and what the constant adds."""
-        found, start = [], 0
+        parts, start = [], 0
         for block in self.blocks:
-            found.append(block @ coefficients[start : start + block.shape[1]])
+            parts.append(block @ coefficients[start : start + block.shape[1]])
             start += block.shape[1]
-        return found, self.scale * float(coefficients[start]) if self.has_constant else 0.0
+        return parts, self.scale * float(coefficients[start]) if self.has_constant else 0.0
 
     def margins(self, records: NDArray[np.int32], coefficients: Floats) -> Floats:
         """``<x, coefficients>`` of every record."""

@@ -36,7 +36,7 @@ class Loss(ABC):
 
     @abstractmethod
     def slope(self, margins: Floats) -> Floats:
-        """Its derivative."""
+        """The derivative of the loss."""
 
 
 class Logistic(Loss):
@@ -76,7 +76,7 @@ class Huber(Loss):
 
 
 def loss_by_name(name: str) -> Loss:
-    """``logistic`` or ``svm``.
+    """The loss that is called ``logistic`` or ``svm``.
 
     Errors:
         ConfigError: another name.

@@ -13,13 +13,13 @@ from dpstream.families.growing.erm_loss import LossName
 __all__ = ["ErmOptions", "read_erm"]
 
 
-def _predictors(section: SectionReader, given: Given, found: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _predictors(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
     return section.columns("predictors", "all others")
 
 
 @dataclass(frozen=True)
 class ErmOptions:
-    """As in ``ERM.of_schema``."""
+    """The options of a classifier; they mean what the arguments of ``ERM.of_schema`` mean."""
 
     target: str = option(
         allowed="a column of two or more values, with black_box = erm",
@@ -63,8 +63,8 @@ class ErmOptions:
     )
 
 
-def read_erm(section: SectionReader, given: Given, found: Mapping[str, Any]) -> ERM:
-    """The black box.
+def read_erm(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> ERM:
+    """The black box that the options describe.
 
     Errors:
         ConfigError: an option that is unknown or unusable. SchemaError: an unknown column.

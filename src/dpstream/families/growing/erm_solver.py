@@ -21,23 +21,23 @@ from dpstream.core.errors import LimitError
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import Loss
 
-__all__ = ["Certificate", "Rows", "minimise", "risk"]
+__all__ = ["GradientCertificate", "Rows", "minimise", "risk"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 
-#: Relative rounding error of one operation.
-_UNIT = 2.0**-53
+#: The relative rounding error of one operation.
+_ROUNDING_UNIT = 2.0**-53
 #: Records that one running sum takes: its rounding error grows with their number.
 _CHUNK = 4096
 #: How close to the minimiser, as a share of ``1 / (lam t)``, half of what one record can move it by.
-_SHARE = 2.0**-10
-#: Beyond this share the sensitivity would suffer.
-_MOST = 0.25
+_WANTED_SHARE = 2.0**-10
+#: The largest distance that is allowed, in the same unit: beyond it the sensitivity would suffer.
+_LARGEST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Certificate:
+class GradientCertificate:
     """What a point has to satisfy, from public numbers only.
 
     Args:
@@ -71,12 +71,12 @@ class Certificate:
         sums = _CHUNK + self.t / _CHUNK + max(sizes) + 8
         regular = 4.0 * (1.0 + self.lam * self.ball)
         # Twice, for products of rounding errors and for the rounding of this very number.
-        return 2.0 * _UNIT * (margin + slope + sums + regular)
+        return 2.0 * _ROUNDING_UNIT * (margin + slope + sums + regular)
 
     @cached_property
     def gradient(self) -> float:
         """The largest exact norm of the gradient at a point that is given out: ``lam * distance``."""
-        return max(_SHARE / self.t, 8.0 * self.condition * self.rounding)
+        return max(_WANTED_SHARE / self.t, 8.0 * self.condition * self.rounding)
 
     @property
     def share(self) -> float:
@@ -86,7 +86,7 @@ class Certificate:
     @property
     def usable(self) -> bool:
         """Whether the distance hardly adds to the sensitivity."""
-        return self.share <= _MOST
+        return self.share <= _LARGEST_SHARE
 
     def check(self) -> None:
         """Refuse sizes at which floating point cannot certify a useful distance; depends on public numbers only.
@@ -99,7 +99,7 @@ class Certificate:
                 "the minimiser cannot be certified in double precision with so many records and so little "
                 "regularisation",
                 where="erm",
-                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_MOST}",
+                allowed=f"t * (1 + smoothness / lam) * 8 * {self.rounding:.1e} up to {_LARGEST_SHARE}",
             )
 
     def holds(self, point: Floats, gradient: Floats) -> bool:
@@ -123,7 +123,7 @@ class Rows:
 
     @classmethod
     def of_records(cls, features: FeatureMap, records: NDArray[np.int32]) -> Rows:
-        """From codes of all columns, shape (records, columns)."""
+        """Rows made from codes of all columns, shape (records, columns)."""
         labels = features.labels(records)
         columns = [records[:, position] for position in features.positions]
         sizes = [2, *(len(block) for block in features.blocks)]
@@ -131,21 +131,21 @@ class Rows:
             own = [np.ascontiguousarray(column) for column in columns]
             return cls(features, own, labels, np.ones(len(records)), len(records))
         keys = np.ravel_multi_index(((labels > 0).astype(np.int64), *columns), sizes)
-        found, counts = np.unique(keys, return_counts=True)
-        positive, *rest = np.unravel_index(found, sizes)
+        distinct, counts = np.unique(keys, return_counts=True)
+        positive, *rest = np.unravel_index(distinct, sizes)
         weights = counts.astype(np.float64)
         return cls(features, rest, np.where(positive > 0, 1.0, -1.0), weights, len(records))
 
     @classmethod
     def of_counts(cls, features: FeatureMap, counts: NDArray[np.int64], total: int) -> Rows:
-        """From the marginal of ``features.clique``, flat in C order."""
+        """Rows made from the marginal of ``features.clique``, flat in C order."""
         clique = features.clique
-        found = np.flatnonzero(counts)
-        codes = dict(zip(clique, np.unravel_index(found, features.domain.shape(clique)), strict=True))
+        occupied = np.flatnonzero(counts)
+        codes = dict(zip(clique, np.unravel_index(occupied, features.domain.shape(clique)), strict=True))
         target = codes[features.domain.index(features.target)]
         labels = np.where(target == features.positive, 1.0, -1.0)
         columns = [codes[position] for position in features.positions]
-        return cls(features, columns, labels, counts[found].astype(np.float64), total)
+        return cls(features, columns, labels, counts[occupied].astype(np.float64), total)
 
     def margins(self, theta: Floats) -> Floats:
         """``y <x, theta>`` of each different record."""
@@ -156,7 +156,7 @@ class Rows:
         return total * self.labels
 
     def gradient(self, loss: Loss, lam: float, theta: Floats) -> Floats:
-        """Of ``F`` at ``theta``; sums are cut into chunks, so that their rounding stays small."""
+        """The gradient of ``F`` at ``theta``; sums are cut into chunks, so that their rounding stays small."""
         pulls = loss.slope(self.margins(theta)) * self.labels * self.weights
         sums = [np.zeros(block.shape[0]) for block in self.features.blocks]
         total = 0.0
@@ -168,7 +168,7 @@ class Rows:
         return self.features.gathered(sums, total) / self.total + lam * theta
 
 
-def minimise(rows: Rows, certificate: Certificate) -> Floats:
+def minimise(rows: Rows, certificate: GradientCertificate) -> Floats:
     """A point within ``certificate.share / (lam t)`` of the exact minimiser.
 
     Accelerated gradient steps, then as many plain ones as the proof of termination needs.
@@ -186,8 +186,8 @@ def minimise(rows: Rows, certificate: Certificate) -> Floats:
     raise AssertionError("gradient descent ended outside the bounds of its proof")
 
 
-def _descend(rows: Rows, certificate: Certificate, steps: int, momentum: float) -> Floats | None:
-    """Up to so many steps from the origin; a point for which the certificate holds."""
+def _descend(rows: Rows, certificate: GradientCertificate, steps: int, momentum: float) -> Floats | None:
+    """A point for which the certificate holds, if gradient descent from the origin gets there in so many steps."""
     loss, lam = certificate.loss, certificate.lam
     length = 1.0 / (loss.smoothness + lam)
     before = point = np.zeros(certificate.features.dimension)

@@ -17,13 +17,13 @@ from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_classifier import LinearClassifier
 from dpstream.families.growing.erm_loss import loss_by_name
 from dpstream.families.growing.growing_plan import GrowingPlan, GrowingState
-from dpstream.families.growing.growing_release import Made
-from dpstream.families.growing.run_schedule import Run
+from dpstream.families.growing.growing_release import LastRun
+from dpstream.families.growing.run_schedule import ScheduledRun
 
 __all__ = ["ClassifierPlan", "ClassifierSynthesis"]
 
-#: Bounds of the released numbers, for the codebook only: none comes near.
-_FAR = 1e12
+#: The bound of released numbers that the codebook shows: no number comes near it.
+_CODEBOOK_BOUND = 1e12
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,11 @@ class ClassifierSynthesis(Synthesis):
 
     classifier: LinearClassifier
     t: int
-    made: Made | None
+    made: LastRun | None
     excess: float | None
     next_run: int
+    #: The number of records is public.
+    total_error = 0.0
 
     @property
     def domain(self) -> Domain:
@@ -56,11 +58,6 @@ class ClassifierSynthesis(Synthesis):
     def total(self) -> float:
         """The number of records: public, not estimated."""
         return float(self.t)
-
-    @property
-    def total_error(self) -> float:
-        """None of it is noise."""
-        return 0.0
 
     @property
     def predictor(self) -> LinearClassifier:
@@ -86,7 +83,7 @@ class ClassifierSynthesis(Synthesis):
         return pa.table(columns)
 
     def accuracy(self) -> dict[str, Any]:
-        """For the manifest: which run this is, what it cost, and how noisy the coefficients are."""
+        """What the manifest says: which run this is, what it cost, and how noisy the coefficients are."""
         made = self.made
         facts = {
             "total_standard_error": 0.0,
@@ -129,7 +126,7 @@ class ClassifierSynthesis(Synthesis):
         """The inverse of ``pack``."""
         meta = packed.meta
         classifier = LinearClassifier.unpack(Packed(meta["classifier"], packed.arrays))
-        made = None if meta["made"] is None else Made.unpack(meta["made"])
+        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
         return cls(classifier, meta["t"], made, meta["excess"], meta["next_run"])
 
 
@@ -158,24 +155,28 @@ class ClassifierPlan(GrowingPlan):
         return self.box
 
     def released_schema(self, schema: Schema) -> Schema:
-        """Of the table of coefficients; features by the labels of ``schema``."""
+        """The columns of the table of coefficients; features are named by the labels of ``schema``."""
         names = self.erm.features.names(schema)
         numbers = [
-            Real(name, (low, _FAR))
-            for name, low in (("coefficient", -_FAR), ("measured", -_FAR), ("standard_error", 0.0))
+            Real(name, (low, _CODEBOOK_BOUND))
+            for name, low in (
+                ("coefficient", -_CODEBOOK_BOUND),
+                ("measured", -_CODEBOOK_BOUND),
+                ("standard_error", 0.0),
+            )
         ]
         return Schema((Categorical("feature", names), *numbers))
 
-    def promise(self, run: Run) -> float | None:
-        """The bound on the excess risk where it says something: a classifier of zeros loses less than it else."""
+    def promise(self, run: ScheduledRun) -> float | None:
+        """The bound on the excess risk; None where a classifier of zeros would be within it, too."""
         bound = self.promised_excess(run)
         return bound if bound < loss_by_name(self.erm.loss).at_zero else None
 
-    def promised_excess(self, run: Run) -> float:
+    def promised_excess(self, run: ScheduledRun) -> float:
         """A bound on the expected excess risk of a run, before any data is read."""
         return self.erm.predicted_excess(run.budget, run.t)
 
-    def _explained(self, runs: Sequence[Run], *, if_steps: bool = False) -> Explanation:
+    def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
         features = self.erm.features
         return replace(
             super()._explained(runs, if_steps=if_steps),
@@ -189,7 +190,7 @@ class ClassifierPlan(GrowingPlan):
             counts_told="",
         )
 
-    def _promise_words(self, run: Run) -> str:
+    def _promise_words(self, run: ScheduledRun) -> str:
         return (
             "The bound is on the mean over the noise, for the records that a run reads, against the best classifier of "
             "the assumed norm; nothing is bounded about new records, or about records that come before the next run."

@@ -21,7 +21,7 @@ _LIMITS = Limits(
 
 
 def _narrow(recipe: Any) -> Limits:
-    """A classifier is no table."""
+    """The limits of one recipe: a classifier has no records and no table."""
     if not isinstance(recipe.box, ERM):
         return _LIMITS
     persistent = "a classifier has no records that could persist"

@@ -27,16 +27,23 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database
 from dpstream.families.growing.distributions import ModelTable, unpack_table
-from dpstream.families.growing.growing_release import GrowingSynthesis, Made
-from dpstream.families.growing.run_schedule import MAX_RECORDS, Growth, Improvement, Run, Schedule, stale
+from dpstream.families.growing.growing_release import GrowingSynthesis, LastRun
+from dpstream.families.growing.run_schedule import (
+    MAX_RECORDS,
+    Growth,
+    Improvement,
+    Schedule,
+    ScheduledRun,
+    stale,
+)
 
 __all__ = ["GrowingPlan", "GrowingState"]
 
 _FORMAT = 1
 #: Runs that a plan lists one by one among its parts; all later ones are one part.
-_LISTED = 3
+_LISTED_RUNS = 3
 #: Runs that an explanation shows where nobody asks for more, and at most where somebody does.
-_SHOWN, _MOST_SHOWN = 8, 100_000
+_SHOWN_RUNS, _MOST_SHOWN_RUNS = 8, 100_000
 
 
 @dataclass
@@ -54,7 +61,7 @@ class GrowingState:
     t: int
     counts: list[NDArray[np.int64]]
     done: int
-    made: Made | None
+    made: LastRun | None
     table: Any
 
 
@@ -97,10 +104,10 @@ class GrowingPlan(StreamPlan):
 
     @property
     def name(self) -> str:
-        """In configuration files."""
+        """The mechanism's name in configuration files."""
         return self.word
 
-    def runs(self, until: int | None = None, done: int = -1) -> Iterator[Run]:
+    def runs(self, until: int | None = None, done: int = -1) -> Iterator[ScheduledRun]:
         """The coming runs, each made at the first size of its epoch: up to a size, or without end."""
         coming = self.schedule.coming(done)
         return coming if until is None else takewhile(lambda run: run.t <= until, coming)
@@ -108,7 +115,7 @@ class GrowingPlan(StreamPlan):
     def parts(self) -> tuple[Part, ...]:
         """The first runs, and all later ones together, for ever."""
         kind = type(self.budget)
-        first = list(islice(self.runs(), _LISTED))
+        first = list(islice(self.runs(), _LISTED_RUNS))
         parts = [
             Part(f"run at {run.t} records", 1, kind(run.cost), f"{self.box.describe()}, given {run.budget}")
             for run in first
@@ -130,7 +137,7 @@ class GrowingPlan(StreamPlan):
         }
 
     def declared_public(self) -> tuple[str, ...]:
-        """The number of records, on which everything is scheduled."""
+        """That the number of records, by which everything is scheduled, is public."""
         return ("the number of records at every step is declared public: runs are scheduled by it",)
 
     def composition(self) -> str:
@@ -144,7 +151,7 @@ class GrowingPlan(StreamPlan):
         """The plan in words."""
         return f"{self.box.describe()}; {self._rule()}"
 
-    def promise(self, run: Run) -> float | None:
+    def promise(self, run: ScheduledRun) -> float | None:
         """What is promised from this run until the next: its alpha, and how stale it may get; None for nothing."""
         if run.alpha is None:
             return None
@@ -155,9 +162,9 @@ class GrowingPlan(StreamPlan):
     def explain(self) -> Explanation:
         """The first runs; of an improver, which runs at every step, those of steps that double the database."""
         if not isinstance(self.schedule, Improvement):
-            return self._explained(list(islice(self.runs(), _SHOWN)))
-        runs, done = list[Run](), -1
-        for doubling in range(_SHOWN):
+            return self._explained(list(islice(self.runs(), _SHOWN_RUNS)))
+        runs, done = list[ScheduledRun](), -1
+        for doubling in range(_SHOWN_RUNS):
             run = self.schedule.due(done, self.schedule.n << doubling)
             if run is not None and run.t <= MAX_RECORDS:
                 runs.append(run)
@@ -166,9 +173,9 @@ class GrowingPlan(StreamPlan):
 
     def explain_until(self, records: int) -> Explanation:
         """All runs up to a number of records, at most 100,000."""
-        return self._explained(list(islice(self.runs(records), _MOST_SHOWN)))
+        return self._explained(list(islice(self.runs(records), _MOST_SHOWN_RUNS)))
 
-    def _explained(self, runs: Sequence[Run], *, if_steps: bool = False) -> Explanation:
+    def _explained(self, runs: Sequence[ScheduledRun], *, if_steps: bool = False) -> Explanation:
         """
         Args:
             if_steps: whether there are these runs only where steps end at their sizes.
@@ -233,7 +240,7 @@ class GrowingPlan(StreamPlan):
             own = replace(own, number_told=told, counts_told=COUNTS_UNKNOWN)
         return own
 
-    def _promise_words(self, run: Run) -> str:
+    def _promise_words(self, run: ScheduledRun) -> str:
         """What theory says of the accuracy."""
         if run.alpha is None:
             return (
@@ -254,7 +261,7 @@ class GrowingPlan(StreamPlan):
     # The stream.
 
     def start(self) -> GrowingState:
-        """No record."""
+        """The state before the first step: no record."""
         reads = self.box.reads
         assert isinstance(reads, Counts)
         counts = [np.zeros(reads.domain.cells(clique), np.int64) for clique in reads.cliques]
@@ -279,15 +286,17 @@ class GrowingPlan(StreamPlan):
         # Public: under event-replace the number of inserts of every step is.
         t = state.t + int(arrived[0])
         if t > MAX_RECORDS:
-            raise LimitError("too many records", where="mechanism", allowed=f"up to {MAX_RECORDS}")
+            raise LimitError(
+                "the database would have too many records", where="mechanism", allowed=f"up to {MAX_RECORDS}"
+            )
         for total, new in zip(state.counts, counted, strict=True):
             total += new
         state.t = t
         run = self.schedule.due(state.done, t)
         if run is not None:
-            data = Database(t, tuple(_frozen(total) for total in state.counts))
+            data = Database(t, tuple(_read_only(total) for total in state.counts))
             state.table = self.box.run(run.budget, data, randomness)
-            state.made, state.done = _made(state.made, run), run.last
+            state.made, state.done = _last_run(state.made, run), run.last
         return self._synthesis(state)
 
     def pack_state(self, state: GrowingState) -> Packed:
@@ -299,7 +308,7 @@ class GrowingPlan(StreamPlan):
         return Packed(meta, {**counts, **{f"table/{name}": values for name, values in table.arrays.items()}})
 
     def unpack_state(self, packed: Packed) -> GrowingState:
-        """The inverse.
+        """The inverse of ``pack_state``.
 
         Errors:
             StoreDamagedError: counts that do not fit each other, or the plan.
@@ -312,9 +321,9 @@ class GrowingPlan(StreamPlan):
             for values, zeros in zip(counts, fresh.counts, strict=True)
         )
         if not fits:
-            raise StoreDamagedError("the counts contradict each other", where="state")
+            raise StoreDamagedError("the stored counts do not fit each other", where="state")
         own = {n.removeprefix("table/"): a for n, a in arrays.items() if n.startswith("table/")}
-        made = None if meta["made"] is None else Made.unpack(meta["made"])
+        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
         return GrowingState(meta["t"], counts, meta["done"], made, self._unpack(Packed(meta["table"], own)))
 
     def unpack_synthesis(self, packed: Packed) -> Any:
@@ -332,7 +341,7 @@ class GrowingPlan(StreamPlan):
         return ModelTable(Model.uniform(self.domain, 1.0))
 
     def _unpack(self, packed: Packed) -> Any:
-        """What a run, or ``_blank``, gave."""
+        """The inverse of the ``pack`` of what a run, or ``_blank``, gave."""
         return unpack_table(packed)
 
     def _rule(self) -> str:
@@ -345,14 +354,14 @@ class GrowingPlan(StreamPlan):
         return f"a run at {schedule.n} records and then {grown}; all together {unit} = {amount} at most"
 
 
-def _made(before: Made | None, run: Run) -> Made:
+def _last_run(before: LastRun | None, run: ScheduledRun) -> LastRun:
     number, spent = (0, Fraction(0)) if before is None else (before.number, before.spent)
     epochs = (run.first, run.last)
-    return Made(number + 1, run.t, epochs, run.cost, spent + run.cost, run.alpha, float(run.beta))
+    return LastRun(number + 1, run.t, epochs, run.cost, spent + run.cost, run.alpha, float(run.beta))
 
 
-def _frozen(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A view that the black box cannot write to."""
+def _read_only(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The values as a view that the black box cannot write to."""
     view = values.view()
     view.flags.writeable = False
     return view

@@ -16,11 +16,11 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.distributions import AnyTable, answer, unpack_table
 from dpstream.families.growing.run_schedule import stale
 
-__all__ = ["GrowingSynthesis", "Made"]
+__all__ = ["GrowingSynthesis", "LastRun"]
 
 
 @dataclass(frozen=True)
-class Made:
+class LastRun:
     """The last run; all of it is public.
 
     Attributes:
@@ -47,7 +47,7 @@ class Made:
         return {"number": self.number, "t": self.t, "alpha": self.alpha, "beta": self.beta, **exact}
 
     @classmethod
-    def unpack(cls, meta: Mapping[str, Any]) -> Made:
+    def unpack(cls, meta: Mapping[str, Any]) -> LastRun:
         """The inverse of ``pack``."""
         first, last = meta["epochs"]
         amounts = Fraction(meta["cost"]), Fraction(meta["spent"])
@@ -71,9 +71,11 @@ class GrowingSynthesis(SyntheticTable):
 
     table: AnyTable
     t: int
-    made: Made | None
+    made: LastRun | None
     n: int
     next_run: int
+    #: The number of records is public.
+    total_error = 0.0
 
     @property
     def domain(self) -> Domain:
@@ -86,13 +88,8 @@ class GrowingSynthesis(SyntheticTable):
         return float(self.t)
 
     @property
-    def total_error(self) -> float:
-        """None of it is noise."""
-        return 0.0
-
-    @property
     def stale(self) -> float:
-        """By how much a share may have moved since the run, at most."""
+        """The most by which a share may have moved since the run."""
         return 1.0 if self.made is None else stale(self.made.t, self.t)
 
     @property
@@ -116,7 +113,7 @@ class GrowingSynthesis(SyntheticTable):
         return self.table.sample(rows, seed)
 
     def accuracy(self) -> dict[str, Any]:
-        """For the manifest: which run this is, what it cost, and what it promises."""
+        """What the manifest says: which run this is, what it cost, and what it promises."""
         facts: dict[str, Any] = {
             "total_standard_error": 0.0,
             "measured_every_step": {"standard_error": None, "marginals": []},
@@ -135,7 +132,7 @@ class GrowingSynthesis(SyntheticTable):
         made = self.made
         return {**facts, "run": made.pack(), "words": f"{self._run_words(made)} {self._promise_words(made)}"}
 
-    def _run_words(self, made: Made) -> str:
+    def _run_words(self, made: LastRun) -> str:
         if made.t == self.t:
             return f"Run {made.number} on all {self.t} records."
         return (
@@ -143,7 +140,7 @@ class GrowingSynthesis(SyntheticTable):
             f"{self.stale:.3g} since. The next run is due at {self.next_run} records."
         )
 
-    def _promise_words(self, made: Made) -> str:
+    def _promise_words(self, made: LastRun) -> str:
         if made.alpha is None:
             return "The mechanism promises no accuracy."
         if self.promise is None:
@@ -165,5 +162,5 @@ class GrowingSynthesis(SyntheticTable):
         """The inverse of ``pack``."""
         meta = packed.meta
         table = unpack_table(Packed(meta["table"], packed.arrays))
-        made = None if meta["made"] is None else Made.unpack(meta["made"])
+        made = None if meta["made"] is None else LastRun.unpack(meta["made"])
         return cls(table, meta["t"], made, meta["n"], meta["next_run"])

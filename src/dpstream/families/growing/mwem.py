@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Given, Packed, SectionReader, option
-from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.contracts import Given, Packed, SectionReader, check_whole, option
+from dpstream.core.errors import LimitError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import noise_for
 from dpstream.core.privacy.randomness import Randomness
@@ -26,13 +26,13 @@ from dpstream.families.tabular.workload_cells import GRID_BITS, Cells
 
 __all__ = ["MWEM", "check_universe"]
 
-_ROUNDS = 10
+_DEFAULT_ROUNDS = 10
 
 
-def _rounds(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
+def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
     value = section.count("rounds")
     if value is None:
-        section.note("rounds", str(min(_ROUNDS, found["workload"].cells)), default=True)
+        section.note("rounds", str(min(_DEFAULT_ROUNDS, earlier["workload"].cells)), default=True)
     return value
 
 
@@ -68,15 +68,14 @@ class MWEM(BlackBox[WeightsTable]):
     def __post_init__(self) -> None:
         check_universe(self.workload.domain)
         cells = self.workload.cells
-        if self.rounds is not None and not 1 <= self.rounds <= cells:
-            raise ConfigError(f"rounds = {self.rounds}", where="mwem", allowed=f"1 to {cells}, the queries")
-        if not 1 <= self.passes <= 1000:
-            raise ConfigError(f"passes = {self.passes}", where="mwem", allowed="1 to 1000")
+        if self.rounds is not None:
+            check_whole(self.rounds, "rounds", 1, cells, "mwem")
+        check_whole(self.passes, "passes", 1, 1000, "mwem")
 
     @property
     def measured(self) -> int:
-        """Queries that a run measures."""
-        return min(_ROUNDS, self.workload.cells) if self.rounds is None else self.rounds
+        """How many queries a run measures."""
+        return min(_DEFAULT_ROUNDS, self.workload.cells) if self.rounds is None else self.rounds
 
     @property
     def reads(self) -> Counts:
@@ -88,7 +87,7 @@ class MWEM(BlackBox[WeightsTable]):
         return {"workload": self.workload.as_option(), "rounds": self.measured, "passes": self.passes}
 
     def describe(self) -> str:
-        """Rounds and queries."""
+        """The mechanism by what it measures."""
         return f"MWEM measuring {self.measured} of {self.workload.cells} cells of marginals"
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> WeightsTable:
@@ -104,7 +103,7 @@ class MWEM(BlackBox[WeightsTable]):
             scores = np.abs((counts << GRID_BITS) - grid)
             allowed = np.flatnonzero(open_queries)
             ones = np.ones(len(scores), np.int64)
-            query = selector.choose(scores, ones, allowed.tolist(), _SENSITIVITY, randomness)
+            query = selector.choose(scores, ones, allowed.tolist(), _GRID_SENSITIVITY, randomness)
             open_queries[query] = False
             noisy = int(counts[query]) + int(randomness.draw(noise, 1)[0])
             measured.append((query, min(max(noisy / data.t, 0.0), 1.0)))
@@ -125,7 +124,7 @@ class MWEM(BlackBox[WeightsTable]):
 
 
 class _Weights:
-    """The distribution over the universe, and where each query's records are in it."""
+    """The distribution over the universe, and which part of it each query counts."""
 
     def __init__(self, cells: Cells) -> None:
         domain = cells.workload.domain
@@ -178,5 +177,5 @@ def check_universe(domain: Domain) -> int:
     return cells
 
 
-#: Of scores on the grid.
-_SENSITIVITY = Fraction(1 << GRID_BITS)
+#: The sensitivity of scores on the grid.
+_GRID_SENSITIVITY = Fraction(1 << GRID_BITS)

@@ -33,20 +33,20 @@ __all__ = [
     "Books",
     "Draw",
     "NumericSparse",
-    "Run",
+    "SparseRun",
     "ceil_div",
 ]
 
 #: ``G``: 8 G, the scale of the largest noise, is within what the exact samplers take.
 GRID = 2**36
-_UNIT = 2**XI_BITS
+_XI_UNIT = 2**XI_BITS
 
 #: One exact sample of a law.
 Draw = Callable[[DiscreteLaplace], int]
 
 
 @dataclass(frozen=True)
-class Run:
+class SparseRun:
     """A run that has not halted: when it started, ``2^40 xi`` and ``D`` then, and its noise, which is secret."""
 
     start: int
@@ -60,10 +60,10 @@ class Books:
     """What was spent, as epsilon (pure) or rho (zCDP), and the run that is under way."""
 
     spent: Fraction = Fraction(0)
-    run: Run | None = None
+    run: SparseRun | None = None
 
     def pack(self) -> dict[str, Any]:
-        """JSON-able. Secret while a run is under way."""
+        """The books as JSON. Secret while a run is under way."""
         run = self.run
         packed = None if run is None else [run.start, run.units, run.moved, run.threshold_noise]
         return {"spent": str(self.spent), "run": packed}
@@ -77,7 +77,7 @@ class Books:
         """
         try:
             run = packed["run"]
-            return cls(Fraction(packed["spent"]), None if run is None else Run(*map(int, run)))
+            return cls(Fraction(packed["spent"]), None if run is None else SparseRun(*map(int, run)))
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("the books of questions cannot be read", where="pmwg") from None
 
@@ -104,17 +104,17 @@ class NumericSparse:
 
     @cached_property
     def threshold_noise(self) -> DiscreteLaplace:
-        """Of a run's threshold, once."""
+        """The noise of a run's threshold, which is drawn once."""
         return DiscreteLaplace(Fraction(2 * self.grid))
 
     @cached_property
     def question_noise(self) -> DiscreteLaplace:
-        """Of each test."""
+        """The noise of each test."""
         return DiscreteLaplace(Fraction(4 * self.grid))
 
     @cached_property
     def value_noise(self) -> DiscreteLaplace:
-        """Of a number."""
+        """The noise of a value that is given."""
         return DiscreteLaplace(Fraction(8 * self.grid))
 
     def payable(self, books: Books, t: int) -> bool:
@@ -134,39 +134,39 @@ class NumericSparse:
         """Charge for a run's tests, and draw its noise. Only where ``payable``, and no run is under way."""
         units = self.noise.units(t)
         moved = self._moved(units, t)
-        run = Run(t, units, moved, draw(self.threshold_noise))
+        run = SparseRun(t, units, moved, draw(self.threshold_noise))
         return Books(books.spent + self._test_cost(moved), run)
 
-    def above(self, run: Run, t: int, share: int, bits: int, draw: Draw) -> bool:
+    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
         """Test ``share / (2^bits t)`` once."""
         units = self._units(run, t)
-        limit = ceil_div(self.grid * units * self.threshold.numerator, _UNIT * self.threshold.denominator)
+        limit = ceil_div(self.grid * units * self.threshold.numerator, _XI_UNIT * self.threshold.denominator)
         tested = self._scaled(units, t, share, bits) + draw(self.question_noise)
         return tested >= limit + run.threshold_noise
 
     def halt(
-        self, books: Books, run: Run, t: int, share: int, bits: int, draw: Draw
+        self, books: Books, run: SparseRun, t: int, share: int, bits: int, draw: Draw
     ) -> tuple[Books, Fraction]:
         """End the run with the noisy value of ``share / (2^bits t)``, and charge for it."""
         units = self._units(run, t)
         value = self._scaled(units, t, share, bits) + draw(self.value_noise)
         spent = books.spent + self._value_cost(self._moved(units, t))
-        return Books(spent), Fraction(value * _UNIT, self.grid * units)
+        return Books(spent), Fraction(value * _XI_UNIT, self.grid * units)
 
     def halt_silently(self, books: Books) -> Books:
         """End the run without a value."""
         return replace(books, run=None)
 
-    def _units(self, run: Run, t: int) -> int:
+    def _units(self, run: SparseRun, t: int) -> int:
         # xi_t/t is non-increasing; after rounding down it is made so, because the charge of the start rests on it.
         return min(self.noise.units(t), run.units * t // run.start)
 
     def _scaled(self, units: int, t: int, share: int, bits: int) -> int:
-        return int((self.grid * units * share) // (_UNIT * t << bits))
+        return int((self.grid * units * share) // (_XI_UNIT * t << bits))
 
     def _moved(self, units: int, t: int) -> int:
         """``D_t``: a floor moves by at most the rounded-up amount that its argument moves by."""
-        return ceil_div(self.grid * units, _UNIT * t)
+        return ceil_div(self.grid * units, _XI_UNIT * t)
 
     def _test_cost(self, moved: int) -> Fraction:
         return self._cost(Fraction(moved, self.grid))

@@ -7,7 +7,7 @@ from dpstream.families.tabular import options
 
 __all__ = ["ACCOUNTING", "BETA", "BLACK_BOX", "FIRST_RUN", "GAMMA", "ROUNDS", "SIZE", "C"]
 
-#: Its recipes are named where they are run again.
+#: ``scheduler.py`` names the recipes that it may be.
 BLACK_BOX = Option(
     meaning="What is run on the whole database, again and again: MWEM+PGM; MWEM on the cells of all columns (up to "
     "10^7); SmallDB, which compares all small databases (exact, for a handful of cells); or `erm`, a classifier.",

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.blackbox import BlackBox, Database, PowerLaw, Reads, Records
+from dpstream.families.growing.blackbox import BlackBox, BoxReads, Database, PowerLaw, Records
 from dpstream.families.growing.distributions import AnyTable, RowsTable, WeightsTable, unpack_table
 from dpstream.families.growing.mwem import check_universe
 
@@ -44,7 +44,7 @@ class OwnMechanism(BlackBox[AnyTable]):
     """
 
     function: Function
-    reads_what: Reads
+    reads_what: BoxReads
     version: str
     definitions: tuple[Literal["pure", "zcdp"], ...] = ("pure",)
     accuracy: PowerLaw | None = None
@@ -57,14 +57,14 @@ class OwnMechanism(BlackBox[AnyTable]):
             )
         if "pure" not in self.definitions:
             raise ConfigError(
-                "a function that cannot be given a pure budget",
+                "the function takes no pure budget",
                 where="own mechanism",
                 allowed="pure, or both",
             )
 
     @property
-    def reads(self) -> Reads:
-        """As declared."""
+    def reads(self) -> BoxReads:
+        """What the user declared that the function reads."""
         return self.reads_what
 
     def options(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class OwnMechanism(BlackBox[AnyTable]):
         return {"version": self.version, "reads": kind, "cliques": cliques}
 
     def describe(self) -> str:
-        """Its version."""
+        """The mechanism by its version."""
         return f"the user's own mechanism {self.version!r}"
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
@@ -91,7 +91,7 @@ class OwnMechanism(BlackBox[AnyTable]):
 
 
 def _table(domain: Domain, values: NDArray[Any]) -> AnyTable:
-    """Codes or weights, checked: what a function returns is public, so that it may be named."""
+    """The function's result as a table, checked. The result is public, so errors may name it."""
     columns = len(domain)
     values = np.asarray(values)
     if values.ndim == 2 and values.shape[1] == columns and values.dtype.kind in "iu" and len(values):

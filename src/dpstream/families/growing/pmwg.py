@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Literal
 
-from dpstream.core.contracts import option
-from dpstream.core.errors import BudgetError, ConfigError, UnitError
-from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, exact_amount
-from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.contracts import Recipe, Terms, check_share, check_unit, check_words, option
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import Amount, Budget, exact_amount
+from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
 from dpstream.families.growing import asking_options
 from dpstream.families.growing.numeric_sparse import GRID
@@ -35,13 +35,17 @@ __all__ = ["PMWG", "Arrivals", "Learning", "NoiseVariant", "PMWGPlan", "PMWGStat
 
 #: The largest noise rule whose sum fits the budget, or the text's constants.
 NoiseVariant = Literal["largest", "published"]
+_OTHER_UNIT = (
+    "questions to a growing database cannot protect the unit {unit!r}: answers are shares of the number of records, "
+    'which is public ([stream] total = "public")'
+)
 #: Below, the grid of ``xi`` is too coarse, and the noise 2^20 times as large as any answer.
 _LEAST_UNITS = 2**20
 
 
 @dataclass(frozen=True)
-class PMWG:
-    """Options.
+class PMWG(Recipe[PMWGPlan]):
+    """The options of private multiplicative weights for growing data.
 
     Attributes:
         domain: the columns; their cells together are the universe, at most ``MAX_UNIVERSE``.
@@ -74,23 +78,10 @@ class PMWG:
     beta: float = 0.001
 
     def __post_init__(self) -> None:
-        alpha = exact_amount(self.alpha, where="alpha")
-        if alpha >= 1:
-            raise ConfigError(f"alpha = {self.alpha}", where="alpha", allowed="between 0 and 1")
+        check_share(self.alpha, "alpha", "alpha")
         if isinstance(self.start, bool) or not isinstance(self.start, int) or not 2 <= self.start < 2**40:
             raise ConfigError(f"start = {self.start!r}", where="start", allowed="a number of records from 2")
-        if self.noise not in get_args(NoiseVariant):
-            raise ConfigError(
-                f"noise = {self.noise!r}", where="noise", allowed=", ".join(get_args(NoiseVariant))
-            )
-        if self.learning not in get_args(Learning):
-            raise ConfigError(
-                f"learning = {self.learning!r}", where="learning", allowed=", ".join(get_args(Learning))
-            )
-        if self.arrivals not in get_args(Arrivals):
-            raise ConfigError(
-                f"arrivals = {self.arrivals!r}", where="arrivals", allowed=", ".join(get_args(Arrivals))
-            )
+        check_words(self)
         chosen = [self.hard_questions is not None, self.coefficient is not None, self.noise != "largest"]
         if sum(chosen) > 1:
             raise ConfigError(
@@ -111,37 +102,16 @@ class PMWG:
             )
         Universe(self.domain)
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-        delta: Amount | None = None,
-    ) -> PMWGPlan:
-        """Fix the noise so that all answers for ever cost ``epsilon`` (pure) or ``rho``, or (epsilon, delta) through
-        rho.
-
-        Errors:
-            BudgetError: no amount, or one that pays for no question. UnitError: a unit under which the number of
-            records is private. ConfigError: options that cannot be used.
+    def _plan(self, terms: Terms) -> PMWGPlan:
         """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        budget = _budget(epsilon, rho, delta)
-        if unit is None:
-            unit = Event("replace")
-        if not isinstance(unit, Event) or unit.relation != "replace":
-            raise UnitError(
-                f"questions to a growing database cannot protect the unit {unit.name!r}: answers are shares of the "
-                "number of records, which is public",
-                where="unit",
-                allowed='event-replace ([stream] total = "public")',
-            )
+        Errors:
+            BudgetError: an amount that pays for no question.
+        """
+        budget = terms.budget if terms.stated is None else approximate_budget(*terms.stated)
+        unit = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
         alpha, p = exact_amount(self.alpha, where="alpha"), exact_amount(self.exponent, where="exponent")
         cells = Universe(self.domain).cells
-        text = budget if delta is None else text_rho(_exact(epsilon), _exact(delta))
+        text = budget if terms.stated is None else text_rho(*terms.stated)
         noise, share = self._noise(budget, text, alpha, p, cells)
         if noise.units(self.start) < _LEAST_UNITS:
             raise BudgetError(
@@ -153,7 +123,7 @@ class PMWG:
         return PMWGPlan(
             budget,
             unit,
-            horizon,
+            terms.horizon,
             self.domain,
             alpha,
             self.start,
@@ -186,21 +156,3 @@ class PMWG:
         else:
             noise = largest_noise(budget, alpha, self.start, cells, p)
         return noise, check_sum(noise, budget, alpha, self.start, cells)
-
-
-def _budget(epsilon: Amount | None, rho: Amount | None, delta: Amount | None) -> Budget:
-    if (epsilon is None) == (rho is None):
-        raise BudgetError("one of epsilon and rho is needed", where="budget", allowed="epsilon, or rho")
-    if rho is not None:
-        if delta is not None:
-            raise BudgetError("delta goes with epsilon", where="budget", allowed="rho alone")
-        return ZCDP.of(rho)
-    assert epsilon is not None
-    if delta is None:
-        return PureDP.of(epsilon)
-    return approximate_budget(_exact(epsilon), _exact(delta))
-
-
-def _exact(amount: Amount | None) -> Fraction:
-    assert amount is not None
-    return exact_amount(amount, where="budget")

@@ -36,8 +36,8 @@ _COEFFICIENT_BITS = 100
 _SLACK = Fraction(1, 10**12)
 _LEAST_P, _MOST_DENOMINATOR = Fraction(1, 4), 12
 #: Terms of an infinite sum that are added one by one, before its tail is bounded by an integral.
-_TERMS = 200_000
-_KNOWN = 1000
+_SUMMED_TERMS = 200_000
+_MOST_REMEMBERED = 1000
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PowerNoise:
 
     def __post_init__(self) -> None:
         if not isinstance(self.c, Fraction) or self.c <= 0:
-            raise ConfigError("the coefficient of xi is no exact positive number", where="xi")
+            raise ConfigError("the coefficient of xi is not an exact positive number", where="xi")
         if not (isinstance(self.p, Fraction) and _LEAST_P <= self.p < 1):
             raise ConfigError(f"the exponent of xi is {self.p}", where="exponent", allowed="1/4 to below 1")
         if self.p.denominator > _MOST_DENOMINATOR:
@@ -68,13 +68,13 @@ class PowerNoise:
         """``floor(2^XI_BITS c t^p)``, exact."""
         known = self._known
         if t not in known:
-            if len(known) > _KNOWN:
+            if len(known) > _MOST_REMEMBERED:
                 known.clear()
             known[t] = _units(self.c, self.p, t)
         return known[t]
 
     def value(self, t: int) -> float:
-        """``xi_t`` for people."""
+        """The value of ``xi_t`` for people."""
         return float(self.units(t) / 2**XI_BITS)
 
     @cached_property
@@ -82,7 +82,7 @@ class PowerNoise:
         return {}
 
     def options(self) -> dict[str, str]:
-        """For plans and manifests: exact, as text."""
+        """The constants for plans and manifests: exact, as text."""
         return {"c": str(self.c), "p": str(self.p)}
 
 
@@ -214,7 +214,7 @@ def check_sum(noise: PowerNoise, budget: Budget, alpha: Fraction, start: int, ce
     if share > 1:
         fitting = c / (share if pure else math.sqrt(share))
         raise BudgetError(
-            f"questions with this xi may cost {share:.3g} times the budget before they are exhausted",
+            f"the questions that theory may need could cost {share:.3g} times the budget with this xi",
             where="xi",
             allowed=f"a coefficient up to {fitting:.6g}, or none (the largest that fits is taken)",
         )
@@ -231,7 +231,7 @@ def _whole_cost(q: float, budget: Budget, alpha: Fraction, start: int, cells: in
     pure = isinstance(budget, PureDP)
     weight = (81 / 2 if pure else 585 / 16) / float(alpha) ** 2
     power = 1 if pure else 2
-    t = np.arange(start + 1, start + _TERMS + 1, dtype=np.float64)
+    t = np.arange(start + 1, start + _SUMMED_TERMS + 1, dtype=np.float64)
     b = (math.log(cells) + np.log(t - 1)) / t + np.log1p(1 / (t - 1))
     cost = t ** (-q * power)
     first = (1 + weight * math.log(cells)) * start ** (-q * power)

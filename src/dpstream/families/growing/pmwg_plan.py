@@ -17,7 +17,7 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.answers import Answer, Kind, Standing
+from dpstream.families.growing.answers import Kind, QueryAnswer, Standing
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.linear_queries import Question, describe_question, linear_query
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse
@@ -91,17 +91,17 @@ class PMWGPlan(StreamPlan):
 
     @property
     def name(self) -> str:
-        """In configuration files."""
+        """The mechanism's name in configuration files."""
         return "pmwg"
 
     @cached_property
     def universe(self) -> Universe:
-        """All cells."""
+        """The universe: all cells of the columns."""
         return Universe(self.columns)
 
     @cached_property
     def sparse(self) -> NumericSparse:
-        """The tests and the numbers."""
+        """The mechanism behind tests and numbers."""
         return NumericSparse(self.budget, self.noise, self.alpha * 2 / 3)
 
     @cached_property
@@ -160,7 +160,7 @@ class PMWGPlan(StreamPlan):
         return f"PMWG: {self.budget} for {self.unit.name}; {self.parts()[0].detail}; {self.promise.words}"
 
     def declared_public(self) -> tuple[str, ...]:
-        """Which questions are asked, and when."""
+        """That questions and their times are public."""
         return (
             "the questions that are asked, and when, must not be chosen by looking at the private records",
         )
@@ -192,10 +192,11 @@ class PMWGPlan(StreamPlan):
             ),
             counts_told=f"{COUNTS_UNKNOWN}; each answer says how noisy it is",
             says=(
-                f"Questions about {self.universe.cells:,} cells begin with {self.first:,} records. An answer of the "
-                f"public histogram is let pass where it is within about {asking['threshold']:.3g} of the truth; "
-                f"numbers have noise of scale {asking['noise_of_numbers']:.3g} then, as shares of the records, and "
-                f"less with more records. At least {asking['hard_questions']} hard questions can be paid.",
+                f"Questions about {self.universe.cells:,} cells begin with {self.first:,} records. The public "
+                f"histogram answers where a noisy test finds it within about {asking['threshold']:.3g} of the truth. "
+                f"Other answers are numbers with noise of scale {asking['noise_of_numbers']:.3g} at the start, as "
+                "shares of the records, and less with more records. The budget pays for at least "
+                f"{asking['hard_questions']} hard questions.",
                 sentence(self.promise.words),
             ),
             facts={"asking": asking},
@@ -203,7 +204,7 @@ class PMWGPlan(StreamPlan):
 
     @property
     def asks(self) -> PMWGPlan:
-        """Itself."""
+        """The plan itself: its stream answers questions."""
         return self
 
     def read_question(self, question: Question, schema: Schema) -> tuple[LinearQuery, str]:
@@ -211,14 +212,14 @@ class PMWGPlan(StreamPlan):
         return linear_query(question, schema), describe_question(question, schema)
 
     def question_bytes(self, query: LinearQuery) -> tuple[bytes, bytes]:
-        """Its values in all cells, and those of the complement ``1 - f``."""
+        """What tells a question from all others: its values in all cells, and those of its complement ``1 - f``."""
         weights = self.universe.weights(query)
         own, complement = (values.astype("<i8").tobytes() for values in (weights, 2**WEIGHT_BITS - weights))
         return own, complement
 
-    def read_answer(self, stored: dict[str, Any]) -> Answer:
-        """The inverse of ``Answer.as_dict``."""
-        return Answer.from_dict(stored)
+    def read_answer(self, stored: dict[str, Any]) -> QueryAnswer:
+        """The inverse of ``QueryAnswer.as_dict``."""
+        return QueryAnswer.from_dict(stored)
 
     def start(self) -> PMWGState:
         """No records, and the uniform histogram."""
@@ -247,7 +248,7 @@ class PMWGPlan(StreamPlan):
         self._mix(state)
         return HistogramSynthesis(self.columns, state.t, state.y.copy())
 
-    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> Answer:
+    def ask(self, state: PMWGState, query: LinearQuery, draw: Draw) -> QueryAnswer:
         """Answer a linear query; advances ``state``.
 
         Args:
@@ -260,7 +261,7 @@ class PMWGPlan(StreamPlan):
         """
         if state.t < self.first:
             raise BudgetError(
-                f"there are {state.t} records yet, and questions begin with {self.first}",
+                f"there are only {state.t} records yet, and questions begin with {self.first}",
                 where="ask",
                 allowed="more records first (the start is part of the plan)",
             )
@@ -277,7 +278,7 @@ class PMWGPlan(StreamPlan):
             run = state.books.run
             assert run is not None
             if self.sparse.above(run, state.t, sign * gap, WEIGHT_BITS, draw):
-                return self._hard(state, weights, public, sign, gap, draw)
+                return self._answer_hard(state, weights, public, sign, gap, draw)
         xi = self.noise.value(state.t)
         width = easy_half_width(xi, float(self.sparse.threshold), _CONFIDENCE)
         return self._answer(state, public, "easy", width, "")
@@ -287,7 +288,7 @@ class PMWGPlan(StreamPlan):
         spent = state.books.spent
         return Standing(state.t, state.asked, state.hard, spent, self.budget.amount - spent)
 
-    def with_books(self, answer: Answer, state: PMWGState) -> Answer:
+    def with_books(self, answer: QueryAnswer, state: PMWGState) -> QueryAnswer:
         """An answer that follows from an earlier one, with what is spent and asked by now."""
         standing, hard_left = self.standing(state), self.hard_left(state.books, state.hard, state.t)
         return replace(
@@ -336,7 +337,7 @@ class PMWGPlan(StreamPlan):
         """The inverse of ``pack_memory``, in place."""
         state.y, state.y_time = packed.arrays["y"].copy(), int(packed.meta["y_time"])
 
-    # Inside
+    # What a question does.
 
     def _mix(self, state: PMWGState) -> None:
         # Before the first question y is uniform, and stays so.
@@ -345,7 +346,7 @@ class PMWGPlan(StreamPlan):
             state.y_time = state.t
 
     def _open_run(self, state: PMWGState, draw: Draw) -> str:
-        """Have a run under way; why there can be none, decided by public facts, or nothing."""
+        """Have a run under way. The result is empty, or says why there can be none, which public facts decide."""
         if state.books.run is not None:
             return ""
         if state.hard > self.hard_limit(state.t):
@@ -355,18 +356,18 @@ class PMWGPlan(StreamPlan):
         state.books = self.sparse.start(state.books, state.t, draw)
         return ""
 
-    def _hard(
+    def _answer_hard(
         self, state: PMWGState, weights: NDArray[np.int64], public: int, sign: int, gap: int, draw: Draw
-    ) -> Answer:
+    ) -> QueryAnswer:
         run = state.books.run
         assert run is not None
         state.hard += 1
         if state.hard > self.hard_limit(state.t):
             state.books = self.sparse.halt_silently(state.books)
             return self._answer(state, public, "refused", None, "the limit of hard questions is reached")
-        state.books, found = self.sparse.halt(state.books, run, state.t, sign * gap, WEIGHT_BITS, draw)
-        # As the text has it: by the number, whichever of the two tests found it.
-        number = sign * found
+        state.books, noisy = self.sparse.halt(state.books, run, state.t, sign * gap, WEIGHT_BITS, draw)
+        # As in the text, the histogram learns from the number, whichever of the two tests let it through.
+        number = sign * noisy
         if self.learning == "text":
             multiplied(state.y, weights, down=number < 0, rate=float(self.alpha) / 6)
         else:
@@ -376,15 +377,17 @@ class PMWGPlan(StreamPlan):
 
     def _answer(
         self, state: PMWGState, public: int, kind: Kind, width: float | None, reason: str, number: float = 0.0
-    ) -> Answer:
-        told, standing = self.promise, self.standing(state)
+    ) -> QueryAnswer:
+        promise, standing = self.promise, self.standing(state)
         checked = kind in ("easy", "hard")
-        return Answer(
+        return QueryAnswer(
             value=public / 2**WEIGHT_BITS + number,
             kind=kind,
             half_width=width,
-            promised=float(self.alpha) if told.holds and checked and state.asked <= told.questions else None,
-            promise=told.words
+            promised=float(self.alpha)
+            if promise.holds and checked and state.asked <= promise.questions
+            else None,
+            promise=promise.words
             if checked
             else "nothing is promised for a value that the data did not confirm",
             t=state.t,

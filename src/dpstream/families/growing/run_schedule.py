@@ -17,7 +17,7 @@ from dpstream.families.growing.shares import (
     DIGITS,
     HarmonicShares,
     PureShares,
-    Shares,
+    RunShares,
     ZCDPShares,
     down,
     from_decimal,
@@ -30,8 +30,8 @@ __all__ = [
     "Accounting",
     "Growth",
     "Improvement",
-    "Run",
     "Schedule",
+    "ScheduledRun",
     "Stated",
     "promised",
     "stale",
@@ -46,7 +46,7 @@ MAX_RECORDS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Run:
+class ScheduledRun:
     """One run of the black box, as a schedule pays for it.
 
     Attributes:
@@ -110,7 +110,7 @@ class Schedule(ABC):
 
     @property
     @abstractmethod
-    def shares(self) -> Shares:
+    def shares(self) -> RunShares:
         """What each epoch has of the budget, where it is exact."""
 
     @abstractmethod
@@ -121,7 +121,7 @@ class Schedule(ABC):
     def _paper_epsilon(self, epoch: int, stated: Stated) -> Fraction:
         """The paper's approximate ``epsilon_i``, rounded down."""
 
-    def due(self, done: int, t: int) -> Run | None:
+    def due(self, done: int, t: int) -> ScheduledRun | None:
         """The run to be made now, if any.
 
         With exact accounting it has the budgets of all epochs since the last run: what a batch skips is not lost. The
@@ -134,7 +134,7 @@ class Schedule(ABC):
         epoch = self.epoch(t)
         return None if epoch <= done else self.run(done + 1, epoch, t)
 
-    def run(self, first: int, last: int, t: int) -> Run:
+    def run(self, first: int, last: int, t: int) -> ScheduledRun:
         """One run with the budgets of these epochs."""
         if self.paper is not None:
             first, epsilon = last, self._paper_epsilon(last, self.paper)
@@ -142,21 +142,21 @@ class Schedule(ABC):
             cost = epsilon**2 / 2
         else:
             amount = self.budget.amount * self.shares.between(first, last)
-            # Once more, because the whole may have many digits; downwards twice is downwards.
+            # Rounded again, because the product may have many digits; rounding down twice still rounds down.
             cost = down(amount.numerator, amount.denominator)
             own = type(self.budget)(cost)
             budget = own
             if self.pure_only and not isinstance(own, PureDP):
                 budget = PureDP(root_down(2 * own.rho))
         beta = self.failure(first)
-        return Run(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
+        return ScheduledRun(first, last, t, budget, cost, beta, self._alpha(budget, beta, t))
 
-    def coming(self, done: int = -1) -> Iterator[Run]:
+    def coming(self, done: int = -1) -> Iterator[ScheduledRun]:
         """The runs that follow where every one is made in time, without end."""
         epoch = done + 1
         while True:
             t = self.time(epoch)
-            # Where (1+gamma)^i n grows by less than one record, epochs share a size and are one run.
+            # Epochs in which (1+gamma)^i n grows by less than one record have one size together, and are one run.
             last = self.epoch(t)
             yield self.run(epoch, last, t)
             epoch = last + 1
@@ -182,7 +182,7 @@ class Growth(Schedule):
         return {"gamma": str(self.gamma)}
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> RunShares:
         """Pure: the paper's, which add up to 1. zCDP: in proportion to the squares of the paper's."""
         return PureShares(self.gamma) if isinstance(self.budget, PureDP) else ZCDPShares(self.gamma)
 
@@ -204,7 +204,7 @@ class Growth(Schedule):
         power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(grown), Decimal(2 * epoch + 3) / 2))
         gamma = to_decimal(self.gamma**3).sqrt(DIGITS)
         share = DIGITS.divide(DIGITS.multiply(gamma, Decimal(epoch + 1)), power)
-        return from_decimal(DIGITS.multiply(share, _third(stated)))
+        return from_decimal(DIGITS.multiply(share, _paper_base(stated)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,8 +218,8 @@ class Improvement(Schedule):
         return {"c": str(self.c)}
 
     @cached_property
-    def shares(self) -> Shares:
-        """In proportion to the squares of the paper's, scaled so that they add up to 1."""
+    def shares(self) -> RunShares:
+        """The squares of the paper's budgets, scaled so that they add up to 1."""
         return HarmonicShares(self.n, self.c)
 
     def epoch(self, t: int) -> int:
@@ -239,12 +239,12 @@ class Improvement(Schedule):
         t = Decimal(self.time(epoch))
         power = DIGITS.exp(DIGITS.multiply(DIGITS.ln(t), to_decimal(Fraction(1, 2) + self.c)))
         return from_decimal(
-            DIGITS.divide(DIGITS.multiply(to_decimal(self.c).sqrt(DIGITS), _third(stated)), power)
+            DIGITS.divide(DIGITS.multiply(to_decimal(self.c).sqrt(DIGITS), _paper_base(stated)), power)
         )
 
 
 def stale(made: int, t: int) -> float:
-    """By how much a linear query may have moved since a run at ``made`` records, at most (Lemma 11).
+    """The most by which a linear query may have moved since a run at ``made`` records (Lemma 11).
 
     >>> stale(1000, 1250)
     0.2
@@ -259,7 +259,7 @@ def promised(accuracy: PowerLaw, budget: Budget, beta: Fraction, t: int) -> floa
     return accuracy.g * math.pow(surprise / float(epsilon * t), accuracy.p)
 
 
-def _third(stated: Stated) -> Decimal:
+def _paper_base(stated: Stated) -> Decimal:
     """``epsilon / (3 sqrt(log(1/delta)))``."""
     epsilon, delta = stated
     surprise = DIGITS.ln(to_decimal(1 / delta))

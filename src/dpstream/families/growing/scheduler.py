@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any, ClassVar
 
-from dpstream.core.contracts import Nested, option
-from dpstream.core.errors import BudgetError, ConfigError, UnitError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts, exact_amount
-from dpstream.core.privacy.convert import approximate_to_zcdp
-from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.contracts import (
+    Nested,
+    Recipe,
+    Terms,
+    check_share,
+    check_unit,
+    check_whole,
+    check_words,
+    option,
+)
+from dpstream.core.errors import BudgetError, ConfigError
+from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
+from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 from dpstream.families.growing import options
 from dpstream.families.growing.blackbox import BlackBox, PowerLaw
@@ -32,7 +40,6 @@ from dpstream.families.growing.run_schedule import (
 )
 from dpstream.families.growing.shares import root_down
 from dpstream.families.growing.smalldb import SmallDB
-from dpstream.families.tabular.plans import check_horizon, read_budget
 
 __all__ = ["BLACK_BOXES", "BBImprover", "BBScheduler", "promised_gamma"]
 
@@ -45,6 +52,10 @@ BLACK_BOXES = {
     "erm": Nested(ErmOptions, read_erm, refuses={"workload": _NO_WORKLOAD}),
 }
 
+_OTHER_UNIT = (
+    "a growing database cannot protect the unit {unit!r}: the number of records decides when it is run again, so it is "
+    'public ([stream] total = "public")'
+)
 #: Runs would follow each other so closely that their exact times have thousands of digits.
 _LEAST_GAMMA = Fraction(1, 1000)
 #: Shares of single runs would be too small to be told from rounding.
@@ -52,8 +63,10 @@ _LEAST_C, _MOST_C = Fraction(1, 1000), Fraction(1)
 
 
 @dataclass(frozen=True)
-class _Rerun(ABC):
-    """What both recipes share.
+class _Rerun(Recipe[GrowingPlan]):
+    """What both recipes share: which runs are made and what each may spend is fixed for ever by ``calibrate``.
+
+    ``Event("replace")`` is the only unit. What a run spends does not depend on the horizon.
 
     Attributes:
         box: the black box; it reads counts, so that the state of a stream does not grow with the records.
@@ -69,6 +82,8 @@ class _Rerun(ABC):
     beta: Amount = option("1/20", options.BETA)
     accounting: Accounting = option("exact", options.ACCOUNTING)
     stated: tuple[Amount, Amount] | None = None
+    #: Its name in configuration files.
+    word: ClassVar[str]
 
     @property
     def workload(self) -> Workload:
@@ -77,54 +92,35 @@ class _Rerun(ABC):
         return workload
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not 1 <= self.n <= MAX_RECORDS:
-            raise ConfigError(f"n = {self.n}", where="mechanism", allowed=f"1 to {MAX_RECORDS} records")
-        if self.accounting not in get_args(Accounting):
-            raise ConfigError(f"accounting = {self.accounting!r}", where="mechanism", allowed="exact, paper")
-        if not exact_amount(self.beta, where="beta") < 1:
-            raise ConfigError(f"beta = {self.beta}", where="mechanism", allowed="between 0 and 1")
+        check_whole(self.n, "n", 1, MAX_RECORDS)
+        check_words(self)
+        check_share(self.beta, "beta")
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-        delta: Amount | None = None,
-    ) -> GrowingPlan:
-        """Fix when runs are made and what each may spend, for ever.
-
-        Args:
-            epsilon, rho: exactly one; epsilon with ``delta`` is converted to the largest rho within it.
-            unit: ``Event("replace")``, which is also the default.
-            horizon: steps that the stream may have; what each run spends does not depend on it.
-
+    def _plan(self, terms: Terms) -> GrowingPlan:
+        """
         Errors:
-            UnitError: another unit. BudgetError: a budget that the schedule cannot be given.
             ConfigError: gamma or c out of range; what would work is named. LimitError: the black box is too large.
         """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        protected = _check_unit(unit)
-        stated = self._stated(epsilon, delta)
-        budget = _read(epsilon, rho, delta)
-        if self.accounting == "paper":
-            self._check_paper(budget, stated)
-        schedule = self._schedule(budget, stated if self.accounting == "paper" else None)
+        protected = check_unit(terms.unit, Event("replace"), ("event-replace",), _OTHER_UNIT)
+        paper = self._paper_terms(terms) if self.accounting == "paper" else None
+        schedule = self._schedule(terms, paper)
         first = next(schedule.coming())
         box = self.box.fitted(first.alpha)
         kind = ClassifierPlan if isinstance(box, ERM) else GrowingPlan
-        return kind(budget, protected, check_horizon(horizon), box, schedule, self._name)
+        return kind(terms.budget, protected, terms.horizon, box, schedule, self.word)
 
-    def _stated(self, epsilon: Amount | None, delta: Amount | None) -> Stated | None:
-        given = self.stated if delta is None or epsilon is None else (epsilon, delta)
-        if given is None:
-            return None
-        return exact_amount(given[0], where="epsilon"), exact_amount(given[1], where="delta")
+    def _paper_terms(self, terms: Terms) -> Stated:
+        """The epsilon and the delta of the paper's approximate budgets.
 
-    def _check_paper(self, budget: Budget, stated: Stated | None) -> None:
-        """What the theorems for approximate budgets need."""
+        Errors:
+            BudgetError: there are none, or the paper's theorems do not cover them.
+        """
+        budget, stated = terms.budget, terms.stated
+        if stated is None and self.stated is not None:
+            stated = (
+                exact_amount(self.stated[0], where="epsilon"),
+                exact_amount(self.stated[1], where="delta"),
+            )
         if isinstance(budget, PureDP) or stated is None:
             raise BudgetError(
                 "accounting = 'paper' is about the approximate budgets, which are made from epsilon and delta",
@@ -152,6 +148,7 @@ class _Rerun(ABC):
                 where="accounting",
                 allowed="the epsilon and delta that the rho was made from",
             )
+        return stated
 
     def _common(self, budget: Budget, paper: Stated | None) -> dict[str, Any]:
         return {
@@ -163,13 +160,8 @@ class _Rerun(ABC):
             "paper": paper,
         }
 
-    @property
     @abstractmethod
-    def _name(self) -> str:
-        """In configuration files."""
-
-    @abstractmethod
-    def _schedule(self, budget: Budget, paper: Stated | None) -> Schedule:
+    def _schedule(self, terms: Terms, paper: Stated | None) -> Schedule:
         """The rule, checked."""
 
 
@@ -191,13 +183,10 @@ class BBScheduler(_Rerun):
     """
 
     gamma: Amount | None = option(None, options.GAMMA)
+    word = "scheduler"
 
-    @property
-    def _name(self) -> str:
-        return "scheduler"
-
-    def _schedule(self, budget: Budget, paper: Stated | None) -> Growth:
-        return Growth(**self._common(budget, paper), gamma=self._growth(budget))
+    def _schedule(self, terms: Terms, paper: Stated | None) -> Growth:
+        return Growth(**self._common(terms.budget, paper), gamma=self._growth(terms.budget))
 
     def _growth(self, budget: Budget) -> Fraction:
         if self.gamma is None:
@@ -237,18 +226,12 @@ class BBImprover(_Rerun):
     """
 
     c: Amount = option("1/10", options.C)
+    word = "improver"
 
-    @property
-    def _name(self) -> str:
-        return "improver"
-
-    def _schedule(self, budget: Budget, paper: Stated | None) -> Improvement:
-        if isinstance(budget, PureDP):
-            raise BudgetError(
-                "an improver has no pure guarantee: runs at every size cost a sum of pure budgets without end",
-                where="budget",
-                allowed="rho, or epsilon together with delta",
-            )
+    def _schedule(self, terms: Terms, paper: Stated | None) -> Improvement:
+        budget = terms.concentrated(
+            "an improver has no pure guarantee: runs at every size cost a sum of pure budgets without end"
+        )
         c = exact_amount(self.c, where="c")
         most = min(Fraction(self.n, 2), _MOST_C)
         if not _LEAST_C <= c <= most:
@@ -276,31 +259,3 @@ def promised_gamma(accuracy: PowerLaw, budget: Budget, beta: Fraction, n: int) -
             allowed=f"n above {enough}, a larger budget, or gamma given (below 1; then theory may promise nothing)",
         )
     return max(Fraction(math.floor(gamma * 1000), 1000), _LEAST_GAMMA)
-
-
-def _read(epsilon: Amount | None, rho: Amount | None, delta: Amount | None) -> Budget:
-    if delta is None:
-        return read_budget(epsilon, rho)
-    if epsilon is None or rho is not None:
-        raise BudgetError(
-            "delta goes with epsilon", where="budget", allowed="epsilon and delta, or rho alone"
-        )
-    return approximate_to_zcdp(epsilon, delta)
-
-
-def _check_unit(unit: Unit | None) -> Event:
-    """``Event("replace")``: the schedule depends on the number of records.
-
-    Errors:
-        UnitError: another one.
-    """
-    if unit is None:
-        return Event("replace")
-    if unit != Event("replace") or not isinstance(unit, Event):
-        raise UnitError(
-            f"a growing database cannot protect the unit {unit.name!r}: when it is run again depends on the number of "
-            "records, which is public",
-            where="unit",
-            allowed='event-replace ([stream] total = "public")',
-        )
-    return unit

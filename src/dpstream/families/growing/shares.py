@@ -20,7 +20,7 @@ __all__ = [
     "DIGITS",
     "HarmonicShares",
     "PureShares",
-    "Shares",
+    "RunShares",
     "ZCDPShares",
     "down",
     "from_decimal",
@@ -28,11 +28,11 @@ __all__ = [
     "to_decimal",
 ]
 
-#: Decimal logarithms are correctly rounded to so many digits; ten operations lose less than ``_SLACK``.
+#: Decimal logarithms are correctly rounded to so many digits; ten operations lose less than ``_DECIMAL_ERROR``.
 DIGITS = Context(prec=80)
-_SLACK = Fraction(1, 10**60)
-_KEPT = 7
-_LOST = Fraction(1, 10 ** (_KEPT - 1))
+_DECIMAL_ERROR = Fraction(1, 10**60)
+_KEPT_DIGITS = 7
+_ROUNDING_LOSS = Fraction(1, 10 ** (_KEPT_DIGITS - 1))
 
 
 def down(top: int, bottom: int) -> Fraction:
@@ -44,7 +44,7 @@ def down(top: int, bottom: int) -> Fraction:
     (Fraction(33333333, 100000000), Fraction(3, 8))
     """
     # 1233/4096 is a little more than log10(2) and the bit lengths are right to 1, so 6 to 8 digits are left.
-    shift = _KEPT - (top.bit_length() - bottom.bit_length()) * 1233 // 4096
+    shift = _KEPT_DIGITS - (top.bit_length() - bottom.bit_length()) * 1233 // 4096
     if shift >= 0:
         return Fraction(top * 10**shift // bottom, 10**shift)
     return Fraction(top // (bottom * 10**-shift) * 10**-shift)
@@ -61,17 +61,17 @@ def root_down(value: Fraction) -> Fraction:
 
 
 def to_decimal(value: Fraction) -> Decimal:
-    """To 80 digits."""
+    """The number to 80 digits."""
     return DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def from_decimal(value: Decimal) -> Fraction:
     """A positive number that was computed to 80 digits, rounded down by more than its error."""
-    exact = Fraction(value) * (1 - _SLACK)
+    exact = Fraction(value) * (1 - _DECIMAL_ERROR)
     return down(exact.numerator, exact.denominator)
 
 
-class Shares(ABC):
+class RunShares(ABC):
     """``R``: what share of the budget the runs from some number on may spend, for ever."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Shares(ABC):
 
 
 @dataclass(frozen=True)
-class _RationalShares(Shares):
+class _RationalShares(RunShares):
     """``R(i)`` is a quotient of integers. ``gamma`` is exact."""
 
     gamma: Fraction
@@ -94,14 +94,14 @@ class _RationalShares(Shares):
         """``R(run)`` as numerator and denominator, not reduced: reducing numbers so long would take most time."""
 
     def between(self, first: int, last: int) -> Fraction:
-        """See ``Shares.between``; exact but for its rounding."""
+        """See ``RunShares.between``; exact but for its rounding."""
         (a, b), (c, d) = self.quotient(first), self.quotient(last + 1)
         return down(a * d - c * b, b * d)
 
     def left(self, run: int) -> Fraction:
-        """See ``Shares.left``."""
+        """See ``RunShares.left``."""
         top, bottom = self.quotient(run)
-        return down(top, bottom) * (1 + 2 * _LOST)
+        return down(top, bottom) * (1 + 2 * _ROUNDING_LOSS)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class PureShares(_RationalShares):
     """
 
     def quotient(self, run: int) -> tuple[int, int]:
-        """See there."""
+        """See ``_RationalShares.quotient``."""
         u, v = self.gamma.numerator, self.gamma.denominator
         whole = u + v
         return v**run * (whole + run * u), whole ** (run + 1)
@@ -131,7 +131,7 @@ class ZCDPShares(_RationalShares):
     """
 
     def quotient(self, run: int) -> tuple[int, int]:
-        """See there."""
+        """See ``_RationalShares.quotient``."""
         u, v = self.gamma.numerator, self.gamma.denominator
         a, b = (u + v) ** 2, v**2  # q = b / a
         top = a * (a + b) + 2 * run * a * (a - b) + (run * (a - b)) ** 2
@@ -139,7 +139,7 @@ class ZCDPShares(_RationalShares):
 
 
 @dataclass(frozen=True)
-class HarmonicShares(Shares):
+class HarmonicShares(RunShares):
     """``R(i) = ((n - 1/2) / (n + i - 1/2))^(2c)``: run ``i`` is at ``t = n + i`` records.
 
     Its share is the integral of ``2c (n - 1/2)^(2c) s^(-1-2c)`` over ``t - 1/2 <= s <= t + 1/2``. The integrand is
@@ -151,14 +151,15 @@ class HarmonicShares(Shares):
     c: Fraction
 
     def between(self, first: int, last: int) -> Fraction:
-        """See ``Shares.between``. Powers are good to 10^-70; within the limits of c and t shares are above 10^-45."""
-        exact = self._power(first) - self._power(last + 1) - _SLACK
+        """See ``RunShares.between``. Powers are good to 10^-70, and within the limits of c and t shares are above
+        10^-45."""
+        exact = self._power(first) - self._power(last + 1) - _DECIMAL_ERROR
         return down(exact.numerator, exact.denominator)
 
     def left(self, run: int) -> Fraction:
-        """See ``Shares.left``."""
+        """See ``RunShares.left``."""
         exact = self._power(run)
-        return down(exact.numerator, exact.denominator) * (1 + 2 * _LOST)
+        return down(exact.numerator, exact.denominator) * (1 + 2 * _ROUNDING_LOSS)
 
     def _power(self, run: int) -> Fraction:
         return _power(2 * self.n - 1, 2 * (self.n + run) - 1, 2 * self.c)

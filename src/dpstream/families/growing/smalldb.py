@@ -34,7 +34,7 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class SmallDB(BlackBox[RowsTable]):
-    """Of all databases of ``m`` records, one that answers every query nearly as the private one does.
+    """Choose one of all databases of ``m`` records: one that answers every query nearly as the private one does.
 
     Queries are the ``k`` cells of the workload's marginals. ``m = ceil(log k / alpha^2)``, with the ``alpha`` that the
     first run promises (1 where it promises nothing); a schedule's runs all promise about the same, so m is then fixed.
@@ -60,7 +60,9 @@ class SmallDB(BlackBox[RowsTable]):
 
     def __post_init__(self) -> None:
         if self.universe < 2 or self.workload.cells < 2:
-            raise ConfigError("there is nothing to tell apart", where="smalldb", allowed="2 cells or more")
+            raise ConfigError(
+                "a single cell leaves no databases to choose from", where="smalldb", allowed="2 cells or more"
+            )
         if self.universe * self.workload.cells > MAX_TABLE:
             raise LimitError(
                 f"{self.universe} kinds of records and {self.workload.cells} queries make a table of "
@@ -103,7 +105,7 @@ class SmallDB(BlackBox[RowsTable]):
         return math.comb(self.universe + size - 1, size)
 
     def fitted(self, alpha: float | None) -> Self:
-        """With its size; see ``BlackBox.fitted``."""
+        """This black box with a size; see ``BlackBox.fitted``."""
         if self.size is not None:
             return self
         wanted = 1.0 if alpha is None else min(alpha, 1.0)
@@ -118,7 +120,7 @@ class SmallDB(BlackBox[RowsTable]):
         databases = _databases(self.universe, size)
         distances = self._distances(databases, np.concatenate(data.counts), data.t, size)
         ones = np.ones(len(distances), np.int64)
-        # In units of 1 / (m t): a count moves by at most 1, so m times it by m.
+        # Scores are in units of 1 / (m t): a count moves by at most 1, so a score moves by at most m.
         chosen = self._selector(budget).choose(
             -distances, ones, range(len(distances)), Fraction(size), randomness
         )
@@ -136,7 +138,7 @@ class SmallDB(BlackBox[RowsTable]):
         """The largest ``|m (f(x) t) - t (f(y) m)|`` over all queries, for each database ``y``."""
         holds = self._incidence()
         chunk = max(1, _CHUNK // holds.shape[1])
-        found = []
+        distances = []
         for start in range(0, len(databases), chunk):
             part = databases[start : start + chunk]
             if self.universe <= size:
@@ -145,8 +147,8 @@ class SmallDB(BlackBox[RowsTable]):
                 answers = sum(
                     (holds[column] for column in part.T), np.zeros((len(part), holds.shape[1]), np.int64)
                 )
-            found.append(np.abs(size * counts - t * answers).max(axis=1))
-        return np.concatenate(found)
+            distances.append(np.abs(size * counts - t * answers).max(axis=1))
+        return np.concatenate(distances)
 
     def _incidence(self) -> NDArray[np.int64]:
         """Which queries count a record of each kind, shape (N, k)."""

@@ -21,9 +21,9 @@ __all__ = ["WEIGHT_BITS", "HistogramSynthesis", "Universe", "matched", "mixed", 
 #: A query's values are whole numbers of ``2^-WEIGHT_BITS``: private sums of them are exact integers.
 WEIGHT_BITS = 20
 #: Weights are kept above 0: the smallest normal number is near 1e-308.
-_LEAST = 1e-300
+_LEAST_WEIGHT = 1e-300
 #: The largest slope that ``matched`` tries; values closer than 1/40 of it cannot be told apart any more.
-_STEEPEST = 1e4
+_STEEPEST_SLOPE = 1e4
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Universe:
         Errors:
             ConfigError: the query is none of these columns.
         """
-        scaled = self._scaled(query)
+        scaled = self._grid_values(query)
         if len(query.clique) == len(self.domain):
             return scaled
         shape = [size if i in query.clique else 1 for i, size in enumerate(self.domain.sizes)]
@@ -78,7 +78,7 @@ class Universe:
         Errors:
             ConfigError: the query is none of these columns.
         """
-        values = self._scaled(query).reshape(self.domain.shape(query.clique))
+        values = self._grid_values(query).reshape(self.domain.shape(query.clique))
         needed = [axis for axis in range(values.ndim) if (values != values.take([0], axis)).any()]
         others = tuple(0 if axis not in needed else slice(None) for axis in range(values.ndim))
         columns = np.array([query.clique[axis] for axis in needed], "<i8").tobytes()
@@ -89,7 +89,7 @@ class Universe:
         )
         return own, complement
 
-    def _scaled(self, query: LinearQuery) -> NDArray[np.int64]:
+    def _grid_values(self, query: LinearQuery) -> NDArray[np.int64]:
         """The values of the query's own columns in units of ``2^-WEIGHT_BITS``."""
         clique = query.clique
         if list(clique) != sorted(set(clique)) or (
@@ -124,7 +124,7 @@ def multiplied(y: NDArray[np.float64], weights: NDArray[np.int64], *, down: bool
     """``y ~ exp(-rate r) y`` in place, ``r`` the query (``down``) or 1 minus it. Linear in N, vectorised."""
     # exp(-rate (1 - f)) and exp(rate f) differ by a constant, which the sum takes out.
     y *= np.exp(weights * ((-rate if down else rate) / 2**WEIGHT_BITS))
-    np.maximum(y, _LEAST * y.max(), out=y)
+    np.maximum(y, _LEAST_WEIGHT * y.max(), out=y)
     y /= y.sum()
 
 
@@ -141,7 +141,7 @@ def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, m
     if len(f) == 1:
         return
     wanted = min(max(answer, f[0] + margin * (f[-1] - f[0])), f[-1] - margin * (f[-1] - f[0]))
-    low, high = -_STEEPEST, _STEEPEST
+    low, high = -_STEEPEST_SLOPE, _STEEPEST_SLOPE
     for _ in range(60):
         middle = (low + high) / 2
         tilted = shares * np.exp(middle * (f - (f[-1] if middle > 0 else f[0])))
@@ -149,7 +149,7 @@ def matched(y: NDArray[np.float64], weights: NDArray[np.int64], answer: float, m
     y *= np.exp(low * (f - (f[-1] if low > 0 else f[0])))[places]
     # What is left may be as small as the floor: relative to it, another floor would be 0, and nothing comes back.
     y /= y.max()
-    np.maximum(y, _LEAST, out=y)
+    np.maximum(y, _LEAST_WEIGHT, out=y)
     y /= y.sum()
 
 
@@ -166,6 +166,8 @@ class HistogramSynthesis(SyntheticTable):
     columns: Domain
     records: int
     shares: NDArray[np.float64]
+    #: The number of records is public.
+    total_error = 0.0
 
     @property
     def domain(self) -> Domain:
@@ -177,11 +179,6 @@ class HistogramSynthesis(SyntheticTable):
         """The number of records."""
         return float(self.records)
 
-    @property
-    def total_error(self) -> float | None:
-        """0: it is public."""
-        return 0.0
-
     def marginal(self, clique: Clique) -> CellEstimate:
         """What ``y`` says; how far it is from the truth is known only where a question was asked."""
         others = tuple(i for i in range(len(self.columns)) if i not in clique)
@@ -192,7 +189,7 @@ class HistogramSynthesis(SyntheticTable):
         return [self.marginal(clique).values.reshape(-1) for clique in cliques]
 
     def accuracy(self) -> dict[str, Any]:
-        """For the manifest."""
+        """What the manifest says."""
         return {
             "total_standard_error": 0.0,
             "measured_every_step": {"standard_error": None, "marginals": []},

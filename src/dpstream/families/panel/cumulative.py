@@ -10,21 +10,22 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import check_share, check_whole, check_words
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
 from dpstream.core.counters.counter import MAX_NOISE_SCALE
-from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Individual, Unit
 from dpstream.families.panel.extension import extend
 from dpstream.families.panel.queries import AtLeast
-from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_reports, whole
+from dpstream.families.panel.reports import MAX_SYMBOLS, check_people, check_period, check_reports, individual
 from dpstream.families.panel.thresholds import chosen_counter, person_factor, proxies, spread
 
 __all__ = [
@@ -68,26 +69,26 @@ class Cumulative:
     ones: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
+        object.__setattr__(self, "periods", check_whole(self.periods, "periods", 1, _MAX_PERIODS, "panel"))
         if self.thresholds is not None:
-            object.__setattr__(self, "thresholds", whole(self.thresholds, "thresholds", 1, self.periods))
+            object.__setattr__(
+                self, "thresholds", check_whole(self.thresholds, "thresholds", 1, self.periods, "panel")
+            )
         if self.counter not in ("best", *COUNTER_NAMES):
             raise ConfigError(
                 f"unknown counter {self.counter!r}",
                 where="panel",
                 allowed=", ".join(("best", *COUNTER_NAMES)),
             )
-        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
-        # A tuple of symbols that are there, or ConfigError.
+        object.__setattr__(self, "symbols", check_whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
+        # Refuses anything but a tuple of symbols of the alphabet.
         AtLeast(1, 1, self.ones).check(self.symbols)
-        if self.split not in get_args(Split):
-            raise ConfigError(f"split = {self.split!r}", where="panel", allowed=", ".join(get_args(Split)))
-        if not exact_amount(self.failure, where="failure") < 1:
-            raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
+        check_words(self, "panel")
+        check_share(self.failure, "failure", "panel")
 
     @property
     def largest(self) -> int:
-        """B, the largest threshold."""
+        """The largest threshold, B."""
         return self.periods if self.thresholds is None else self.thresholds
 
     def calibrate(self, rho: Amount, unit: Unit | None = None) -> CumulativePlan:
@@ -97,13 +98,7 @@ class Cumulative:
             UnitError: the unit is no individual. BudgetError: an amount that cannot be used, or a counter for pure
             budgets only. LimitError: a threshold's share is too small for 64-bit sums.
         """
-        protected = Individual() if unit is None else unit
-        if not isinstance(protected, Individual):
-            raise UnitError(
-                f"a panel cannot protect the unit {protected.name!r} only: a person reports every period",
-                where="unit",
-                allowed="individual, individual-replace",
-            )
+        protected = individual(unit)
         budget = ZCDP.of(rho)
         private_people = protected.relation == "add-remove"
         total = budget.scaled(_TOTAL_SHARE) if private_people else None
@@ -112,7 +107,7 @@ class Cumulative:
         counters = tuple(
             self._counter(b, ZCDP(left * share), protected) for b, share in enumerate(shares, start=1)
         )
-        # The smallest budget of all: its noise has to fit, too.
+        # The number of people may have the smallest budget of all: its noise has to fit, too.
         if total is not None and noise_for(total, 1, 1).variance > MAX_NOISE_SCALE**2:
             raise LimitError(
                 f"a budget of {budget} needs noise that does not fit 64-bit sums",
@@ -122,12 +117,12 @@ class Cumulative:
         return CumulativePlan(self, budget, protected, total, tuple(left * one for one in shares), counters)
 
     def _shares(self, unit: Individual) -> list[Fraction]:
-        """What each threshold gets of the budget; they add up to 1 exactly."""
+        """The share of the budget of each threshold; they add up to 1 exactly."""
         ticks = [self.periods - b + 1 for b in range(1, self.largest + 1)]
         if self.split == "levels":
             weights = [Fraction(n.bit_length() ** 3) for n in ticks]
         else:
-            # The variance falls with one over the share, so the sum of variances is least for its square root.
+            # A variance is in proportion to one over its share, so square roots make the sum of variances the smallest.
             weights = [
                 Fraction(f"{self._difficulty(b, unit) ** 0.5:.6g}") for b in range(1, self.largest + 1)
             ]
@@ -135,7 +130,7 @@ class Cumulative:
         return [weight / whole_sum for weight in weights]
 
     def _difficulty(self, b: int, unit: Individual) -> float:
-        """Sum of the variances of threshold ``b`` over its ticks, at a budget at which all noise is large."""
+        """The sum of the variances of threshold ``b`` over its ticks, at a budget at which all noise is large."""
         ticks = self.periods - b + 1
         name = self._name(ticks, unit)
         return spread(name, ticks) * float(person_factor(name, ticks, unit))
@@ -230,7 +225,7 @@ class CumulativePlan:
 
     @cached_property
     def _bounds(self) -> NDArray[np.float64]:
-        """For each threshold and period the largest deviation of all estimates that the count can come from.
+        """The largest deviation of all estimates that a count can come from, for each threshold and period.
 
         A count is its estimate, or the count of the period before, or that of one threshold less at the period
         before: making it monotone moves no count farther from a monotone truth than the worst of these.
@@ -248,7 +243,8 @@ class CumulativePlan:
 
     @cached_property
     def bounds(self) -> tuple[float, ...]:
-        """For each period: with probability ``1 - failure`` no count of any period is ever wrong by more (people).
+        """A bound for each period: with probability ``1 - failure`` no count of any period is ever wrong by more
+        (people).
 
         The running sums are sums of independent noise, each of which is no wider than a Gaussian, so a union bound
         over all thresholds and periods holds.
@@ -256,7 +252,7 @@ class CumulativePlan:
         return tuple(self._bounds[1:, 1:].max(axis=0).tolist())
 
     def bound(self, threshold: int, period: int) -> float:
-        """The same for one threshold and period; all of them hold at once."""
+        """The same bound for one threshold and period; all of them hold at once."""
         return float(self._bounds[threshold, period])
 
     def describe(self) -> str:
@@ -277,7 +273,7 @@ class CumulativePlan:
         """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
 
         Errors:
-            ConfigError: not a number of people.
+            ConfigError: the number of people cannot be used.
         """
         number = check_people(people)
         return CumulativeState(0, np.zeros(number, np.int32), [counter.init(1) for counter in self.counters])
@@ -293,27 +289,22 @@ class CumulativePlan:
         Errors (before anything is drawn or changed):
             HorizonError: all periods were read. DataError: another number of people, or symbols outside.
         """
-        if state.period >= self.recipe.periods:
-            raise HorizonError(
-                f"period {state.period + 1} lies beyond the horizon",
-                where="panel",
-                allowed=f"up to {self.recipe.periods} periods",
-            )
+        check_period(state.period, self.recipe.periods)
         hits = np.isin(check_reports(reports, len(state.weights), self.recipe.symbols), self.recipe.ones)
         if state.period == 0:
             self._begin(state, randomness)
         state.period += 1
         largest = self.recipe.largest
-        # How many people with exactly b ones have one more now.
+        # For each b: how many people with exactly b ones get one more now.
         gains = np.bincount(state.weights[hits], minlength=largest + 1)
-        # Who has reached the largest threshold is not followed any further.
+        # People who have reached the largest threshold are not followed any further.
         state.weights += hits & (state.weights < largest)
         estimates = state.reached.copy()
         for b in range(1, min(state.period, largest) + 1):
             increment = np.array([gains[b - 1]], np.int64)
             counter, kept = self.counters[b - 1], state.counters[b - 1]
             estimates[b] = counter.step(kept, increment, randomness)[0]
-        # From here on: noisy counts, synthetic people, and coins that protect nobody.
+        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         return self._extend(state, estimates, np.random.default_rng(randomness.words(4)))
 
     def _begin(self, state: CumulativeState, randomness: Randomness) -> None:
@@ -385,12 +376,12 @@ class CumulativeRelease:
         return int(self.reached[0])
 
     def at_least(self, times: int) -> CumulativeAnswer:
-        """People with at least ``times`` ones in the first ``period`` periods.
+        """How many people have had at least ``times`` ones in the first ``period`` periods.
 
         Errors:
             ConfigError: not a threshold that is tracked.
         """
-        whole(times, "times", 1, self.plan.recipe.largest)
+        check_whole(times, "times", 1, self.plan.recipe.largest, "panel")
         plan, total = self.plan, self.people - self.plan.padding
         count, variance = int(self.reached[times]), self.plan.variance(times, self.period)
         share = count / total if total > 0 else math.nan

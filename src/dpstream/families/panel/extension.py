@@ -47,7 +47,7 @@ def _nearest(numbers: NDArray[np.int64], total: int) -> NDArray[np.int64]:
         positive = np.flatnonzero(numbers)
         each, rest = divmod(missing, len(positive))
         numbers[positive] -= each
-        # From the largest first; equal ones in the order of the symbols.
+        # The largest gives first; equal ones give in the order of the symbols.
         numbers[positive[np.argsort(-numbers[positive], kind="stable")[:rest]]] -= 1
     assert int(numbers.sum()) == total
     return numbers
@@ -71,7 +71,7 @@ def extend(
 
 @njit(cache=True)
 def _deal(groups, left, waiting, words):
-    """One person after the other takes a symbol with the share that is left of it in the group."""
+    """Let one person after the other take a symbol with the share that is left of it in the group."""
     given = np.empty(len(groups), np.uint8)
     for person in range(len(groups)):
         group = groups[person]

@@ -11,7 +11,7 @@ from dpstream.core.contracts import Given, Option, SectionReader, shown
 __all__ = ["COUNTED", "COUNTER", "FAILURE", "PEOPLE", "SPLIT", "THRESHOLDS", "WINDOW"]
 
 
-def _counted(section: SectionReader, given: Given, found: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not section.has("counted"):
         return None
     listed = section.raw("counted")
@@ -22,7 +22,7 @@ def _counted(section: SectionReader, given: Given, found: Mapping[str, Any]) -> 
     ):
         raise section.wrong("counted", f"{shown(listed)} is no list of values")
     section.note("counted", ", ".join(str(label) for label in listed), default=False)
-    # As labels: a boolean column's are false and true.
+    # Values are compared as labels: those of a boolean column are false and true.
     return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
 
 

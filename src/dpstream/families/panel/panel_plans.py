@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Explanation, Packed, Part, option
+from dpstream.core.contracts import Explanation, Packed, Part, Recipe, Terms, option
 from dpstream.core.counters.counter import CounterState
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import ZCDP, Amount, Budget, amounts
+from dpstream.core.privacy.budget import ZCDP, Amount
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual, Unit
 from dpstream.core.schema import Boolean, Schema
@@ -37,7 +37,7 @@ from dpstream.families.panel.people import (
     absent_code,
     check_names,
     check_places,
-    periods_and_rho,
+    periods_and_budget,
     readable_schema,
 )
 from dpstream.families.panel.people_release import CumulativeSynthesis, WindowSynthesis, append_columns
@@ -48,7 +48,7 @@ __all__ = ["CumulativeStreamPlan", "PanelCumulative", "PanelWindow", "WindowStre
 
 
 @dataclass(frozen=True)
-class PanelWindow:
+class PanelWindow(Recipe["WindowStreamPlan"]):
     """A stream of the fixed-window synthesizer.
 
     Attributes:
@@ -56,6 +56,9 @@ class PanelWindow:
         window: k, how many periods in a row the synthetic people are right about.
         failure: beta, the probability that the stated bound fails anywhere.
         people: how many places the panel has, declared public; without it, the people of the first period are all.
+
+    A plan needs a rho, and the number of periods as its horizon. All periods together cost one person's whole history
+    that rho; the unit is ``Individual()``, or with ``people`` ``Individual("replace")``.
     """
 
     schema: Schema
@@ -63,49 +66,19 @@ class PanelWindow:
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> WindowStreamPlan:
-        """Fix the noise so that all periods together cost one person's whole history ``rho``.
-
-        Errors:
-            BudgetError: no rho. HorizonError: no number of periods. UnitError: the unit is no individual.
-            ConfigError, LimitError: options that cannot be used.
-        """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        periods, amount = periods_and_rho(epsilon, rho, horizon)
-        check_names(self.schema)
+    def _plan(self, terms: Terms) -> WindowStreamPlan:
+        periods, budget = periods_and_budget(terms)
         symbols = self.schema.domain.cells(tuple(range(len(self.schema))))
-        core = FixedWindow(periods, self.window, symbols, self.failure).calibrate(amount, unit)
-        absent = absent_code(self.schema)
-        check_places(self.people, core.unit, absent)
-        return WindowStreamPlan(
-            core.budget, core.unit, periods, self.schema.domain, absent, self.people, core
-        )
+        core = FixedWindow(periods, self.window, symbols, self.failure).calibrate(budget.rho, terms.unit)
+        return WindowStreamPlan(*_common_fields(self.schema, self.people, core))
 
 
 @dataclass(frozen=True)
 class WindowStreamPlan(PeoplePlan[WindowState]):
     """A calibrated ``PanelWindow``; see ``PeoplePlan`` and ``FixedWindowPlan`` for the guarantee."""
 
-    budget: ZCDP
-    unit: Individual
-    horizon: int | None
-    columns: Domain
-    absent: int | None
-    places: int | None
     core: FixedWindowPlan
-
-    @property
-    def name(self) -> str:
-        """In configuration files."""
-        return "panel-window"
+    name = "panel-window"
 
     def parts(self) -> tuple[Part, ...]:
         """One histogram over patterns at each period from the first full window on."""
@@ -200,7 +173,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
 
 
 @dataclass(frozen=True)
-class PanelCumulative:
+class PanelCumulative(Recipe["CumulativeStreamPlan"]):
     """A stream of the cumulative synthesizer: how many people have had at least b so far.
 
     Attributes:
@@ -219,31 +192,12 @@ class PanelCumulative:
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> CumulativeStreamPlan:
-        """Fix the noise so that all periods together cost one person's whole history ``rho``.
-
-        Errors:
-            As ``PanelWindow.calibrate``; ConfigError: several columns, or labels that the column does not have.
-        """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        periods, amount = periods_and_rho(epsilon, rho, horizon)
-        check_names(self.schema)
+    def _plan(self, terms: Terms) -> CumulativeStreamPlan:
+        periods, budget = periods_and_budget(terms)
         counted = self._codes()
         recipe = Cumulative(periods, self.thresholds, self.counter, self.split, self.failure)
-        core = _calibrated(recipe, ZCDP.of(amount), unit)
-        absent = absent_code(self.schema)
-        check_places(self.people, core.unit, absent)
-        return CumulativeStreamPlan(
-            core.budget, core.unit, periods, self.schema.domain, absent, self.people, core, counted
-        )
+        core = _calibrated(recipe, budget, terms.unit)
+        return CumulativeStreamPlan(*_common_fields(self.schema, self.people, core), counted)
 
     def _codes(self) -> tuple[int, ...]:
         if len(self.schema) != 1:
@@ -276,19 +230,9 @@ class PanelCumulative:
 class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
     """A calibrated ``PanelCumulative``; see ``PeoplePlan`` and ``CumulativePlan`` for the guarantee."""
 
-    budget: ZCDP
-    unit: Individual
-    horizon: int | None
-    columns: Domain
-    absent: int | None
-    places: int | None
     core: CumulativePlan
     counted: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """In configuration files."""
-        return "panel-cumulative"
+    name = "panel-cumulative"
 
     def parts(self) -> tuple[Part, ...]:
         """The number of people, where it is private, and the counters of all thresholds."""
@@ -384,14 +328,24 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
                 counters[int(number)][own] = array
         for counter, kept in zip(self.core.counters, counters, strict=True):
             counter.check_state(kept, 1)
-        # Who has reached the largest threshold is given no further ones, so the sums need no limit.
+        # People who have reached the largest threshold get no further ones, so the sums need no limit.
         synthetic = history.sum(axis=1, dtype=np.int32)
         return CumulativeState(meta["period"], arrays["weights"], counters, arrays["reached"], synthetic)
 
 
+def _common_fields(
+    schema: Schema, people: int | None, core: Any
+) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, Any]:
+    """The fields of a ``PeoplePlan`` around a synthesizer's plan."""
+    check_names(schema)
+    absent = absent_code(schema)
+    check_places(people, core.unit, absent)
+    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, core
+
+
 @lru_cache(maxsize=16)
 def _calibrated(recipe: Cumulative, budget: ZCDP, unit: Unit | None) -> CumulativePlan:
-    """Remembered, because choosing counters for hundreds of thresholds takes seconds."""
+    """The calibrated recipe, remembered: choosing counters for hundreds of thresholds takes seconds."""
     return recipe.calibrate(budget.rho, unit)
 
 

@@ -10,17 +10,17 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan
+from dpstream.core.contracts import Packed, PrivateBatch, StreamPlan, Terms, check_whole
 from dpstream.core.contracts.explanation import Explanation, PrintedTable, sentence
-from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, StoreDamagedError
-from dpstream.core.privacy.budget import Amount
+from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
+from dpstream.core.privacy.budget import ZCDP
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Individual, Unit
+from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON
-from dpstream.families.panel.reports import MAX_PEOPLE, whole
+from dpstream.families.panel.reports import MAX_PEOPLE
 from dpstream.families.panel.seats import Seating, seat
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "absent_code",
     "check_names",
     "check_places",
-    "periods_and_rho",
+    "periods_and_budget",
     "readable_schema",
 ]
 
@@ -55,6 +55,7 @@ class PeopleState(Generic[Core]):
     period: int = 0
 
 
+@dataclass(frozen=True)
 class PeoplePlan(StreamPlan, Generic[Core]):
     """What the plans of both synthesizers share.
 
@@ -70,6 +71,9 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         core: the synthesizer's own plan.
     """
 
+    budget: ZCDP
+    unit: Individual
+    horizon: int | None
     columns: Domain
     absent: int | None
     places: int | None
@@ -81,27 +85,27 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         """The columns of the private reports."""
         return self.columns
 
-    # What a synthesizer defines.
+    # Each synthesizer defines these.
 
     @abstractmethod
     def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Codes of whole reports as symbols of the synthesizer."""
+        """The synthesizer's symbols for whole reports, which are given as codes."""
 
     @abstractmethod
     def _begin(self, people: int) -> Core:
-        """The synthesizer's fresh state."""
+        """A fresh state of the synthesizer."""
 
     @abstractmethod
     def _private(self, core: Core) -> NDArray[np.int32]:
-        """What it remembers of each person."""
+        """What the synthesizer remembers of each person."""
 
     @abstractmethod
     def _replace_private(self, core: Core, values: NDArray[np.int32]) -> None:
-        """The same people in another order."""
+        """Put the same people in another order."""
 
     @abstractmethod
     def _advance(self, state: PeopleState[Core], symbols: NDArray[np.int64], randomness: Randomness) -> Any:
-        """One period of the synthesizer, and its synthesis; ``state.history`` is extended."""
+        """Run one period of the synthesizer, which extends ``state.history``; its synthesis."""
 
     @abstractmethod
     def _pack_core(self, core: Core) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]: ...
@@ -156,7 +160,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     # The stream.
 
     def start(self) -> PeopleState[Core]:
-        """A fresh state; who is in the panel is known from the first period on."""
+        """A fresh state; the first period tells who is in the panel."""
         return PeopleState()
 
     def step(self, state: PeopleState[Core], batch: PrivateBatch, randomness: Randomness) -> Any:
@@ -182,11 +186,11 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         return self._advance(state, self._symbols(reports), randomness)
 
     def public_people(self, core: Core) -> int | None:
-        """n where it is public."""
+        """The number of people where it is public, else None."""
         return len(self._private(core)) if self.unit.relation == "replace" else None
 
     def pack_state(self, state: PeopleState[Core]) -> Packed:
-        """The whole state."""
+        """The whole state; it holds what people reported."""
         if state.core is None or state.marks is None:
             return Packed({"format": _FORMAT, "period": 0, "core": None})
         meta, arrays = self._pack_core(state.core)
@@ -195,7 +199,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         return Packed({"format": _FORMAT, "period": state.period, "core": meta}, packed)
 
     def unpack_state(self, packed: Packed) -> PeopleState[Core]:
-        """The inverse.
+        """The inverse of ``pack_state``.
 
         Errors: StoreDamagedError: parts that do not fit each other.
         """
@@ -208,7 +212,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         people = len(self._private(core))
         wanted = len(marks) if self.places is None else self.places
         if marks.shape != (len(marks), MARK_BYTES) or people != wanted or len(marks) > people:
-            raise StoreDamagedError("the people of the panel contradict each other", where="state")
+            raise StoreDamagedError("the stored people of the panel do not fit each other", where="state")
         return PeopleState(marks, core, history, int(meta["period"]))
 
     def declared_public(self) -> tuple[str, ...]:
@@ -236,43 +240,38 @@ class PeoplePlan(StreamPlan, Generic[Core]):
 
 
 def _reseated(values: NDArray[np.int32], seating: Seating) -> NDArray[np.int32]:
-    """Values of the places after somebody joined; empty places all have the value of the last one."""
+    """What is kept of each place after somebody joined; empty places all have the value of the last one."""
     empty = values[-1]
     taken = np.where(seating.before >= 0, values[seating.before], empty)
     return np.concatenate([taken, np.full(len(values) - len(taken), empty, np.int32)]).astype(np.int32)
 
 
-def periods_and_rho(epsilon: Amount | None, rho: Amount | None, horizon: int | None) -> tuple[int, Amount]:
+def periods_and_budget(terms: Terms) -> tuple[int, ZCDP]:
     """The horizon and the budget of a panel.
 
     Errors:
-        BudgetError: pure epsilon, or no rho. HorizonError: no number of periods.
+        BudgetError: pure epsilon. HorizonError: no number of periods.
     """
-    if epsilon is not None or rho is None:
-        raise BudgetError(
-            "the noise of a panel is Gaussian, which has no pure guarantee",
-            where="budget",
-            allowed="rho, or epsilon together with delta",
-        )
-    if horizon is None:
+    budget = terms.concentrated("the noise of a panel is Gaussian, which has no pure guarantee")
+    if terms.horizon is None:
         raise HorizonError(
             "a panel needs to know how many periods there will be: its noise depends on it",
             where="horizon",
             allowed="a number of periods",
         )
-    return horizon, rho
+    return terms.horizon, budget
 
 
-def check_places(people: int | None, unit: Unit | None, absent: int | None) -> None:
-    """That room for people who come later is declared with what it needs.
+def check_places(people: int | None, unit: Individual, absent: int | None) -> None:
+    """Check that a panel with room for people who come later has what that needs.
 
     Errors:
         ConfigError: under add/remove, or where somebody who is not there has no report to be counted with.
     """
     if people is None:
         return
-    whole(people, "people", 1, MAX_PEOPLE)
-    if not isinstance(unit, Individual) or unit.relation != "replace":
+    check_whole(people, "people", 1, MAX_PEOPLE, "panel")
+    if unit.relation != "replace":
         raise ConfigError(
             f"people = {people} declares the number of places public, and under add/remove it is private",
             where="people",
@@ -287,7 +286,8 @@ def check_places(people: int | None, unit: Unit | None, absent: int | None) -> N
 
 
 def readable_schema(schema: Schema) -> Schema:
-    """The columns as panels release them: bins of numbers and dates by their labels, so that nothing is drawn."""
+    """The columns as panels release them: bins of numbers and dates are released by their labels, so nothing is
+    drawn."""
     return Schema(tuple(_readable(column) for column in schema.columns))
 
 
@@ -298,7 +298,7 @@ def _readable(column: Column) -> Column:
 
 
 def absent_code(schema: Schema) -> int | None:
-    """Code of a report in which every column is missing; None where a column declares no such bin."""
+    """The code of a report in which every column is missing; None where a column declares no such bin."""
     if any(column.missing is None for column in schema.columns):
         return None
     return schema.domain.cells(tuple(range(len(schema)))) - 1
@@ -309,7 +309,7 @@ def check_names(schema: Schema) -> None:
     for name in (PERSON, PERIOD):
         if name in schema.names:
             raise ConfigError(
-                f"column {name!r} of the schema has a name that released panels need",
+                f"the column {name!r} has a name that released panels need for a column of their own",
                 where="schema",
                 allowed=f"another name than {PERSON} and {PERIOD}",
             )

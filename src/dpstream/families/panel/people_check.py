@@ -14,7 +14,7 @@ __all__ = ["PeopleCheck"]
 
 @dataclass
 class PeopleCheck:
-    """Compares the people of every period with those before. Holds private ids.
+    """Compare the people of every period with those before. Holds private ids.
 
     Attributes:
         column: of the ids.
@@ -29,7 +29,7 @@ class PeopleCheck:
 
     @classmethod
     def of(cls, plan: StreamPlan, column: str) -> Self:
-        """For the plan of a panel and the column of the ids."""
+        """The check for the plan of a panel and the column of the ids."""
         assert isinstance(plan, PeoplePlan)
         return cls(column, plan.absent is None, plan.places)
 
@@ -39,25 +39,25 @@ class PeopleCheck:
         import pyarrow.compute as pc
 
         here = pc.unique(ids)
-        found = []
+        stops = []
         if len(here) != len(ids):
-            found.append(self._problem("twice", "has somebody with two reports", "one report a person"))
+            stops.append(self._problem("twice", "has somebody with two reports", "one report a person"))
         if self._known is None:
             self._known = here
         else:
             new = here.filter(pc.invert(pc.is_in(here, value_set=self._known)))
             if len(new) and self.places is None:
                 what = "has somebody who was not in the first period"
-                found.append(self._problem("new", what, "the people of the first period, or people = N"))
+                stops.append(self._problem("new", what, "the people of the first period, or people = N"))
             if self.everybody and len(here) - len(new) < len(self._known):
                 what = "lacks somebody who was there before"
-                found.append(
+                stops.append(
                     self._problem("absent", what, 'every person, or missing = "..." in every column')
                 )
             self._known = pa.concat_arrays([self._known, new])
         if self.places is not None and len(self._known) > self.places:
-            found.append(self._problem("room", "has more people than places", f"people = {self.places}"))
-        return found
+            stops.append(self._problem("room", "has more people than places", f"people = {self.places}"))
+        return stops
 
     def _problem(self, kind: str, what: str, allowed: str) -> Problem:
         return Problem(self.column, kind, what, allowed)

@@ -15,11 +15,11 @@ from dpstream.families.panel.window import WindowAnswer, WindowRelease
 
 __all__ = ["People", "answer_wider"]
 
-_WIDER = (
+_WIDER_NOTE = (
     "looks back on more periods than the synthetic people are right about in a row: it may be wrong by any amount, and "
     "the padding is still in it"
 )
-_CUMULATIVE = "a cumulative panel is right about numbers of ones so far, not about when"
+_CUMULATIVE_NOTE = "a cumulative panel is right about numbers of ones so far, not about when"
 
 
 @dataclass
@@ -35,7 +35,7 @@ class People:
 
     @property
     def periods(self) -> int:
-        """How many periods they have."""
+        """How many periods were released."""
         return sum(columns.shape[1] for columns in self._columns)
 
     def add(self, release: WindowRelease | CumulativeRelease) -> None:
@@ -57,11 +57,11 @@ class People:
         self._last = release
 
     def wide(self) -> NDArray[np.uint8]:
-        """Symbols, shape (people, periods): a fresh array."""
+        """The symbols of all people, shape (people, periods): a fresh array."""
         return np.hstack(self._columns) if self._columns else np.zeros((0, 0), np.uint8)
 
     def long(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Person (from 0), period (from 1) and symbol of every report, by person and then by period."""
+        """The person (from 0), period (from 1) and symbol of every report, by person and then by period."""
         table = self.wide()
         person, period = np.indices(table.shape)
         return person.ravel(), period.ravel() + 1, table.ravel()
@@ -83,11 +83,11 @@ class People:
             if query.width <= last.plan.recipe.window:
                 return last.answer(query, people=people)
             return answer_wider(query, self.wide(), last.plan.recipe.symbols)
-        return answer_wider(query, self.wide(), 2, _CUMULATIVE)
+        return answer_wider(query, self.wide(), 2, _CUMULATIVE_NOTE)
 
 
 def answer_wider(
-    query: WindowQuery, table: NDArray[np.uint8], symbols: int, note: str = _WIDER
+    query: WindowQuery, table: NDArray[np.uint8], symbols: int, note: str = _WIDER_NOTE
 ) -> WindowAnswer:
     """Answer a question that the noise scales say nothing about, from the released people as they are.
 

@@ -43,7 +43,7 @@ class PanelSynthesis(SyntheticTable):
     new: int
     people: int | None
 
-    # What a synthesizer defines.
+    # Each synthesizer defines these.
 
     @property
     @abstractmethod
@@ -62,7 +62,7 @@ class PanelSynthesis(SyntheticTable):
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]: ...
 
-    # The same for all.
+    # These are the same for all.
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
@@ -78,7 +78,7 @@ class PanelSynthesis(SyntheticTable):
 
     @property
     def grows(self) -> PanelSynthesis:
-        """Itself."""
+        """The release itself: its table only grows."""
         return self
 
     def rows(self, schema: Schema, most: int) -> int:
@@ -142,7 +142,7 @@ class PanelSynthesis(SyntheticTable):
 
 @dataclass(frozen=True)
 class WindowSynthesis(PanelSynthesis):
-    """Of the fixed window: right about every ``window`` periods in a row."""
+    """The synthetic people of the fixed window: right about every ``window`` periods in a row."""
 
     core: FixedWindowPlan
     counts: NDArray[np.int64]
@@ -190,7 +190,11 @@ class WindowSynthesis(PanelSynthesis):
 
     def own_answer(self, question: Any, codes_of: Callable[[str], tuple[int, ...]]) -> PeopleEstimate:
         """A ``WindowQuery``, or words (see ``questions.parse_question``)."""
-        query = parse_question(question, codes_of, self._default()) if isinstance(question, str) else question
+        query = (
+            parse_question(question, codes_of, self._default_codes())
+            if isinstance(question, str)
+            else question
+        )
         if not isinstance(query, WindowQuery):
             raise ConfigError(
                 "the question cannot be read",
@@ -199,12 +203,18 @@ class WindowSynthesis(PanelSynthesis):
             )
         recipe = self.core.recipe
         if query.width <= recipe.window:
-            found = self._release.answer(query, people=self.people)
+            estimate = self._release.answer(query, people=self.people)
         else:
-            found = answer_wider(query, self.history, recipe.symbols)
-        words = f"{query.describe()}; {_NORMAL}" if found.count_error is not None else found.note
+            estimate = answer_wider(query, self.history, recipe.symbols)
+        words = f"{query.describe()}; {_ERROR_NOTE}" if estimate.count_error is not None else estimate.note
         return PeopleEstimate(
-            found.count, found.count_error, found.value, found.standard_error, found.bound, found.raw, words
+            estimate.count,
+            estimate.count_error,
+            estimate.value,
+            estimate.standard_error,
+            estimate.bound,
+            estimate.raw,
+            words,
         )
 
     def accuracy(self) -> dict[str, Any]:
@@ -219,7 +229,7 @@ class WindowSynthesis(PanelSynthesis):
                 "clipped_groups": self.clipped,
                 "bound": core.bound,
                 "failure": str(core.recipe.failure),
-                "answers": self._standard() if self.history.shape[1] else [],
+                "answers": self._usual_answers() if self.history.shape[1] else [],
             },
             "words": describe_errors(
                 self.total_error,
@@ -232,11 +242,11 @@ class WindowSynthesis(PanelSynthesis):
             ),
         }
 
-    def _default(self) -> tuple[int, ...] | None:
+    def _default_codes(self) -> tuple[int, ...] | None:
         """What a question without a condition is about: the second of two symbols."""
         return (1,) if self.core.recipe.symbols == 2 else None
 
-    def _standard(self) -> list[dict[str, Any]]:
+    def _usual_answers(self) -> list[dict[str, Any]]:
         """Usual questions about yes and no, answered."""
         if self.core.recipe.symbols != 2:
             return []
@@ -261,7 +271,7 @@ class WindowSynthesis(PanelSynthesis):
 
 @dataclass(frozen=True)
 class CumulativeSynthesis(PanelSynthesis):
-    """Of cumulative counts: right about how many people have had at least ``b`` so far."""
+    """The synthetic people of cumulative counts: right about how many have had at least ``b`` so far."""
 
     release: CumulativeRelease
 
@@ -294,16 +304,16 @@ class CumulativeSynthesis(PanelSynthesis):
                     allowed='a question such as "at least 3 so far"',
                 )
             times = asked.times
-        found = self.release.at_least(times)
+        estimate = self.release.at_least(times)
         return PeopleEstimate(
-            float(found.count),
-            found.standard_error,
-            found.value,
-            found.share_error,
-            found.bound,
-            found.count / self.release.people if self.release.people else math.nan,
+            float(estimate.count),
+            estimate.standard_error,
+            estimate.value,
+            estimate.share_error,
+            estimate.bound,
+            estimate.count / self.release.people if self.release.people else math.nan,
             f"at least {times} of the first {self.period} periods; the standard error is that of the counter's "
-            f"unbiased estimate, {found.unbiased}{'' if self.people is not None else _OF_SHARE}",
+            f"unbiased estimate, {estimate.unbiased}{'' if self.people is not None else _SHARE_NOTE}",
         )
 
     def accuracy(self) -> dict[str, Any]:
@@ -335,9 +345,11 @@ class CumulativeSynthesis(PanelSynthesis):
         return {"reached": self.release.reached, "estimates": self.release.estimates}
 
 
-_NORMAL = "the standard error follows from public noise scales (the coins of rounding are bounded from above)"
+_ERROR_NOTE = (
+    "the standard error follows from public noise scales (the coins of rounding are bounded from above)"
+)
 
-_OF_SHARE = "; that of the share holds the noise of the number of people, too"
+_SHARE_NOTE = "; that of the share holds the noise of the number of people, too"
 
 
 def describe_errors(

@@ -125,7 +125,7 @@ class Pattern(WindowQuery):
     def __post_init__(self) -> None:
         if not (isinstance(self.symbols, tuple) and self.symbols):
             raise ConfigError(
-                f"the pattern {self.symbols!r}",
+                f"the pattern {self.symbols!r} cannot be read",
                 where="query",
                 allowed="a tuple of one or more symbols or None",
             )
@@ -192,7 +192,9 @@ def _check(times: int, width: int, values: tuple[int, ...] = (1,)) -> None:
         )
     if not (isinstance(values, tuple) and values):
         raise ConfigError(
-            f"values = {values!r}", where="query", allowed="a tuple of one or more symbols (codes)"
+            f"values = {values!r} cannot be read",
+            where="query",
+            allowed="a tuple of one or more symbols (codes)",
         )
 
 

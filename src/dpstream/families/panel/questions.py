@@ -20,12 +20,12 @@ from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery
 
 __all__ = ["parse_question"]
 
-_WORDS = re.compile(
+_QUESTION = re.compile(
     r"(?:(?P<condition>.+?)\s+in\s+)?at\s+least\s+(?P<times>[0-9]{1,6})"
     r"(?:(?P<row>\s+in\s+a\s+row)?\s+of\s+the\s+last\s+(?P<width>[0-9]{1,6})|\s+so\s+far)",
     re.IGNORECASE | re.DOTALL,
 )
-_ALLOWED = '"at least 2 of the last 3", "at least 2 in a row of the last 3", "at least 3 so far"'
+_EXAMPLES = '"at least 2 of the last 3", "at least 2 in a row of the last 3", "at least 3 so far"'
 
 
 def parse_question(
@@ -48,20 +48,20 @@ def parse_question(
     >>> parse_question("at least 2 in a row of the last 3", lambda condition: (), (1,))
     Consecutive(times=2, width=3, values=(1,))
     """
-    found = _WORDS.fullmatch(" ".join(text.split()))
-    if found is None:
-        raise ConfigError(f"the question {text!r} cannot be read", where="panel", allowed=_ALLOWED)
-    values = default if found["condition"] is None else codes_of(found["condition"])
+    match = _QUESTION.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise ConfigError(f"the question {text!r} cannot be read", where="panel", allowed=_EXAMPLES)
+    values = default if match["condition"] is None else codes_of(match["condition"])
     if values is None:
         raise ConfigError(
             "the question does not say which reports it is about",
             where="panel",
             allowed="a condition first, such as: status = 'late' in at least 2 of the last 3",
         )
-    width = so_far if found["width"] is None else int(found["width"])
+    width = so_far if match["width"] is None else int(match["width"])
     if width is None:
         raise ConfigError(
             "a window knows nothing of all periods so far", where="panel", allowed="the last M periods"
         )
-    kind = Consecutive if found["row"] else AtLeast
-    return kind(int(found["times"]), width, values)
+    kind = Consecutive if match["row"] else AtLeast
+    return kind(int(match["times"]), width, values)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.contracts import check_unit, check_whole
+from dpstream.core.errors import ConfigError, DataError, HorizonError
+from dpstream.core.privacy.unit import Individual, Unit
 
-__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_reports", "whole"]
+__all__ = ["MAX_PEOPLE", "MAX_SYMBOLS", "check_people", "check_period", "check_reports", "individual"]
 
 #: People of a panel: their counts stay far below 2^53.
 MAX_PEOPLE = 2**31 - 1
@@ -27,16 +29,20 @@ def check_reports(reports: NDArray[np.integer], people: int, symbols: int) -> ND
         )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            "a period is one whole number for each person", where="panel", allowed="a 1-d integer array"
+            "the reports of a period are not one whole number for each person",
+            where="panel",
+            allowed="a 1-d integer array",
         )
     if len(array) != people:
         raise DataError(
-            "a period has another number of people than the panel",
+            "the period has reports of another number of people than the panel has",
             where="panel",
             allowed="one report a person",
         )
     if len(array) and not (int(array.min()) >= 0 and int(array.max()) < symbols):
-        raise DataError("a report lies outside the alphabet", where="panel", allowed=f"0 to {symbols - 1}")
+        raise DataError(
+            "a report lies outside the alphabet of symbols", where="panel", allowed=f"0 to {symbols - 1}"
+        )
     return array.astype(np.int32)
 
 
@@ -44,18 +50,33 @@ def check_people(people: object) -> int:
     """A number of people; it may be private, so the message does not say it.
 
     Errors:
-        ConfigError: not a number of people.
+        ConfigError: the number of people cannot be used.
     """
     try:
-        return whole(people, "people", 0, MAX_PEOPLE)
+        return check_whole(people, "people", 0, MAX_PEOPLE, "panel")
     except ConfigError as error:
-        raise ConfigError("not a number of people", where="panel", allowed=error.allowed) from None
-
-
-def whole(value: object, name: str, least: int, most: int) -> int:
-    """``value`` as an int within limits, or ConfigError."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
         raise ConfigError(
-            f"{name} = {value!r}", where="panel", allowed=f"a whole number from {least} to {most}"
+            "the number of people cannot be used", where="panel", allowed=error.allowed
+        ) from None
+
+
+def check_period(period: int, periods: int) -> None:
+    """There is a period left to read.
+
+    Errors:
+        HorizonError: all were read.
+    """
+    if period >= periods:
+        raise HorizonError(
+            f"period {period + 1} lies beyond the horizon", where="panel", allowed=f"up to {periods} periods"
         )
-    return int(value)
+
+
+def individual(unit: Unit | None) -> Individual:
+    """The unit of a panel.
+
+    Errors:
+        UnitError: no whole person.
+    """
+    reason = "a panel cannot protect the unit {unit!r} alone: a person reports in every period"
+    return check_unit(unit, Individual(), ("individual", "individual-replace"), reason)

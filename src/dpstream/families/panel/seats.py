@@ -22,7 +22,7 @@ Marks = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Seating:
-    """Where the reports of a period belong.
+    """Which place each report of a period belongs to.
 
     Attributes:
         marks: of everybody so far, ascending.
@@ -56,22 +56,22 @@ def seat(known: Marks | None, given: Marks, *, places: int | None, absent: bool)
     """
     if known is None:
         here = np.arange(len(given), dtype=np.int64)
-        found = Seating(given, np.full(len(given), -1, np.int64), here)
+        seating = Seating(given, np.full(len(given), -1, np.int64), here)
     else:
-        found = _find(known, given, places)
+        seating = _find(known, given, places)
         if not absent and len(given) != len(known):
             raise DataError(
                 "somebody of the panel has no report",
                 where="panel",
                 allowed='one report a person, or missing = "..." declared for every column',
             )
-    if places is not None and len(found.marks) > places:
+    if places is not None and len(seating.marks) > places:
         raise DataError(
             "more people report than the panel has places",
             where="panel",
             allowed=f"up to people = {places}, as declared",
         )
-    return found
+    return seating
 
 
 def _find(known: Marks, given: Marks, places: int | None) -> Seating:

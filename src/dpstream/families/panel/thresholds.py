@@ -22,28 +22,28 @@ from dpstream.core.privacy.unit import Event, Individual
 
 __all__ = ["chosen_counter", "moved_loss", "person_factor", "proxies", "spread"]
 
-#: A budget at which all noise is so large that variances are in proportion to one over it.
-_REFERENCE = ZCDP(Fraction(1, 1000))
-#: A counter that is later in the list of names has to be better by this part.
-_MARGIN = 0.01
-#: Up to so many ticks the worst moved change is looked for in the matrix; beyond, twice is charged.
-_MOST_PAIRED = 512
+#: At this budget all noise is so large that variances are in proportion to one over the budget.
+_SMALL_BUDGET = ZCDP(Fraction(1, 1000))
+#: A counter that is later in the list of names is chosen only if it is better by this part.
+_BETTER_BY = 0.01
+#: Up to this number of ticks the worst moved change is searched for in the matrix; beyond it, twice is charged.
+_MOST_SEARCHED_TICKS = 512
 _REMEMBERED = 8192
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def chosen_counter(ticks: int, unit: Individual) -> str:
     """The counter with the smallest error; public: it depends on the number of ticks and the relation only."""
-    choice = best(_REFERENCE, Event(), horizon=ticks)
+    choice = best(_SMALL_BUDGET, Event(), horizon=ticks)
     if unit.relation == "add-remove":
         return choice.name
     chosen, least = choice.name, choice.deviation**2 * float(person_factor(choice.name, ticks, unit))
     for other in choice.candidates:
         # A factor is 1 at least: most candidates are out without looking at their matrices.
-        if other.deviation is None or other.deviation**2 >= (1 - _MARGIN) * least:
+        if other.deviation is None or other.deviation**2 >= (1 - _BETTER_BY) * least:
             continue
         error = other.deviation**2 * float(person_factor(other.name, ticks, unit))
-        if error < (1 - _MARGIN) * least:
+        if error < (1 - _BETTER_BY) * least:
             chosen, least = other.name, error
     return chosen
 
@@ -51,7 +51,7 @@ def chosen_counter(ticks: int, unit: Individual) -> str:
 @lru_cache(maxsize=_REMEMBERED)
 def spread(name: str, ticks: int) -> float:
     """Sum of the variances over all ticks."""
-    counter = counter_by_name(name, horizon=ticks).calibrate(_REFERENCE, Event())
+    counter = counter_by_name(name, horizon=ticks).calibrate(_SMALL_BUDGET, Event())
     return math.fsum(counter.variance(t) for t in range(1, ticks + 1))
 
 
@@ -63,10 +63,10 @@ def person_factor(name: str, ticks: int, unit: Individual) -> Fraction:
     """
     if unit.relation == "add-remove":
         return Fraction(1)
-    if ticks > _MOST_PAIRED:
+    if ticks > _MOST_SEARCHED_TICKS:
         return Fraction(2)
-    counter = counter_by_name(name, horizon=ticks).calibrate(_REFERENCE, Event())
-    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / _REFERENCE.rho)
+    counter = counter_by_name(name, horizon=ticks).calibrate(_SMALL_BUDGET, Event())
+    return max(Fraction(1), moved_loss(counter.materialize(ticks)) / _SMALL_BUDGET.rho)
 
 
 def moved_loss(linear: LinearMap) -> Fraction:

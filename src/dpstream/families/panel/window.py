@@ -14,14 +14,22 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.contracts import check_share, check_whole
+from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
 from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Individual, Unit
 from dpstream.families.panel.extension import extend, split_whole
 from dpstream.families.panel.queries import WindowQuery
-from dpstream.families.panel.reports import MAX_PEOPLE, MAX_SYMBOLS, check_people, check_reports, whole
+from dpstream.families.panel.reports import (
+    MAX_PEOPLE,
+    MAX_SYMBOLS,
+    check_people,
+    check_period,
+    check_reports,
+    individual,
+)
 
 __all__ = ["MAX_PATTERNS", "FixedWindow", "FixedWindowPlan", "WindowAnswer", "WindowRelease", "WindowState"]
 
@@ -52,9 +60,9 @@ class FixedWindow:
 
     def __post_init__(self) -> None:
         # Python integers: a power of NumPy's own could pass 64 bits unseen.
-        object.__setattr__(self, "periods", whole(self.periods, "periods", 1, _MAX_PERIODS))
-        object.__setattr__(self, "window", whole(self.window, "window", 1, self.periods))
-        object.__setattr__(self, "symbols", whole(self.symbols, "symbols", 2, MAX_SYMBOLS))
+        object.__setattr__(self, "periods", check_whole(self.periods, "periods", 1, _MAX_PERIODS, "panel"))
+        object.__setattr__(self, "window", check_whole(self.window, "window", 1, self.periods, "panel"))
+        object.__setattr__(self, "symbols", check_whole(self.symbols, "symbols", 2, MAX_SYMBOLS, "panel"))
         if self.symbols**self.window > MAX_PATTERNS:
             raise LimitError(
                 f"{self.symbols} symbols over {self.window} periods make too many patterns",
@@ -62,9 +70,10 @@ class FixedWindow:
                 allowed=f"up to {MAX_PATTERNS} patterns",
             )
         if self.segment is not None:
-            object.__setattr__(self, "segment", whole(self.segment, "segment", 1, _MAX_PERIODS))
-        if not exact_amount(self.failure, where="failure") < 1:
-            raise ConfigError(f"failure = {self.failure}", where="panel", allowed="above 0 and below 1")
+            object.__setattr__(
+                self, "segment", check_whole(self.segment, "segment", 1, _MAX_PERIODS, "panel")
+            )
+        check_share(self.failure, "failure", "panel")
 
     def calibrate(self, rho: Amount, unit: Unit | None = None) -> FixedWindowPlan:
         """Fix the noise so that all releases together cost one person's whole history ``rho``.
@@ -73,13 +82,7 @@ class FixedWindow:
             UnitError: the unit is no individual. BudgetError: an amount that cannot be used.
             LimitError: so much noise that its padding would be more people than a panel can have.
         """
-        protected = Individual() if unit is None else unit
-        if not isinstance(protected, Individual):
-            raise UnitError(
-                f"a panel cannot protect the unit {protected.name!r} only: a person reports every period",
-                where="unit",
-                allowed="individual, individual-replace",
-            )
+        protected = individual(unit)
         plan = FixedWindowPlan(self, ZCDP.of(rho), protected)
         if plan.padding * plan.patterns > MAX_PEOPLE:
             raise LimitError(
@@ -159,7 +162,8 @@ class FixedWindowPlan:
 
     @cached_property
     def bound(self) -> float:
-        """With probability ``1 - failure`` nothing is clipped, and no pattern's debiased count is ever wrong by more.
+        """The error that is promised: with probability ``1 - failure`` nothing is clipped, and no debiased count is
+        wrong by more.
 
         In people. A union bound over patterns, periods and both directions.
         """
@@ -193,7 +197,7 @@ class FixedWindowPlan:
         """A fresh state for a panel of ``people``, who are told apart by their place in every period's array.
 
         Errors:
-            ConfigError: not a number of people.
+            ConfigError: the number of people cannot be used.
         """
         return WindowState(0, np.zeros(check_people(people), np.int32))
 
@@ -209,12 +213,7 @@ class FixedWindowPlan:
             HorizonError: all periods were read. DataError: another number of people, or symbols outside.
         """
         recipe = self.recipe
-        if state.period >= recipe.periods:
-            raise HorizonError(
-                f"period {state.period + 1} lies beyond the horizon",
-                where="panel",
-                allowed=f"up to {recipe.periods} periods",
-            )
+        check_period(state.period, recipe.periods)
         symbols = check_reports(reports, len(state.recent), recipe.symbols)
         state.recent %= self.patterns // recipe.symbols
         state.recent *= recipe.symbols
@@ -226,7 +225,7 @@ class FixedWindowPlan:
         noisy = (
             counts + self.padding + randomness.draw(self.noises[state.period - recipe.window], self.patterns)
         )
-        # From here on: noisy counts, synthetic people, and coins that protect nobody.
+        # From here on the code sees noisy counts, synthetic people, and coins that protect nobody.
         generator = np.random.default_rng(randomness.words(4))
         if state.synthetic is None:
             return self._begin(state, noisy)

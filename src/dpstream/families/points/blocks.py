@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.points.cell_counters import Cells
+from dpstream.families.points.cell_counters import PointCells
 from dpstream.families.points.cell_schedule import Schedule
 from dpstream.families.points.consistency import pool
 
@@ -73,7 +73,7 @@ class Blocks:
             np.zeros(2 << depth, np.int64),
         )
 
-    def end(self, cells: Cells, schedule: Schedule, level: int, randomness: Randomness) -> None:
+    def end(self, cells: PointCells, schedule: Schedule, level: int, randomness: Randomness) -> None:
         """The shortest blocks that are open end now, and those of deeper cells that end with them."""
         tick, begun = self.ends[self.done], schedule.start(level) - 1
         self.done += 1

@@ -35,10 +35,10 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.privacy.waiting import reaches, waiting_times
 from dpstream.families.points.cell_schedule import Design, log_fraction
 
-__all__ = ["CellRule", "Cells", "cell_rule"]
+__all__ = ["CellRule", "PointCells", "cell_rule"]
 
 Ints = NDArray[np.int64]
-_NEVER = -(2**62)
+_NO_FLOOR = -(2**62)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def cell_rule(epsilon: Fraction, ticks: int, design: Design) -> CellRule:
 
 
 @dataclass
-class Cells:
+class PointCells:
     """The cells' sparse counters in one level, in heap order; secret but for ``counted``.
 
     Attributes:
@@ -117,7 +117,7 @@ class Cells:
     @classmethod
     def begin(
         cls, depth: int, first: int, end: int, rules: tuple[CellRule, ...], randomness: Randomness
-    ) -> Cells:
+    ) -> PointCells:
         """All cells at the beginning of a level; ``rules`` for depth 1, 2, ..."""
         arrays = [np.zeros(1 << (depth + 1), np.int64) for _ in range(6)]
         total, pending, limit, floor, due, counted = arrays
@@ -159,12 +159,12 @@ class Cells:
         return touched, every[touched]
 
     def _due_until(self, last: int) -> set[int]:
-        found = set()
+        due_cells = set()
         while self.queue and self.queue[0][0] <= last:
             tick, cell = heapq.heappop(self.queue)
             if self.due[cell] == tick:
-                found.add(cell)
-        return found
+                due_cells.add(cell)
+        return due_cells
 
     def _walk(self, cell: int, ticks: list[int], last: int, randomness: Randomness) -> None:
         """One cell through these ticks: its arrivals, its drawn tests, its segments' ends, in order of time."""
@@ -213,7 +213,7 @@ class Cells:
         left = self.end - tick + 1
         if left < 1:
             # No test is left in the level: nothing is drawn any more, however low the gap.
-            self.due[cells], self.floor[cells] = 0, _NEVER
+            self.due[cells], self.floor[cells] = 0, _NO_FLOOR
             return
         gap, scale = self.limit[cells] - self.pending[cells], float(rule.tests.scale)
         # Above ``high`` a yes is unlikely in what is left of the level. Nearer, a scale of room: fewer draws.

@@ -25,9 +25,9 @@ __all__ = ["MAX_TICK", "Design", "Schedule", "default_design"]
 
 #: Points of one stream.
 MAX_TICK = 2**38
-#: Rational amounts below the printed, irrational ones: multiples of epsilon over this.
+#: Amounts are multiples of epsilon over this: rational ones just below the printed, irrational ones.
 _GRID = 1 << 40
-#: An average cell of a block holds so many times its noise's scale, or the level is cut into fewer blocks: each one
+#: An average cell of a block holds this many times its noise's scale, or the level is cut into fewer blocks: each one
 #: adds its noise. Little is enough: where points gather, cells hold more than the average.
 _CLEAR_BLOCK = 2
 #: ``d = 1``: depth ``j`` pays in proportion to ``1 / (j + _EVEN)``.

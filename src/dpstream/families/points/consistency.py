@@ -12,13 +12,13 @@ __all__ = ["Splits", "pool", "shrunk", "split_evenly"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Standard deviations of what splits differ by, as shares of the parent.
-_WIDTHS = np.array([0.0, *(2.0**-i for i in range(6, -1, -1))])
-#: Splits that the depth above counts for.
-_REMEMBERED = 0.5
+#: The standard deviations that splits may differ by, as shares of the parent.
+_SPLIT_SPREADS = np.array([0.0, *(2.0**-i for i in range(6, -1, -1))])
+#: The depth above counts for this many splits.
+_PRIOR_SPLITS = 0.5
 _ROUNDS = 20
-#: The logarithm of a likelihood is at most so far below its best.
-_FAR = 300.0
+#: The logarithm of a likelihood is at most this far below the best one.
+_LARGEST_LOG_RATIO = 300.0
 
 
 def shrunk(values: Floats, noise: float) -> Floats:
@@ -49,7 +49,7 @@ class Splits:
     """
 
     def __init__(self) -> None:
-        self.weights = np.full(len(_WIDTHS), 0.5 / (len(_WIDTHS) - 1))
+        self.weights = np.full(len(_SPLIT_SPREADS), 0.5 / (len(_SPLIT_SPREADS) - 1))
         self.weights[0] = 0.5
 
     def split(
@@ -63,14 +63,14 @@ class Splits:
         """
         share, full = np.full(len(parents), 0.5), np.flatnonzero(parents > 0)
         count, seen = parents[full].astype(np.float64), difference[full]
-        spread = variance + count[:, None] + (count[:, None] * _WIDTHS) ** 2
+        spread = variance + count[:, None] + (count[:, None] * _SPLIT_SPREADS) ** 2
         likely = -0.5 * (seen[:, None] ** 2 / spread + np.log(spread))
-        likely = np.exp(np.maximum(likely - likely.max(axis=1, keepdims=True), -_FAR))
+        likely = np.exp(np.maximum(likely - likely.max(axis=1, keepdims=True), -_LARGEST_LOG_RATIO))
         above = self.weights
         for _ in range(_ROUNDS):
             odds = likely * self.weights
             odds /= odds.sum(axis=1, keepdims=True)
-            total = odds.sum(axis=0) + _REMEMBERED * above
+            total = odds.sum(axis=0) + _PRIOR_SPLITS * above
             self.weights = total / total.sum()
         odds = likely * self.weights
         kept = seen * (odds * (1.0 - variance / spread)).sum(axis=1) / odds.sum(axis=1)

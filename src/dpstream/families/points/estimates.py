@@ -15,14 +15,14 @@ from dpstream.families.points.points_state import PointsState
 __all__ = ["cell_estimates", "whole_counts"]
 
 #: The open level counts as a change of habits where it differs by more standard deviations than this.
-_CLEAR = 1.5
+_CHANGED_HABITS = 1.5
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class _Rules(Protocol):
-    """What is used of a plan."""
+    """The parts of a plan that estimates use."""
 
     @property
     def design(self) -> Design: ...
@@ -32,12 +32,12 @@ class _Rules(Protocol):
 
 
 def whole_counts(plan: _Rules, state: PointsState, generator: np.random.Generator) -> Ints:
-    """Synthetic points in each of the deepest cells."""
+    """How many synthetic points are in each of the deepest cells."""
     counts, splits = np.array([state.points], np.int64), Splits()
     for depth, (cells, variance) in enumerate(cell_estimates(plan, state), start=1):
         left, right = cells[0::2], cells[1::2]
         if plan.design.pooled:
-            # Points from before the depth's cells: split as those since then, which is the same factor for all.
+            # Points that came before the depth's cells are split as those since then: by the same factor for all.
             known = state.points / (state.points - _unseen(plan, depth))
             chosen = splits.split(counts, known * (left - right), 2.0 * known**2 * variance, generator)
         else:
@@ -47,7 +47,7 @@ def whole_counts(plan: _Rules, state: PointsState, generator: np.random.Generato
 
 
 def cell_estimates(plan: _Rules, state: PointsState) -> list[tuple[Floats, float]]:
-    """For each depth, estimates of all cells and the variance of one.
+    """Estimates of all cells of each depth, and the variance of one.
 
     In the text: what finished levels stored, and what the sparse counter has counted. The default expects of the open
     level what its blocks and the finished levels say, within what the sparse counter says: an open segment holds
@@ -98,5 +98,5 @@ def _open_level(
         spread = max(blocks.bounds[i] - last, 0.0) + (1.0 + growth) ** 2 * last
     else:
         spread = growth**2 * last
-    noise = _CLEAR * math.sqrt(spread + rate**2 * variance)
+    noise = _CHANGED_HABITS * math.sqrt(spread + rate**2 * variance)
     return expected + shrunk(seen - expected, noise), total

@@ -31,7 +31,7 @@ class PointChanges:
     added: Ints
 
     def apply(self, cells: Ints) -> Ints:
-        """Cells of the next release's points, from those of the one before: what stays, what moved, what is new."""
+        """The cells of the next release's points, from those of the one before: what stays, what moved, what is new."""
         return np.concatenate([cells[self.stays], self.moved[:, 1], self.added])
 
 
@@ -86,7 +86,7 @@ def changes(cells: Ints, counts: Ints, generator: np.random.Generator) -> PointC
 
 
 def _matched(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Positions of as many pairs of equals as there are, each one in one pair."""
+    """The positions of as many pairs of equals as there are, each in one pair."""
     first, second = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
     a, b = left[first], right[second]
     rank = np.arange(len(a)) - np.searchsorted(a, a)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, HorizonError, LimitError, UnitError
+from dpstream.core.contracts import check_unit, check_whole, check_words
+from dpstream.core.errors import HorizonError, LimitError
 from dpstream.core.privacy.budget import Amount, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event, Unit
 from dpstream.families.points.blocks import Blocks, noisy
-from dpstream.families.points.cell_counters import CellRule, Cells, cell_rule
+from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import MAX_TICK, PAPER, Design, Schedule, default_design
 from dpstream.families.points.consistency import pool
 from dpstream.families.points.estimates import whole_counts
@@ -24,16 +25,15 @@ from dpstream.families.points.partition import (
     check_points,
     codes_of,
     points_in,
-    whole,
 )
 from dpstream.families.points.points_state import PointsState
 
 __all__ = ["OnlinePoints", "OnlinePointsPlan", "PointsRelease", "PointsState", "Variant"]
 
-#: The text as it stands, or with the improvements of ``docs/theory/points.md``.
+#: ``paper`` is the text as it stands; ``default`` has the improvements of ``docs/theory/points.md``.
 Variant = Literal["default", "paper"]
 
-# Points handled at a time: the paths of a chunk stay within some megabytes.
+# This many points are handled at a time: the paths of a chunk stay within some megabytes.
 _CHUNK = 1 << 15
 
 Ints = NDArray[np.int64]
@@ -56,11 +56,8 @@ class OnlinePoints:
 
     def __post_init__(self) -> None:
         check_dimension(self.dimension)
-        whole(self.max_depth, "max_depth", 1, MAX_DEPTH)
-        if self.variant not in get_args(Variant):
-            raise ConfigError(
-                f"variant = {self.variant!r}", where="points", allowed=", ".join(get_args(Variant))
-            )
+        check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
+        check_words(self, "points")
 
     def calibrate(self, epsilon: Amount, unit: Unit | None = None) -> OnlinePointsPlan:
         """Fix all noise so that all releases together cost ``epsilon`` for one point's replacement.
@@ -69,16 +66,10 @@ class OnlinePoints:
             UnitError: another unit than ``Event("replace")``. BudgetError: an amount that cannot be used.
             LimitError: epsilon is so small that not even the first level's noise would fit 64-bit sums.
         """
-        protected = Event("replace") if unit is None else unit
-        if protected != Event("replace"):
-            raise UnitError(
-                f"online points cannot protect the unit {protected.name!r}: their clock counts points, so the "
-                "number of points is public",
-                where="unit",
-                allowed="event-replace",
-            )
+        reason = "points cannot protect the unit {unit!r}: their clock counts points, so the number of points is public"
+        protected = check_unit(unit, Event("replace"), ("event-replace",), reason)
         design = PAPER if self.variant == "paper" else default_design(self.dimension)
-        return OnlinePointsPlan(self, PureDP.of(epsilon), Event("replace"), design)
+        return OnlinePointsPlan(self, PureDP.of(epsilon), protected, design)
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,7 @@ class OnlinePointsPlan:
         )
 
     def start(self, randomness: Randomness) -> PointsState:
-        """A fresh state."""
+        """A fresh state with a seed that is drawn."""
         return self.fresh(int(randomness.words(1)[0]))
 
     def fresh(self, seed: int = 0) -> PointsState:
@@ -176,7 +167,7 @@ class OnlinePointsPlan:
         )
 
     def read(self, state: PointsState, codes: Ints, randomness: Randomness) -> None:
-        """As ``step``, for points given as indices of their cells of ``max_depth``.
+        """Read points, as ``step`` does, that are given as indices of their cells of ``max_depth``.
 
         Errors (before anything is drawn or changed): HorizonError.
         """
@@ -223,10 +214,10 @@ class OnlinePointsPlan:
         generator = np.random.default_rng([state.seed if seed is None else seed, 0])
         return whole_counts(self, state, generator)
 
-    # --- what is counted --------------------------------------------------------------------------------
+    # What is counted.
 
     def rule(self, depth: int, level: int) -> CellRule:
-        """Noise and threshold of the cells of a depth in a level; public."""
+        """The noise and the threshold of the cells of a depth in a level; public."""
         schedule = self.schedule
         return cell_rule(schedule.spent(depth, level), max(1, schedule.ticks(level)), self.design)
 
@@ -235,17 +226,17 @@ class OnlinePointsPlan:
         blocks = state.blocks
         return blocks.ends[blocks.done] if blocks.done < len(blocks.ends) else state.cells.end
 
-    def _no_cells(self, end: int) -> Cells:
+    def _no_cells(self, end: int) -> PointCells:
         empty = np.zeros(2, np.int64)
-        return Cells(0, end, (), empty, empty, empty, empty, empty, empty)
+        return PointCells(0, end, (), empty, empty, empty, empty, empty, empty)
 
     def _keeps(self, level: int) -> bool:
-        """Whether some later cells read this level's points."""
+        """Whether cells that begin later read this level's points."""
         schedule = self.schedule
         return schedule.rereads_all or schedule.reread(level + 1, level) > 0
 
     def _next_level(self, state: PointsState, randomness: Randomness) -> None:
-        """Close the level, begin the next one and its cells. Public facts decide everything here."""
+        """Close the level, begin the next one and its cells. Only public facts decide here."""
         schedule = self.schedule
         self._store_level(state, randomness)
         state.level += 1
@@ -257,18 +248,18 @@ class OnlinePointsPlan:
             state.kept.clear()
         end = schedule.start(state.level + 1) - 1
         if not depth or end < first:
-            # A level without ticks: its cells are there, and nothing is tested.
+            # A level without ticks has its cells, but nothing is tested.
             state.cells = self._no_cells(end)
             return
         rules = tuple(self.rule(j, state.level) for j in range(1, depth + 1))
-        state.cells = Cells.begin(depth, first, end, rules, randomness)
+        state.cells = PointCells.begin(depth, first, end, rules, randomness)
 
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
         """Add the finished level's noisy sums to what is stored, and begin the next depth where it reads the level."""
         following, ticks = state.level + 1, self.schedule.ticks(state.level)
         sums, variances = list(state.blocks.sums), list(state.blocks.variance)
         if not self.schedule.rereads_all and self.schedule.reread(following, state.level):
-            # The cells that begin now: one depth more in the same tree of sums.
+            # The cells that begin now are one depth more in the same tree of sums.
             state.stored.append(np.zeros(1 << following))
             state.variance.append(0.0)
             if ticks:
@@ -276,7 +267,7 @@ class OnlinePointsPlan:
                 sums.append(noisy(self._count(state, following, [state.level]), noise, randomness))
                 variances.append(noise.variance)
         if not ticks or not sums:
-            # Nothing came in a level without ticks, which is public.
+            # Nothing comes in a level without ticks, and which levels these are is public.
             return
         if self.design.pooled and not self.schedule.rereads_all:
             sums, variances = pool(sums, variances, float(ticks))
@@ -285,7 +276,7 @@ class OnlinePointsPlan:
             state.variance[j] += variance
 
     def _begin_depth(self, state: PointsState, depth: int, randomness: Randomness) -> None:
-        """The first stored counts of cells of ``depth``: all earlier points for ``d = 1``, none else."""
+        """Store the first counts of cells of ``depth``: those of all earlier points for ``d = 1``, else none."""
         stored, variance = np.zeros(1 << depth), 0.0
         if self.schedule.rereads_all:
             levels = [level for level in range(-1, depth) if self.schedule.ticks(level)]

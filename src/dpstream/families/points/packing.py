@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.families.points.blocks import Blocks
-from dpstream.families.points.cell_counters import Cells
+from dpstream.families.points.cell_counters import PointCells
 from dpstream.families.points.online import PointsState
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["pack_points", "unpack_points"]
 
 _FORMAT = 1
-#: Of each depth in the open level's blocks: arrays of sums, ticks, variances.
+#: The arrays of sums, ticks and variances that each depth has in the open level's blocks.
 _BLOCK_SUMS = ("sums", "pooled", "newest")
 _BLOCK_TICKS = ("known", "lengths")
 _BLOCK_VARIANCES = ("variance", "bounds", "spread")
@@ -34,7 +34,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def pack_points(state: PointsState) -> Packed:
-    """The whole state; secret.
+    """The whole state as arrays and JSON; secret.
 
     Whole numbers take as few bytes as the largest of them needs. The queue is not kept: ``due`` tells what is in it.
     """
@@ -97,7 +97,7 @@ def unpack_points(packed: Packed, plan: OnlinePointsPlan) -> PointsState:
         raise StoreDamagedError("the state of the points cannot be read", where="state") from None
     depths_fit = all(len(one) == 2 << depth for depth, one in enumerate(stored))
     if not depths_fit or len(variance) != len(stored) or cells.depth > len(stored):
-        raise StoreDamagedError("the cells of the points contradict each other", where="state")
+        raise StoreDamagedError("the stored cells of the points do not fit each other", where="state")
     return state
 
 
@@ -132,23 +132,23 @@ def _pack_segments(segments: Mapping[int, CounterState]) -> Arrays:
 
 def _unpack_segments(arrays: Arrays, plan: OnlinePointsPlan, level: int) -> dict[int, CounterState]:
     which = wide(arrays["segments"]).tolist()
-    found: dict[int, CounterState] = {cell: {} for cell in which}
+    states: dict[int, CounterState] = {cell: {} for cell in which}
     if not which:
-        return found
+        return states
     names = [n.split("/")[1] for n in arrays if n.startswith("segment/") and n.endswith("/rows")]
     for name in names:
         rows, values, at = wide(arrays[f"segment/{name}/rows"]), wide(arrays[f"segment/{name}"]), 0
         for cell, count in zip(which, rows.tolist(), strict=True):
             counter = plan.rule(cell.bit_length() - 1, level).segments
             like = counter.init(1)[name]
-            found[cell][name] = values[at : at + count].reshape(-1, *like.shape[1:]).copy()
+            states[cell][name] = values[at : at + count].reshape(-1, *like.shape[1:]).copy()
             at += count
-    for cell, state in found.items():
+    for cell, state in states.items():
         plan.rule(cell.bit_length() - 1, level).segments.check_state(state, 1)
-    return found
+    return states
 
 
-def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) -> Cells:
+def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) -> PointCells:
     depth, end, level = int(meta["cells"]["depth"]), int(meta["cells"]["end"]), int(meta["level"])
     own = {name: wide(arrays[f"cells/{name}"]) for name in _CELLS}
     if any(array.shape != (2 << depth,) for array in own.values()):
@@ -159,7 +159,7 @@ def _unpack_cells(meta: dict[str, Any], arrays: Arrays, plan: OnlinePointsPlan) 
     heapq.heapify(queue)
     segments = _unpack_segments(arrays, plan, level)
     total, pending, limit, floor, due, counted = (own[name] for name in _CELLS)
-    return Cells(depth, end, rules, total, pending, limit, floor, due, counted, segments, queue)
+    return PointCells(depth, end, rules, total, pending, limit, floor, due, counted, segments, queue)
 
 
 def _unpack_blocks(meta: dict[str, Any], arrays: Arrays) -> Blocks:

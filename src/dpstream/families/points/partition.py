@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.contracts import check_whole
+from dpstream.core.errors import DataError
 
-__all__ = ["MAX_DEPTH", "cell_corners", "check_points", "codes_of", "points_in", "whole"]
+__all__ = ["MAX_DEPTH", "cell_corners", "check_points", "codes_of", "points_in"]
 
 #: Deepest partition: arrays of all cells then take about two gigabytes.
 MAX_DEPTH = 24
@@ -41,7 +42,7 @@ def check_points(points: NDArray[np.float64], dimension: int) -> NDArray[np.floa
 
 
 def codes_of(points: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
-    """Index of each point's cell of this depth. Exact: only powers of two are multiplied."""
+    """The index of each point's cell of this depth. Exact: only powers of two are multiplied."""
     dimension = points.shape[1]
     code = np.zeros(len(points), np.int64)
     for axis in range(min(dimension, depth)):
@@ -53,7 +54,7 @@ def codes_of(points: NDArray[np.float64], depth: int) -> NDArray[np.int64]:
 
 
 def cell_corners(cells: NDArray[np.int64], depth: int, dimension: int) -> tuple[NDArray[np.float64], ...]:
-    """Lower corner (n, d) and side lengths (d,) of cells, given by their indices at ``depth``."""
+    """The lower corner (n, d) and the side lengths (d,) of cells, given by their indices at ``depth``."""
     low, side = np.zeros((len(cells), dimension)), np.ones(dimension)
     for level in range(depth):
         axis = level % dimension
@@ -65,22 +66,13 @@ def cell_corners(cells: NDArray[np.int64], depth: int, dimension: int) -> tuple[
 def points_in(
     counts: NDArray[np.int64], depth: int, dimension: int, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """So many points of each cell of ``depth``, uniform in it, in the order of cells."""
+    """As many points of each cell of ``depth`` as ``counts`` says, uniform in the cell, in the order of cells."""
     cells = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     low, side = cell_corners(cells, depth, dimension)
     low += generator.random(low.shape) * side
     return low
 
 
-def whole(value: object, name: str, least: int, most: int) -> int:
-    """``value`` as an int within limits, or ConfigError."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
-        raise ConfigError(
-            f"{name} = {value!r}", where="points", allowed=f"a whole number from {least} to {most}"
-        )
-    return int(value)
-
-
 def check_dimension(value: object) -> int:
-    """The number of coordinates."""
-    return whole(value, "dimension", 1, _MAX_DIMENSION)
+    """The number of coordinates, checked."""
+    return check_whole(value, "dimension", 1, _MAX_DIMENSION, "points")

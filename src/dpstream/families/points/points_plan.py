@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, StreamPlan, option
+from dpstream.core.contracts import (
+    Packed,
+    Part,
+    PrivateBatch,
+    Recipe,
+    StreamPlan,
+    Terms,
+    check_whole,
+    option,
+)
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, sentence
-from dpstream.core.errors import BudgetError, ConfigError, DataError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, amounts
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event, Unit
+from dpstream.core.privacy.unit import Event
 from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
@@ -22,18 +31,18 @@ from dpstream.core.schema.fine import FineColumn, fine
 from dpstream.core.schema.numeric import Ordered
 from dpstream.families.points.online import OnlinePoints, OnlinePointsPlan, PointsState, Variant
 from dpstream.families.points.packing import pack_points, unpack_points, wide
-from dpstream.families.points.partition import MAX_DEPTH, whole
+from dpstream.families.points.partition import MAX_DEPTH
 from dpstream.families.points.points_release import PointsSynthesis
 from dpstream.families.points.space import Space
 
 __all__ = ["Points", "PointsStreamPlan"]
 
 #: Depths that ``dpstream plan`` lists.
-_SHOWN = (1, 2, 4, 8, 12, 16, 20, 24)
+_SHOWN_DEPTHS = (1, 2, 4, 8, 12, 16, 20, 24)
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(Recipe["PointsStreamPlan"]):
     """A stream of online points.
 
     Attributes:
@@ -72,7 +81,7 @@ class Points:
     )
 
     def __post_init__(self) -> None:
-        whole(self.max_depth, "max_depth", 1, MAX_DEPTH)
+        check_whole(self.max_depth, "max_depth", 1, MAX_DEPTH, "points")
         for key in ("log", "periodic"):
             for name in getattr(self, key):
                 if name not in self.schema.names or not isinstance(self.schema[name], Ordered):
@@ -83,31 +92,13 @@ class Points:
                         or "none",
                     )
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> PointsStreamPlan:
-        """Fix the noise so that all releases together cost ``epsilon`` for one record's replacement.
-
-        Args:
-            horizon: most steps; the noise does not depend on it.
-
+    def _plan(self, terms: Terms) -> PointsStreamPlan:
+        """
         Errors:
             BudgetError: no epsilon. UnitError: another unit than ``Event("replace")``. SchemaError: a column that is
-            no coordinate. ConfigError, LimitError: options that cannot be used.
+            no coordinate.
         """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        if epsilon is None or rho is not None:
-            raise BudgetError(
-                "the noise of online points is Laplace: the guarantee is pure",
-                where="budget",
-                allowed="epsilon, without delta",
-            )
+        budget = terms.pure("the noise of online points is Laplace: the guarantee is pure")
         reading = Schema(
             tuple(self._axis(column) for column in self.schema.columns),
             self.schema.ignore,
@@ -116,8 +107,8 @@ class Points:
         )
         categorical = tuple(not isinstance(column, Ordered) for column in self.schema.columns)
         space = Space(reading.domain.sizes, categorical, self.max_depth)
-        core = OnlinePoints(space.dimension, self.variant, space.depth).calibrate(epsilon, unit)
-        return PointsStreamPlan(core.budget, core.unit, horizon, self, reading, space, core)
+        core = OnlinePoints(space.dimension, self.variant, space.depth).calibrate(budget.epsilon, terms.unit)
+        return PointsStreamPlan(core.budget, core.unit, terms.horizon, self, reading, space, core)
 
     def _axis(self, column: Column) -> Column:
         if not isinstance(column, Ordered):
@@ -143,16 +134,12 @@ class PointsStreamPlan(StreamPlan):
     space: Space
     core: OnlinePointsPlan
     reads = "records"
+    name = "points"
 
     @property
     def domain(self) -> Domain:
         """The declared columns."""
         return self.recipe.schema.domain
-
-    @property
-    def name(self) -> str:
-        """In configuration files."""
-        return "points"
 
     def parts(self) -> tuple[Part, ...]:
         """The two paths of cells that a replaced record changes."""
@@ -163,7 +150,7 @@ class PointsStreamPlan(StreamPlan):
         return (Part("paths", 2, PureDP(self.budget.epsilon / 2), detail),)
 
     def options(self) -> dict[str, Any]:
-        """All options."""
+        """All options, JSON-able and exact."""
         recipe, design = self.recipe, self.core.design
         return {
             "variant": recipe.variant,
@@ -221,7 +208,7 @@ class PointsStreamPlan(StreamPlan):
         return self.core.describe()
 
     def explain(self) -> Explanation:
-        """From which point on there are cells of which depth."""
+        """The point from which on there are cells of each depth."""
         schedule, most = self.core.schedule, self.core.horizon
         starts = [(d, schedule.start(d)) for d in range(1, self.space.depth + 1)]
         points: dict[str, Any] = {
@@ -249,7 +236,7 @@ class PointsStreamPlan(StreamPlan):
                 f"categories, each with cells of its own. At most {most:,} points.",
                 PrintedTable(
                     {"depth": "depth", "cells": "cells", "from_point": "from point"},
-                    [one for one in points["depths"] if one["depth"] in _SHOWN],
+                    [one for one in points["depths"] if one["depth"] in _SHOWN_DEPTHS],
                 ),
             ),
             facts={"points": points},
@@ -268,7 +255,9 @@ class PointsStreamPlan(StreamPlan):
         """
         if batch.declares_deletes:
             raise DataError(
-                "the batch comes with deletes", where="points", allowed="points that come, and stay"
+                "the batch comes with deletes",
+                where="points",
+                allowed="batches without deletes: points stay once they came",
             )
         if batch.records is None:
             raise DataError("the batch does not hold records", where="points", allowed="an EncodedRecords")
@@ -281,11 +270,11 @@ class PointsStreamPlan(StreamPlan):
         return self._synthesis(state.points, counts, state.seed)
 
     def pack_state(self, state: PointsState) -> Packed:
-        """The whole state."""
+        """The whole state; secret."""
         return pack_points(state)
 
     def unpack_state(self, packed: Packed) -> PointsState:
-        """The inverse.
+        """The inverse of ``pack_state``.
 
         Errors: StoreDamagedError: parts that do not fit each other.
         """
@@ -300,7 +289,7 @@ class PointsStreamPlan(StreamPlan):
 
 
 def shuffled(count: int, randomness: Randomness) -> NDArray[np.int64]:
-    """An exactly uniform order: by independent words, drawn anew where two are equal."""
+    """An exactly uniform order: that of independent words, which are drawn anew where two are equal."""
     if count < 2:
         return np.arange(count)
     while True:

@@ -45,10 +45,12 @@ class PointsSynthesis(SyntheticTable):
     points: int
     counts: NDArray[np.int64]
     seed: int
+    #: The number of points is public.
+    total_error = 0.0
 
     @property
     def depth(self) -> int:
-        """Of the cells."""
+        """The depth of the cells."""
         return len(self.counts).bit_length() - 1
 
     @property
@@ -61,11 +63,6 @@ class PointsSynthesis(SyntheticTable):
         """How many points came so far; public."""
         return float(self.points)
 
-    @property
-    def total_error(self) -> float | None:
-        """0: it is public."""
-        return 0.0
-
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         """Many marginals at once, flat."""
         return [counts.astype(np.float64) for counts in self._binned.count(cliques)]
@@ -75,7 +72,7 @@ class PointsSynthesis(SyntheticTable):
         return self.schema.encode(self.released(self.schema, rows, seed))
 
     def released(self, schema: Schema, rows: int, seed: int) -> Any:
-        """As many points as typed columns, in the units of the data.
+        """The points as typed columns, in the units of the data.
 
         The release itself, whatever the seed, where as many are wanted as there are; else some of it, drawn with the
         seed (with repetitions only where more are wanted).
@@ -97,13 +94,15 @@ class PointsSynthesis(SyntheticTable):
 
     @property
     def placed(self) -> PointsSynthesis:
-        """Itself."""
+        """The release itself: its points keep their places."""
         return self
 
     def records(self, rows: int, seed: int) -> Codes:
-        """Fine codes of a first release of so many points."""
+        """The fine codes of a first release of so many points."""
         generator = np.random.default_rng([seed, 3])
-        return self._placed(np.repeat(np.arange(len(self.counts)), self._cut(rows)), generator)
+        return self._points_in_cells(
+            np.repeat(np.arange(len(self.counts)), self._counts_for(rows)), generator
+        )
 
     def follow(self, old: Codes, rows: int, seed: int) -> tuple[NDArray[np.bool_], Codes]:
         """Which points of the release before stay, and the fine codes of those that come: as few as possible.
@@ -113,11 +112,11 @@ class PointsSynthesis(SyntheticTable):
         """
         generator = np.random.default_rng([seed, 3])
         cells = self.space.cells_of(old) >> (self.space.depth - self.depth)
-        stays, added = kept(cells, self._cut(rows), generator)
-        return stays, self._placed(added, generator)
+        stays, added = kept(cells, self._counts_for(rows), generator)
+        return stays, self._points_in_cells(added, generator)
 
     def accuracy(self) -> dict[str, Any]:
-        """For the manifest."""
+        """What the manifest says."""
         return {
             "total_standard_error": 0.0,
             "measured_every_step": {"standard_error": None, "marginals": []},
@@ -139,19 +138,19 @@ class PointsSynthesis(SyntheticTable):
     def _table(self) -> Any:
         generator = np.random.default_rng([self.seed, self.points])
         return self.fine.decode(
-            self._placed(np.repeat(np.arange(len(self.counts)), self.counts), generator), generator
+            self._points_in_cells(np.repeat(np.arange(len(self.counts)), self.counts), generator), generator
         )
 
     @cached_property
     def _binned(self) -> EncodedBatch:
         return EncodedBatch(self.domain, self.schema.encode(self._table))
 
-    def _placed(self, cells: NDArray[np.int64], generator: np.random.Generator) -> Codes:
-        """A point of each of these cells, in a random order."""
+    def _points_in_cells(self, cells: NDArray[np.int64], generator: np.random.Generator) -> Codes:
+        """The fine codes of a point in each of these cells, in a random order."""
         return self.space.draw(cells, self.depth, generator)[generator.permutation(len(cells))]
 
-    def _cut(self, rows: int) -> NDArray[np.int64]:
-        """The counts of ``rows`` of the points: of fewer than all in proportion, rounded along the cells."""
+    def _counts_for(self, rows: int) -> NDArray[np.int64]:
+        """How many points of each cell ``rows`` points take: fewer than all in proportion, rounded along the cells."""
         if rows >= self.points:
             return self.counts
         until = np.floor(np.cumsum(self.counts) / self.points * rows)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.families.points.blocks import Blocks
-from dpstream.families.points.cell_counters import Cells
+from dpstream.families.points.cell_counters import PointCells
 
 __all__ = ["PointsState"]
 
@@ -33,7 +33,7 @@ class PointsState:
 
     points: int
     level: int
-    cells: Cells
+    cells: PointCells
     stored: list[Floats]
     variance: list[float]
     kept: dict[int, list[Ints]]

@@ -29,7 +29,7 @@ from dpstream.families.points.partition import MAX_DEPTH
 
 __all__ = ["MOST_CATEGORIES", "Space"]
 
-#: Of all categorical columns together: every one of them is a cell of its own.
+#: The most combinations of values that all categorical columns may have together: each is a cell of its own.
 MOST_CATEGORIES = 2**12
 
 Ints = NDArray[np.int64]
@@ -72,12 +72,12 @@ class Space:
 
     @property
     def dimension(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         return self.categorical.count(False)
 
     @cached_property
     def categories(self) -> int:
-        """Value combinations of the categorical columns."""
+        """How many combinations of values the categorical columns have."""
         product = 1
         for size, first in zip(self.sizes, self.categorical, strict=True):
             product *= size if first else 1
@@ -85,7 +85,7 @@ class Space:
 
     @cached_property
     def depth(self) -> int:
-        """Of the deepest cells: ``most``, or where every box has been cut down to one code."""
+        """The depth of the deepest cells: ``most``, or where every box has been cut down to one code."""
         return min(self.most, sum((size - 1).bit_length() for size in self.sizes))
 
     @cached_property
@@ -128,22 +128,24 @@ class Space:
         cells = np.zeros(len(codes), np.int64)
         for some, rows in _alike([length for _, length in paths]):
             order = self._order(some)
-            found = np.zeros(len(cells[rows]), np.int64)
+            path = np.zeros(len(cells[rows]), np.int64)
             for axis, cut in order:
-                found = found << 1 | (paths[axis][0][rows] >> (some[axis] - 1 - cut) & 1)
+                path = path << 1 | (paths[axis][0][rows] >> (some[axis] - 1 - cut) & 1)
             # Below a box of one code there is that box again, on the left.
-            cells[rows] = found << (self.depth - len(order))
+            cells[rows] = path << (self.depth - len(order))
         return cells
 
     def _order(self, lengths: Sequence[int]) -> list[tuple[int, int]]:
-        """The cuts of a record whose axes can be cut so often: axis, and which of its cuts it is."""
+        """The cuts of a record whose axes have these lengths: the axis of each, and its number among the axis's
+        cuts."""
         order = [(axis, cut) for axis in self._first for cut in range(lengths[axis])]
         rounds = range(max((lengths[axis] for axis in self._others), default=0))
         order += [(axis, cut) for cut in rounds for axis in self._others if cut < lengths[axis]]
         return order[: self.depth]
 
     def boxes(self, cells: Ints, depth: int) -> tuple[Ints, Ints]:
-        """The codes of cells of ``depth``: first ones, and those after the last, each of shape (cells, axes)."""
+        """The codes that cells of ``depth`` hold: the first ones, and those after the last, each of shape (cells,
+        axes)."""
         walk = _Walk(self, len(cells))
         for level in range(depth):
             axis, middle = walk.cut()
@@ -161,9 +163,9 @@ class Space:
         cells = np.flatnonzero(counts)
         low, _ = self.boxes(cells, depth)
         first = self.cells_of(low.astype(np.int32)) >> (self.depth - depth)
-        found = np.zeros_like(counts)
-        np.add.at(found, first, counts[cells])
-        return found
+        moved = np.zeros_like(counts)
+        np.add.at(moved, first, counts[cells])
+        return moved
 
     def draw(self, cells: Ints, depth: int, generator: np.random.Generator) -> Codes:
         """A record of each of these cells, uniform in it; shape (cells, axes)."""
@@ -215,7 +217,7 @@ class _Walk:
 
 
 def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:
-    """The different combinations of lengths, and the rows of each."""
+    """The rows with equal lengths: the different combinations of lengths, and the rows of each."""
     least = [int(one.min(initial=99)) for one in lengths]
     longer = [axis for axis, one in enumerate(lengths) if int(one.max(initial=0)) > least[axis]]
     if not longer:
@@ -228,7 +230,7 @@ def _alike(lengths: list[Ints]) -> Iterator[tuple[list[int], Any]]:
 
 
 def _halvings(codes: Codes, size: int, most: int) -> tuple[Ints, Ints]:
-    """For each code the halves that it is in, as bits, until it is alone or was cut ``most`` times; and how many."""
+    """The halves that each code is in, as bits, until it is alone or was cut ``most`` times; and how many halves."""
     if size & (size - 1) == 0:
         length = size.bit_length() - 1
         cuts = min(length, most)

@@ -57,7 +57,11 @@ def cell_law(counter: CalibratedCounter, ticks: int, sides: int) -> Law | None:
 
 
 def check_steps(steps: Sequence[int], horizon: int | None) -> tuple[int, ...]:
-    """Numbers of steps, or ConfigError, or HorizonError beyond the horizon."""
+    """The numbers of steps, checked.
+
+    Errors:
+        ConfigError: not a number of a step. HorizonError: a step beyond the horizon.
+    """
     for step in steps:
         if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 1:
             raise ConfigError(f"step = {step!r}", where="predicted errors", allowed="1, 2, ...")
@@ -93,18 +97,18 @@ class TotalNoise:
 
     @classmethod
     def fresh(cls, counter: CalibratedCounter, sizes: NDArray[np.int64]) -> TotalNoise | None:
-        """Before the first step; None for a counter whose noise is not known draw by draw."""
+        """The bookkeeping before the first step; None for a counter whose noise is not known draw by draw."""
         if not isinstance(counter, CalibratedIntervalCounter):
             return None
         return cls(counter, sizes, 0.0, np.zeros((len(sizes), 0, _MOMENTS)))
 
     @property
     def variance(self) -> float:
-        """Of the sum of all arrivals so far."""
+        """The variance of the sum of all arrivals so far."""
         return self.settled + float(self.sizes @ self.open[:, :, 2].sum(axis=1))
 
     def add(self, measured: Sequence[tuple[int, int, float]]) -> None:
-        """One step: (counter, its tick, weight of the sum of its cells in this step's arrivals)."""
+        """Take in one step: (counter, its tick, weight of the sum of its cells in this step's arrivals)."""
         for index, tick, weight in measured:
             level, share = self.counter.recipe.interval(tick)
             variance = self.counter.noise(share).variance
@@ -154,19 +158,19 @@ def total_in_turns(
     noise = TotalNoise.fresh(counter, sizes)
     if noise is None:
         return {}
-    found = {}
+    variances = {}
     last = max((step for step in steps if step * rounds <= MAX_PREDICTED), default=0)
     for step in range(1, last + 1):
         turns = [divmod((step - 1) * rounds + j, count) for j in range(rounds)]
         weights = _shares([gain_variance(done + 1) * int(sizes[i]) for done, i in turns])
         noise.add([(i, done + 1, weight) for (done, i), weight in zip(turns, weights, strict=True)])
         if step in steps:
-            found[step] = noise.variance
-    return found
+            variances[step] = noise.variance
+    return variances
 
 
 def _shares(variances: Sequence[float]) -> list[float]:
-    """Weights of an inverse-variance mean."""
+    """The weights of an inverse-variance mean."""
     precisions = [1.0 / variance for variance in variances]
     whole = math.fsum(precisions)
     return [precision / whole for precision in precisions]
@@ -191,9 +195,11 @@ def predict(
     def deviation(variance: float) -> float:
         return math.sqrt(variance * sides)
 
-    found = []
+    predicted = []
     for step in steps:
         turns, total = max(1, round(step * rounds / len(sizes))), totals.get(step)
         every, even = deviation(counter.variance(step)), deviation(counter.variance(turns))
-        found.append(PredictedError(step, every, even, turns, None if total is None else deviation(total)))
-    return tuple(found)
+        predicted.append(
+            PredictedError(step, every, even, turns, None if total is None else deviation(total))
+        )
+    return tuple(predicted)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Part, PrivateBatch, option
-from dpstream.core.errors import ConfigError
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells, tree_cells_each
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.noise import Noise, noise_for
@@ -24,19 +23,19 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.mwem_pgm import OfflineMechanism, OfflinePlan
-from dpstream.families.tabular.plans import check_fit, check_share
+from dpstream.families.tabular.plans import check_fit
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 
 __all__ = ["AIM", "AIMPlan", "AIMRun"]
 
-#: More rounds are not made, however large the budget: each costs a fit.
+#: The most rounds of a run, however large the budget: each costs a fit.
 _MOST_ROUNDS = 100
 #: Factors of ``rounds_for``, from runs on two real and two invented tables of 500 to 50,000 records.
 _PURE_ROUNDS, _ZCDP_ROUNDS = 1 / 19, 0.2
-#: Columns get one part in so many of their number over that of the rounds.
-_COLUMNS = 5
-#: Part of the budget for the number of records, from which the number of rounds follows.
+#: Columns get their number, divided by this times the number of rounds, as their part of the budget.
+_COLUMNS_DIVISOR = 5
+#: The part of the budget for the number of records, from which the number of rounds follows.
 _TOTAL_SHARE = Fraction(1, 100)
 
 
@@ -71,12 +70,12 @@ class AIM(OfflineMechanism):
     unions: bool = option(True, options.UNIONS)
     iterations: int = option(10, options.ITERATIONS)
     final_iterations: int = option(100, options.FINAL_ITERATIONS)
-    max_cells: int = option(50_000, options.MAX_CELLS)
+    max_cells: int = option(50_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:
-        if self.rounds is not None and not 1 <= self.rounds <= _MOST_ROUNDS:
-            raise ConfigError(f"rounds = {self.rounds}", where="mechanism", allowed=f"1 to {_MOST_ROUNDS}")
+        if self.rounds is not None:
+            check_whole(self.rounds, "rounds", 1, _MOST_ROUNDS)
         object.__setattr__(self, "columns_share", check_share(self.columns_share, "columns_share"))
         if self.measure_share is not None:
             object.__setattr__(self, "measure_share", check_share(self.measure_share, "measure_share"))
@@ -119,7 +118,7 @@ class AIMPlan(OfflinePlan):
 
     @cached_property
     def candidates(self) -> Candidates:
-        """What may be measured."""
+        """The marginals that may be measured."""
         power = -0.25 if self._pure else -0.5
         return Candidates(self.workload, self.unit, self.recipe.unions and self._pure, power)
 
@@ -176,7 +175,7 @@ class AIMPlan(OfflinePlan):
 
     def columns_for(self, rounds: int) -> Fraction:
         """Part of the budget for the columns: the fewer rounds there are, the more is left to independence."""
-        fair = Fraction(len(self.candidates.columns), _COLUMNS * rounds)
+        fair = Fraction(len(self.candidates.columns), _COLUMNS_DIVISOR * rounds)
         return min(max(self.recipe.columns_share, fair), Fraction(1))
 
     def parts(self) -> tuple[Part, ...]:
@@ -205,39 +204,20 @@ class AIMPlan(OfflinePlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        own = self.recipe
-        return {
-            "offline": "aim",
-            "rounds": own.rounds,
-            "columns_share": str(own.columns_share),
-            "measure_share": str(self.measure_share),
-            "unions": self.recipe.unions,
-            "iterations": own.iterations,
-            "final_iterations": own.final_iterations,
-            "max_cells": own.max_cells,
-            "prior_weight": own.prior_weight,
-        }
+        return {"offline": "aim", **options.as_json(self.recipe, measure_share=self.measure_share)}
 
     def run(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> Model:
         """One run on one part of a batch."""
         return self.run_on(batch.count(self.counted, part), randomness, prior=prior).model
 
     def run_with_variance(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> tuple[Model, float]:
         """See ``OfflinePlan.run_with_variance``."""
-        found = self.run_on(batch.count(self.counted, part), randomness, prior=prior)
-        return found.model, found.total_variance
+        run = self.run_on(batch.count(self.counted, part), randomness, prior=prior)
+        return run.model, run.total_variance
 
     def run_on(
         self,
@@ -248,7 +228,7 @@ class AIMPlan(OfflinePlan):
         prior: Model | None = None,
         expected: float | None = None,
     ) -> AIMRun:
-        """Spend the budget once on stored counts.
+        """Spend the budget once on counts that are given.
 
         Args:
             counts: private, one array per clique of ``counted``.
@@ -278,7 +258,7 @@ class AIMPlan(OfflinePlan):
 
 @dataclass
 class _Progress:
-    """A run under way."""
+    """A run that is under way."""
 
     plan: AIMPlan
     counts: Sequence[NDArray[np.int64]]
@@ -296,12 +276,12 @@ class _Progress:
         self.of = {(): self.counts[0].sum(keepdims=True)} | dict(zip(own.counted, self.counts, strict=True))
         self.public_total = float(self.counts[0].sum()) if self.plan.unit.relation == "replace" else None
         self.precision = np.zeros(len(own.cells.cliques))
-        self.known = self._holdable()
+        self.known = self._known_that_fit()
         for measurement in self.known:
             self._note(measurement)
         self.model = Model.uniform(self.domain, 0.0) if self.prior is None else self.prior
 
-    def _holdable(self) -> list[Measurement]:
+    def _known_that_fit(self) -> list[Measurement]:
         kept: list[Measurement] = []
         for measurement in self.known:
             if (
@@ -350,34 +330,37 @@ class _Progress:
         )
 
     def measure_total(self) -> float:
-        """The number of records, unless it is public."""
+        """Measure the number of records, unless it is public."""
         if self.public_total is None:
             self._measure((), self.plan.budget.scaled(_TOTAL_SHARE))
         return self.total
 
     def measure_columns(self, share: Fraction) -> None:
-        """All columns, or groups of them, get equal parts of this share of what is left; not those that are known."""
+        """Measure all columns, or groups of them, each with an equal part of this share of what is left of the budget.
+
+        Columns that are known as precisely already are left out.
+        """
         plan, groups = self.plan, self._groups()
         each = plan.budget.scaled(share * self._left() / len(groups))
         enough = 1.0 / max(plan.noise(each).variance, LEAST_VARIANCE)
         for group in groups:
-            if min(self._known_of((column,)) for column in group) < enough:
+            if min(self._known_precision((column,)) for column in group) < enough:
                 self._measure(group, each)
         self._fit(plan.recipe.final_iterations)
 
     def _groups(self) -> list[Clique]:
         """Groups of columns beside what is known already; one by one where the model could not hold a group."""
-        found: list[Clique] = []
+        chosen: list[Clique] = []
         for group in self.plan.candidates.groups:
-            held = tree_cells(self.domain, [*self.taken, *found, group]) <= self.plan.recipe.max_cells
-            found += [group] if held else [(column,) for column in group]
-        return found
+            held = tree_cells(self.domain, [*self.taken, *chosen, group]) <= self.plan.recipe.max_cells
+            chosen += [group] if held else [(column,) for column in group]
+        return chosen
 
     def _left(self) -> Fraction:
-        """Part of the budget that is not spent."""
+        """The part of the budget that is not spent."""
         return 1 - self.spent / self.plan.budget.amount
 
-    def _known_of(self, column: Clique) -> float:
+    def _known_precision(self, column: Clique) -> float:
         """Precision of a column's cells from what was known before."""
         size = self.domain.cells(column)
         return sum(
@@ -385,7 +368,7 @@ class _Progress:
         )
 
     def measure_all(self, cover: Sequence[int]) -> None:
-        """What is left of the budget in equal parts, nothing selected."""
+        """Measure all of these with equal parts of what is left of the budget, and select nothing."""
         each = self.plan.budget.scaled(self._left() / len(cover))
         for i in cover:
             self._measure(self.plan.candidates.cliques[i], each)
@@ -420,13 +403,13 @@ class _Progress:
         limit = self.plan.recipe.max_cells
         sizes = tree_cells_each(self.domain, self.taken, self.plan.candidates.cliques)
         for bound in (limit * float(share), limit):
-            found = np.flatnonzero(sizes <= bound)
-            if len(found):
-                return [int(i) for i in found]
+            fitting = np.flatnonzero(sizes <= bound)
+            if len(fitting):
+                return [int(i) for i in fitting]
         return []
 
     def result(self) -> AIMRun:
-        """What was released."""
+        """What the run released."""
         variance = 0.0 if self.public_total is not None else estimate_total(self.measured)[1]
         model = self.model.with_total(self.total)
         return AIMRun(model, tuple(self.measured), self.total, variance, self.rounds, self.spent)

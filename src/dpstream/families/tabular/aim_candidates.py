@@ -73,22 +73,24 @@ class Candidates:
         """
         if not self.unions:
             return self.columns
-        domain, own, found = self.workload.domain, set(self.cliques), list(self.columns)
+        domain, own, current = self.workload.domain, set(self.cliques), list(self.columns)
 
         def noise(group: Clique) -> float:
             return sum(math.sqrt(domain.cells(group) / domain.sizes[i]) for i in group)
 
         while True:
-            whole = sum(noise(group) for group in found)
-            best, joined = len(found) * whole, None
-            for a, b in itertools.combinations(found, 2):
+            whole = sum(noise(group) for group in current)
+            best, joined = len(current) * whole, None
+            for a, b in itertools.combinations(current, 2):
                 both = tuple(sorted(a + b))
-                value = (len(found) - 1) * (whole - noise(a) - noise(b) + noise(both))
+                value = (len(current) - 1) * (whole - noise(a) - noise(b) + noise(both))
                 if both in own and value < best:
                     best, joined = value, (a, b)
             if joined is None:
-                return tuple(found)
-            found = [group for group in found if group not in joined] + [tuple(sorted(joined[0] + joined[1]))]
+                return tuple(current)
+            current = [group for group in current if group not in joined] + [
+                tuple(sorted(joined[0] + joined[1]))
+            ]
 
     @cached_property
     def cliques(self) -> tuple[Clique, ...]:
@@ -103,21 +105,23 @@ class Candidates:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Cells of each candidate."""
+        """The number of cells of each candidate."""
         return np.array([self.workload.domain.cells(c) for c in self.cliques], dtype=np.int64)
 
     @cached_property
     def _pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Candidate and workload marginal in it, for every such pair; where each candidate's begin."""
         place = {clique: i for i, clique in enumerate(self.workload.cliques)}
-        found = [[place[part] for part in _parts(clique) if part in place] for clique in self.cliques]
-        owners = np.repeat(np.arange(len(found)), [len(parts) for parts in found])
-        starts = np.concatenate(([0], np.cumsum([len(parts) for parts in found])[:-1])).astype(np.int64)
-        return owners, np.array([s for parts in found for s in parts], dtype=np.int64), starts
+        parts_of_each = [[place[part] for part in _parts(clique) if part in place] for clique in self.cliques]
+        owners = np.repeat(np.arange(len(parts_of_each)), [len(parts) for parts in parts_of_each])
+        starts = np.concatenate(([0], np.cumsum([len(parts) for parts in parts_of_each])[:-1])).astype(
+            np.int64
+        )
+        return owners, np.array([s for parts in parts_of_each for s in parts], dtype=np.int64), starts
 
     @cached_property
     def coefficients(self) -> NDArray[np.int64]:
-        """``c_s``, at least 1 each."""
+        """The coefficients ``c_s``, at least 1 each."""
         _, inside, starts = self._pairs
         weights = np.array([float(w) for w in self.workload.weights])
         raw = weights * self.cells.sizes.astype(np.float64) ** self.power
@@ -126,12 +130,14 @@ class Candidates:
 
     @cached_property
     def sensitivity(self) -> int:
-        """Of every score, in its own units."""
+        """The sensitivity of every score, in its own units."""
         _, inside, starts = self._pairs
         largest = int(np.add.reduceat(self.coefficients[inside], starts).max())
         if largest > _LARGEST:
             raise LimitError(
-                "a marginal contains too many others", where="workload", allowed="fewer columns each"
+                "a marginal of the workload contains too many others",
+                where="workload",
+                allowed="fewer columns each",
             )
         return (largest << _GRID_BITS) * self.unit.changed_cells
 
@@ -169,21 +175,21 @@ class Candidates:
         noise = np.minimum(_MEAN_NOISE * size / np.sqrt(known), 4.0 * MAX_RECORDS)
         error = np.rint(np.ldexp(noise, _GRID_BITS)).astype(np.int64)
         gains = self.coefficients[inside] * np.maximum(distance[inside] - error, 0)
-        found: NDArray[np.int64] = np.add.reduceat(gains, starts)
-        return found
+        summed: NDArray[np.int64] = np.add.reduceat(gains, starts)
+        return summed
 
     @cached_property
     def cover(self) -> tuple[int, ...]:
         """Candidates that contain the whole workload: always the one with the most that is not contained yet."""
         owners, inside, _ = self._pairs
         left = np.ones(len(self.cells.cliques), dtype=bool)
-        found: list[int] = []
+        chosen: list[int] = []
         while left.any():
             gained = np.bincount(owners, weights=left[inside], minlength=len(self.cliques))
             best = int(np.lexsort((self.sizes, -gained))[0])
-            found.append(best)
+            chosen.append(best)
             left[inside[owners == best]] = False
-        return tuple(found)
+        return tuple(chosen)
 
     @cached_property
     def covered(self) -> float:
@@ -194,7 +200,7 @@ class Candidates:
 
 
 def _parts(clique: Clique) -> list[Clique]:
-    """Everything that a clique contains, itself included."""
+    """All marginals that a clique contains, itself included."""
     return [part for size in range(1, len(clique) + 1) for part in itertools.combinations(clique, size)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,17 @@ from dpstream.core.contracts import (
     Part,
     PredictedError,
     PrivateBatch,
+    Recipe,
     StartTable,
     StreamPlan,
+    Terms,
+    check_words,
     option,
 )
-from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, Unit
+from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
@@ -36,10 +38,8 @@ from dpstream.families.tabular.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMech
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
     check_domain,
-    check_horizon,
     default_rounds,
     event_unit,
-    read_budget,
     refuse_deletes,
 )
 from dpstream.families.tabular.table_release import TableSynthesis, pack_models, unpack_models
@@ -49,16 +49,16 @@ Prior = Literal["previous", "uniform"]
 OFFLINE = {"mwem-pgm": Nested(MWEMPGM), "aim": Nested(AIM)}
 BatchPart = Literal["inserts", "deletes"]
 
-#: Rows drawn (or taken away) at one step at most; the rest is owed. Only absurd noise gets here.
+#: The most rows that are drawn at one step; the rest is owed. Only absurd noise gets here.
 _MOST_ROWS = 1_000_000
-#: The same for rows taken away, each of which is compared with the whole table.
+#: The most rows that are taken away at one step: each of them is compared with the whole table.
 _MOST_DELETES = 20_000
 
 __all__ = ["OFFLINE", "Baseline", "BaselinePlan", "BaselineState"]
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Baseline(Recipe["BaselinePlan"]):
     """``g_t = g_{t-1} + A(batch_t)`` around any offline mechanism ``A``.
 
     Guarantee: that of one run of ``A``, for the whole stream: a record is inserted in one batch, and its
@@ -85,24 +85,14 @@ class Baseline:
     prior: Prior = option("previous", options.PRIOR)
 
     def __post_init__(self) -> None:
-        if self.prior not in get_args(Prior):
-            raise ConfigError(f"prior = {self.prior!r}", where="mechanism", allowed="previous, uniform")
+        check_words(self)
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> BaselinePlan:
-        """Fix every noise scale. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``."""
-        epsilon, rho = amounts(budget, epsilon, rho)
-        budget, protected = read_budget(epsilon, rho), event_unit(unit)
+    def _plan(self, terms: Terms) -> BaselinePlan:
+        """Fix the noise of one offline run."""
+        protected = event_unit(terms.unit)
         offline = self.offline or MWEMPGM(k=default_rounds(self.workload))
-        plan = offline.calibrate(self.workload, protected.per_event(budget), protected.event)
-        return BaselinePlan(self, plan, budget, protected, check_horizon(horizon))
+        plan = offline.calibrate(self.workload, protected.per_event(terms.budget), protected.event)
+        return BaselinePlan(self, plan, terms.budget, protected, terms.horizon)
 
 
 @dataclass
@@ -132,16 +122,12 @@ class BaselinePlan(StreamPlan):
     budget: Budget
     unit: EventUnit
     horizon: int | None
+    name = "baseline"
 
     @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "baseline"
 
     def parts(self) -> tuple[Part, ...]:
         """The parts of one offline run: the costliest any single event meets; of a user's events, all together."""
@@ -180,11 +166,11 @@ class BaselinePlan(StreamPlan):
         )
 
     def start(self) -> BaselineState:
-        """An empty table."""
+        """The state before the first step: an empty table."""
         return BaselineState(0, np.empty((0, len(self.domain)), dtype=np.int32), 0.0, 0.0, 0.0, {})
 
     def start_from(self, base: StartTable) -> BaselineState:
-        """The base's records; what its noisy number of records has more is owed."""
+        """The state that begins with the base's records; what its noisy number of records has more is owed."""
         check_domain(base, self.domain)
         codes = base.records()
         variance = None if base.total_error is None else base.total_error**2

@@ -22,7 +22,7 @@ def explain_table(
     deviation: float | None,
     running_sum: Mapping[str, float] | None = None,
 ) -> Explanation:
-    """What all have in common.
+    """What all plans of tables say.
 
     Args:
         usual: what any mechanism says.
@@ -59,7 +59,7 @@ def explain_counters(
     *,
     every_step: bool,
 ) -> Explanation:
-    """The errors of a counter, and how it was chosen.
+    """What a plan with counters says: its errors, and how the counter was chosen.
 
     Args:
         choice: None where the counter was given.

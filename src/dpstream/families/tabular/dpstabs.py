@@ -7,19 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Packed, Part, PredictedError, PrivateBatch, StartTable, StreamPlan, option
+from dpstream.core.contracts import (
+    Events,
+    Packed,
+    Part,
+    PredictedError,
+    PrivateBatch,
+    Recipe,
+    StartTable,
+    StreamPlan,
+    Terms,
+    check_share,
+    check_words,
+    option,
+)
 from dpstream.core.contracts.explanation import Explanation
 from dpstream.core.counters import CalibratedCounter, Choice, Counter
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, tree_cells
-from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, Unit
+from dpstream.core.privacy.unit import EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
@@ -31,18 +44,15 @@ from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
     check_domain,
     check_fit,
-    check_horizon,
-    check_share,
     default_rounds,
     event_unit,
-    read_budget,
     refuse_deletes,
 )
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
 from dpstream.families.tabular.table_release import ModelSynthesis, average_marginals
 from dpstream.families.tabular.targets import Targets
-from dpstream.families.tabular.workload_cells import SCORES, Cells, Score, ScoreName
+from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
 
 __all__ = ["DPStabs", "DPStabsPlan"]
 
@@ -51,7 +61,7 @@ Aggregate = Literal["last", "average"]
 
 
 @dataclass(frozen=True)
-class DPStabs:
+class DPStabs(Recipe["DPStabsPlan"]):
     """DP-STabS, Kumar, Strohmer, Vershynin, Algorithm 3.
 
     Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it:
@@ -93,7 +103,7 @@ class DPStabs:
     deletions: bool = False
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
-    max_cells: int = option(5_000, options.MAX_CELLS)
+    max_cells: int = option(5_000, options.TREE_CELLS)
 
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)
@@ -103,19 +113,13 @@ class DPStabs:
                 where="mechanism",
                 allowed=f"1 to {count}",
             )
-        for name, value, allowed in (
-            ("score", self.score, SCORES),
-            ("aggregate", self.aggregate, get_args(Aggregate)),
-            ("past", self.past, get_args(Past)),
-        ):
-            if value not in allowed:
-                raise ConfigError(f"{name} = {value!r}", where="mechanism", allowed=", ".join(allowed))
+        check_words(self)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
         check_fit(self.iterations, self.max_cells, self.prior_weight)
         check_each(self.workload, self.max_cells)
 
     @property
-    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+    def sides(self) -> tuple[Events, ...]:
         """The kinds of events that are followed apart."""
         return ("inserts", "deletes") if self.deletions and self.past == "predicted" else ("net",)
 
@@ -132,24 +136,12 @@ class DPStabs:
         """``k``, or its default for this workload."""
         return default_rounds(self.workload) if self.k is None else self.k
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> DPStabsPlan:
-        """Fix every noise scale. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``.
-
-        ``horizon`` is the largest number of steps; counters that need one take it from here.
-        """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
-        # Where nothing is selected, measuring gets everything.
+    def _plan(self, terms: Terms) -> DPStabsPlan:
+        """Counters that need a horizon take it from the terms."""
+        protected = event_unit(terms.unit)
+        # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
-        each = protected.per_event(budget)
+        each = protected.per_event(terms.budget)
         measuring = each.scaled((1 - share) / self.rounds)
         recipe, choice = counter_for(
             self.counter,
@@ -157,12 +149,12 @@ class DPStabs:
             self.rounds,
             measuring,
             protected.event,
-            steps,
+            terms.horizon,
             all_measured=not share,
         )
         counter = recipe.calibrate(measuring, protected.event)
         selector = Selector(each.scaled(share / self.rounds)) if share else None
-        return DPStabsPlan(self, budget, protected, steps, counter, selector, choice)
+        return DPStabsPlan(self, terms.budget, protected, terms.horizon, counter, selector, choice)
 
 
 @dataclass(frozen=True)
@@ -177,16 +169,12 @@ class DPStabsPlan(StreamPlan):
     selector: Selector | None
     #: How the counter was chosen; None where it was given.
     choice: Choice | None = field(default=None, compare=False)
+    name = "dpstabs"
 
     @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
-
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "dpstabs"
 
     def parts(self) -> tuple[Part, ...]:
         """What one event's batch costs: ``k`` selections and ``k`` counters; of a user's, all events together."""
@@ -199,19 +187,7 @@ class DPStabsPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return {
-            "workload": self.recipe.workload.as_option(),
-            "k": self.recipe.rounds,
-            "counter": self.counter.describe(),
-            "score": self.recipe.score,
-            "aggregate": self.recipe.aggregate,
-            "past": self.recipe.past,
-            "prior_weight": self.recipe.prior_weight,
-            "deletions": self.recipe.deletions,
-            "select_share": str(self.recipe.select_share),
-            "iterations": self.recipe.iterations,
-            "max_cells": self.recipe.max_cells,
-        }
+        return options.as_json(self.recipe, k=self.recipe.rounds, counter=self.counter.describe())
 
     def explain(self) -> Explanation:
         """The noise, and how the counter was chosen."""
@@ -237,12 +213,12 @@ class DPStabsPlan(StreamPlan):
         return np.concatenate(average_marginals(models, self.cells.cliques))
 
     def start(self) -> DPStabsState:
-        """Nothing counted; the uniform distribution."""
+        """The state before the first step: nothing is counted, and the model is uniform."""
         return fresh_state(self.cells, self.counter, len(self.recipe.sides))
 
     def start_from(self, base: StartTable) -> DPStabsState:
-        """The base's marginals are booked (``r_i``); the first model is fitted to them, and batches are expected to
-        look like it."""
+        """The state that begins with the base: its marginals are booked (``r_i``), and the first models are fitted
+        to them."""
         check_domain(base, self.domain)
         state = self.start()
         start_with(state, base, np.concatenate(base.marginals(self.cells.cliques)))
@@ -254,7 +230,7 @@ class DPStabsPlan(StreamPlan):
         return state
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
-        """One step of Algorithm 3."""
+        """Run one step of Algorithm 3."""
         refuse_deletes(batch, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
@@ -271,7 +247,7 @@ class DPStabsPlan(StreamPlan):
         happens to be measured at every step, large errors are overrepresented.
         """
         total_error = self._total_error(state)
-        # After a base the counters hold what came since: no error bar of a count over the whole table.
+        # After a base the counters hold only what came since, so no count over the whole table has an error bar.
         if self.selector is not None or state.with_base:
             return ModelSynthesis(state.models, state.total, total_error=total_error)
         deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
@@ -286,7 +262,7 @@ class DPStabsPlan(StreamPlan):
         )
 
     def _total_error(self, state: DPStabsState) -> float | None:
-        """Standard error of the noisy total: of what came and of what went, which are independent."""
+        """The standard error of the noisy total: the noise of what came and of what went is independent."""
         if self.unit.relation == "replace":
             return 0.0
         variances = [self._targets.total_variance(side, state.step) for side in state.sides]
@@ -325,7 +301,7 @@ class DPStabsPlan(StreamPlan):
         return ModelSynthesis.unpack(packed)
 
 
-#: Iterations of the fit of the table's model after its structure has changed.
+#: How many iterations fit the table's model after its structure has changed.
 REFIT_ITERATIONS = 200
 
 #: How quickly the predicted number of records per step forgets: about this many steps.
@@ -356,7 +332,7 @@ class _Step:
     def run(self) -> None:
         """``k`` rounds, then the bookkeeping that the next step starts from."""
         side = self.side
-        reading = _Literal(self) if self.recipe.past == "literal" else _Predicted(self)
+        reading = _LiteralReading(self) if self.recipe.past == "literal" else _PredictedReading(self)
         for _ in range(self.recipe.rounds):
             # Public: what was measured at this step must fit into one model.
             allowed = within(self.recipe.workload, self.chosen, self.remaining, self.recipe.max_cells)
@@ -409,7 +385,7 @@ class _Step:
         return estimate_total(self.increments)[0] if self.public_arrivals is None else self.public_arrivals
 
 
-class _Literal:
+class _LiteralReading:
     """The listing: fit the step's workloads to ``C_j + r_j``, starting from the last release."""
 
     def __init__(self, step: _Step) -> None:
@@ -443,16 +419,16 @@ class _Literal:
         side.remainder[mask] = state.marginals[mask] - side.estimates[mask]
 
 
-class _Predicted:
+class _PredictedReading:
     """A model of the current batches predicts what was not measured; the table's model comes after all sides."""
 
     def __init__(self, step: _Step) -> None:
         self.step, self.plan = step, step.plan
         self.prior = self.batch = step.side.batch.bounded(PRIOR_BOUND)
-        self.current = self._of_one(self.batch)
+        self.current = self._shares_of(self.batch)
         self.rounds: list[NDArray[np.float64]] = []
 
-    def _of_one(self, model: Model) -> NDArray[np.float64]:
+    def _shares_of(self, model: Model) -> NDArray[np.float64]:
         return self.plan.marginals(model.with_total(1.0))
 
     def expected(self) -> NDArray[np.float64]:
@@ -470,7 +446,7 @@ class _Predicted:
             max_cells=self.plan.recipe.max_cells,
             regularisation=self.plan.recipe.prior_weight,
         )
-        self.current = self._of_one(self.batch)
+        self.current = self._shares_of(self.batch)
         self.rounds.append(self.current)
 
     def book(self) -> None:

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import Part, PrivateBatch, option
+from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit
 from dpstream.core.privacy.budget import Budget
@@ -20,7 +20,7 @@ from dpstream.core.privacy.unit import Event
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.limits import check_each, within
-from dpstream.families.tabular.plans import check_fit, check_share
+from dpstream.families.tabular.plans import check_fit
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells, Score, ScoreName
@@ -48,11 +48,7 @@ class OfflinePlan(ABC):
 
     @abstractmethod
     def run(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> Model:
         """Spend the budget once on one part of a batch; ``model.total`` is the noisy number of records.
 
@@ -60,11 +56,7 @@ class OfflinePlan(ABC):
         """
 
     def run_with_variance(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> tuple[Model, float | None]:
         """``run``, and the variance of the noise in ``model.total`` where public scales give it (else None)."""
         return self.run(batch, part, randomness, prior), None
@@ -105,7 +97,7 @@ class MWEMPGM(OfflineMechanism):
     measure_share: Fraction = option(Fraction(1, 2), options.MEASURE_SHARE)
     score: ScoreName = option("sum-cells", options.SCORE)
     iterations: int = option(50, options.ITERATIONS)
-    max_cells: int = option(10_000, options.MAX_CELLS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
 
     def __post_init__(self) -> None:
@@ -138,7 +130,8 @@ class MWEMPGMPlan(OfflinePlan):
     k: int
 
     def _split(self) -> tuple[Budget, Budget | None]:
-        """(one measurement, one selection); with k = 1 nothing is selected and measuring gets it all."""
+        """The budgets of one measurement and of one selection; with k = 1 nothing is selected, and measuring gets it
+        all."""
         if self.k == 1:
             return self.budget, None
         share = self.recipe.measure_share
@@ -173,22 +166,10 @@ class MWEMPGMPlan(OfflinePlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return {
-            "offline": "mwem-pgm",
-            "k": self.k,
-            "measure_share": str(self.recipe.measure_share),
-            "score": self.recipe.score,
-            "iterations": self.recipe.iterations,
-            "max_cells": self.recipe.max_cells,
-            "prior_weight": self.recipe.prior_weight,
-        }
+        return {"offline": "mwem-pgm", **options.as_json(self.recipe, k=self.k)}
 
     def run(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> Model:
         """One run on one part of a batch."""
         return self.run_with_variance(batch, part, randomness, prior)[0]
@@ -205,11 +186,7 @@ class MWEMPGMPlan(OfflinePlan):
         return float(self.noise.variance / (precisions[0] + (self.k - 1) * others))
 
     def run_with_variance(
-        self,
-        batch: PrivateBatch,
-        part: Literal["net", "inserts", "deletes"],
-        randomness: Randomness,
-        prior: Model | None = None,
+        self, batch: PrivateBatch, part: Events, randomness: Randomness, prior: Model | None = None
     ) -> tuple[Model, float]:
         """See ``OfflinePlan.run_with_variance``: that of an inverse-variance mean, given what was selected."""
         domain = self.workload.domain

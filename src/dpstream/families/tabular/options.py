@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +21,6 @@ __all__ = [
     "COUNTER",
     "FINAL_ITERATIONS",
     "ITERATIONS",
-    "MAX_CELLS",
     "MEASURE_SHARE",
     "OFFLINE",
     "PAST",
@@ -30,13 +30,15 @@ __all__ = [
     "SCORE",
     "SELECT_SHARE",
     "STALENESS",
+    "TREE_CELLS",
     "UNIONS",
     "WORKLOAD",
     "K",
+    "as_json",
 ]
 
 
-def _workload(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Workload:
+def _workload(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Workload:
     if section.has("workload"):
         spec = section.raw("workload")
         chosen = f"{len(spec)} chosen marginals" if isinstance(spec, list) else str(spec)
@@ -49,9 +51,9 @@ def _workload(section: SectionReader, given: Given, found: Mapping[str, Any]) ->
         return Workload.parse(given.domain, spec)
 
 
-def _k(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int:
-    """Its default depends on the workload."""
-    workload: Workload = found["workload"]
+def _k(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int:
+    """How many marginals are measured at a step; the default depends on the workload."""
+    workload: Workload = earlier["workload"]
     most = len(workload)
     value = section.raw("k") if section.has("k") else default_rounds(workload)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
@@ -61,14 +63,14 @@ def _k(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int:
     return value
 
 
-def _rounds(section: SectionReader, given: Given, found: Mapping[str, Any]) -> int | None:
+def _rounds(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> int | None:
     value = section.count("rounds")
     if value is None:
         _chosen(section, "rounds", "from a noisy number of records")
     return value
 
 
-def _aim_share(section: SectionReader, given: Given, found: Mapping[str, Any]) -> Fraction | None:
+def _aim_share(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> Fraction | None:
     if section.has("measure_share"):
         return section.share("measure_share", Fraction(1, 2))
     _chosen(section, "measure_share", "4/5 of an epsilon, 9/10 of a rho")
@@ -77,6 +79,19 @@ def _aim_share(section: SectionReader, given: Given, found: Mapping[str, Any]) -
 
 def _chosen(section: SectionReader, key: str, value: str) -> None:
     section.note(key, value, default=True, reason=f"the page on AIM tells how {key} was chosen")
+
+
+def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
+    """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
+    values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
+    return {
+        name: value.as_option()
+        if isinstance(value, Workload)
+        else str(value)
+        if isinstance(value, Fraction)
+        else value
+        for name, value in values.items()
+    }
 
 
 WORKLOAD = Option(
@@ -142,7 +157,7 @@ SELECT_SHARE = Option(
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
-    "So large a share of the steps so far, or one step, may a release be behind at most: it sets the length of epochs.",
+    "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
 )
 MEASURE_SHARE = Option(
@@ -156,12 +171,12 @@ ITERATIONS = Option(
     "Iterations of each fit; public post-processing, costs time only.",
     "a fit that starts from little needs so many (dpstabs, aim: from the last model it needs no more)",
 )
-MAX_CELLS = Option(
+TREE_CELLS = Option(
     "1 or more",
     "Limit on the cells of the model's junction tree; no marginal of the workload may be larger.",
     "larger trees cost time and memory in proportion, and pay with large budgets only",
 )
-#: Its recipes are named where the baseline is.
+#: ``baseline.py`` names the recipes that it may be.
 OFFLINE = Option(
     meaning="What the baseline runs on every batch: MWEM+PGM, or AIM, which measures the columns first and then as "
     "many marginals as the noise allows, and takes 0.1 to 0.5 s.",
@@ -182,7 +197,7 @@ FINAL_ITERATIONS = Option(
     "Iterations of the fit after the columns and after the last round.",
     "the last fit of a run is the one that is released",
 )
-#: Of every recipe that has rounds; those of AIM are read in another way.
+#: The option of every recipe that has rounds; AIM reads its own in another way.
 ROUNDS = Option(
     "a number from 1: to the cells of the workload with black_box = mwem, to 100 with offline = aim",
     "Cells of marginals that MWEM measures in a run; marginals that a run of AIM selects.",

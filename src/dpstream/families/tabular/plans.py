@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import cast
 
-from dpstream.core.contracts import PrivateBatch, StartTable
-from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
-from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
-from dpstream.core.privacy.unit import Event, EventUnit, Unit, User
+from dpstream.core.contracts import PrivateBatch, StartTable, check_unit
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy.unit import Event, EventUnit, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 
@@ -23,11 +22,8 @@ __all__ = [
     "PRIOR_BOUND",
     "check_domain",
     "check_fit",
-    "check_horizon",
-    "check_share",
     "default_rounds",
     "event_unit",
-    "read_budget",
     "refuse_deletes",
 ]
 
@@ -37,55 +33,28 @@ def default_rounds(workload: Workload) -> int:
     return min(DEFAULT_ROUNDS, len(workload.cliques))
 
 
-def read_budget(epsilon: Amount | None, rho: Amount | None) -> Budget:
-    """Exactly one of the two amounts, read exactly."""
-    if (epsilon is None) == (rho is None):
-        raise BudgetError("give exactly one of epsilon and rho", where="budget")
-    if epsilon is not None:
-        return PureDP.of(epsilon)
-    assert rho is not None
-    return ZCDP.of(rho)
-
-
 def event_unit(unit: Unit | None) -> EventUnit:
-    """The unit of a tabular stream: an event, or the bounded events of a user."""
-    if unit is None:
-        return Event()
-    if not isinstance(unit, Event | User):
-        raise UnitError(
-            f"a tabular stream cannot protect the unit {unit.name!r}: only the whole stream of a person tells "
-            "that",
-            where="unit",
-            allowed="event, event-replace, user",
-        )
-    return unit
+    """The unit of a tabular stream: an event, or the bounded events of a user.
 
-
-def check_horizon(horizon: int | None) -> int | None:
-    """None, or a positive number of steps."""
-    if horizon is not None and (isinstance(horizon, bool) or horizon < 1):
-        raise HorizonError(f"horizon = {horizon}", where="budget", allowed="none, or 1 or more steps")
-    return horizon
-
-
-def check_share(value: Amount, name: str) -> Fraction:
-    """A share of a budget, read exactly: above 0 and below 1."""
-    share = exact_amount(value, where=name)
-    if not share < 1:
-        raise ConfigError(f"{name} = {share}", where="mechanism", allowed="between 0 and 1")
-    return share
+    Errors:
+        UnitError: a whole person.
+    """
+    reason = (
+        "a stream of tables cannot protect the unit {unit!r}: it protects events, or some events of a user"
+    )
+    return check_unit(unit, cast(EventUnit, Event()), ("event", "event-replace", "user"), reason)
 
 
 def check_fit(iterations: int, max_cells: int, prior_weight: float) -> None:
-    """The options of a fit; the prior may weigh up to a hundred times what the data say."""
+    """Check the options of a fit; the prior may weigh up to a hundred times what the data say."""
     if not 0.0 <= prior_weight <= 100.0:
         raise ConfigError(f"prior_weight = {prior_weight}", where="mechanism", allowed="0 to 100")
     if iterations < 1 or max_cells < 1:
-        raise ConfigError("iterations and max_cells are positive numbers", where="mechanism")
+        raise ConfigError("iterations or max_cells is too small", where="mechanism", allowed="1 or more each")
 
 
 def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
-    """Deletes that a plan does not read are refused, never dropped; decided by whether they were given at all."""
+    """Refuse deletes that a plan does not read, by whether they were given at all; they are never dropped."""
     if batch.declares_deletes and not deletions:
         raise ConfigError(
             "the batch comes with deletes, which this plan does not read",
@@ -102,7 +71,7 @@ def check_domain(base: StartTable, domain: Domain) -> None:
     """
     if base.domain != domain:
         raise ConfigError(
-            "the table to begin with has other columns than the plan",
+            "the table that the stream would begin with has other columns than the plan",
             where="base",
             allowed=", ".join(domain.names),
         )

@@ -8,30 +8,34 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from dpstream.core.contracts import Explanation, Packed, Part, PrivateBatch, StartTable, StreamPlan, option
+from dpstream.core.contracts import (
+    Events,
+    Explanation,
+    Packed,
+    Part,
+    PrivateBatch,
+    Recipe,
+    StartTable,
+    StreamPlan,
+    Terms,
+    check_share,
+    option,
+)
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, Unit, User
+from dpstream.core.privacy.unit import EventUnit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.description import explain_table
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import (
-    check_domain,
-    check_fit,
-    check_horizon,
-    check_share,
-    event_unit,
-    read_budget,
-    refuse_deletes,
-)
+from dpstream.families.tabular.plans import check_domain, check_fit, event_unit, refuse_deletes
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Followed, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
@@ -43,11 +47,11 @@ from dpstream.families.tabular.workload_cells import Cells
 __all__ = ["Pooled", "PooledPlan"]
 
 #: Ends of epochs that a plan lists.
-_LISTED = 25
+_LISTED_EPOCHS = 25
 
 
 @dataclass(frozen=True)
-class Pooled:
+class Pooled(Recipe["PooledPlan"]):
     """Epochs of public length, each measured once; one model of the table from all measurements.
 
     Guarantee: the budget, for the whole stream and one event (or one user, whose events each get their part of it).
@@ -73,7 +77,7 @@ class Pooled:
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
     iterations: int = option(50, options.ITERATIONS)
-    max_cells: int = option(10_000, options.MAX_CELLS)
+    max_cells: int = option(10_000, options.TREE_CELLS)
 
     def __post_init__(self) -> None:
         staleness = check_share(self.staleness, "staleness")
@@ -85,34 +89,22 @@ class Pooled:
         check_each(self.workload, self.max_cells)
 
     @property
-    def sides(self) -> tuple[Literal["net", "inserts", "deletes"], ...]:
+    def sides(self) -> tuple[Events, ...]:
         """The kinds of events that are followed apart."""
         return ("inserts", "deletes") if self.deletions else ("net",)
 
-    def calibrate(
-        self,
-        budget: Budget | None = None,
-        unit: Unit | None = None,
-        horizon: int | None = None,
-        *,
-        epsilon: Amount | None = None,
-        rho: Amount | None = None,
-    ) -> PooledPlan:
-        """Fix the budget of a run. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Event()``.
-
-        ``horizon`` is the largest number of steps; without it the stream may go on for ever.
-        """
-        epsilon, rho = amounts(budget, epsilon, rho)
-        budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+    def _plan(self, terms: Terms) -> PooledPlan:
+        """Fix the budget of a run."""
+        protected = event_unit(terms.unit)
         runner = Runner(
             followed=Followed(self.workload),
-            budget=protected.per_event(budget),
+            budget=protected.per_event(terms.budget),
             unit=protected.event,
             select_share=self.select_share,
             iterations=self.iterations,
             max_cells=self.max_cells,
         )
-        return PooledPlan(self, budget, protected, steps, runner)
+        return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
 
 @dataclass(frozen=True)
@@ -124,20 +116,16 @@ class PooledPlan(StreamPlan):
     unit: EventUnit
     horizon: int | None
     runner: Runner
+    name = "pooled"
 
     @property
     def domain(self) -> Domain:
         """The columns."""
         return self.recipe.workload.domain
 
-    @property
-    def name(self) -> str:
-        """Name in configuration files."""
-        return "pooled"
-
     @cached_property
     def epochs(self) -> Epochs:
-        """The borders: step numbers."""
+        """The borders of epochs, which are step numbers."""
         return Epochs(self.recipe.staleness, self.horizon)
 
     @property
@@ -166,7 +154,7 @@ class PooledPlan(StreamPlan):
         return Part("select", times, select, detail), Part("measure", times, measure, noise)
 
     def composition(self) -> str | None:
-        """Over epochs; of a user's events as everywhere."""
+        """How runs add up over epochs; a user's events compose as they do everywhere."""
         if isinstance(self.unit, User):
             return None
         return (
@@ -177,7 +165,7 @@ class PooledPlan(StreamPlan):
     def explain(self) -> Explanation:
         """When it measures, and what is not known about its errors: step numbers and options only."""
         ends = [self.epochs.after(0)]
-        while len(ends) < _LISTED and ends[-1] != self.horizon:
+        while len(ends) < _LISTED_EPOCHS and ends[-1] != self.horizon:
             ends.append(self.epochs.after(ends[-1]))
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         share, public = self.recipe.staleness, self.unit.relation == "replace"
@@ -204,7 +192,7 @@ class PooledPlan(StreamPlan):
             own,
             number_told=own.number_told
             + ("" if public else ", where it ends a group of steps that are measured together"),
-            # ``composition`` is for those who know the theory.
+            # ``composition`` is written for readers who know the theory; this is for all others.
             costs="Every record is measured once, together with those of some neighbouring steps, and charged there. "
             "Further tables therefore cost those who are in earlier ones nothing more.",
             says=(
@@ -247,21 +235,14 @@ class PooledPlan(StreamPlan):
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
-        return {
-            "workload": self.recipe.workload.as_option(),
-            "staleness": str(self.recipe.staleness),
-            "select_share": str(self.recipe.select_share),
-            "deletions": self.recipe.deletions,
-            "iterations": self.recipe.iterations,
-            "max_cells": self.recipe.max_cells,
-        }
+        return options.as_json(self.recipe)
 
     def start(self) -> PooledState:
-        """Nothing counted; the uniform distribution."""
+        """The state before the first step: nothing is counted, and the model is uniform."""
         return fresh_state(self.cells, len(self.recipe.sides), self.epochs.after(0))
 
     def start_from(self, base: StartTable) -> PooledState:
-        """The base's marginals are added to what the epochs say; the first run starts from a model of them."""
+        """The state that begins with the base: its marginals are added to what the epochs say."""
         check_domain(base, self.domain)
         state = self.start()
         state.base = np.concatenate(base.marginals(self.cells.cliques))
@@ -284,10 +265,10 @@ class PooledPlan(StreamPlan):
                 for sign, side in zip((1, -1), state.sides, strict=False)
             )
         if state.step == state.border:
-            self._close(state, randomness)
+            self._close_epoch(state, randomness)
         return self._synthesis(state)
 
-    def _close(self, state: PooledState, randomness: Randomness) -> None:
+    def _close_epoch(self, state: PooledState, randomness: Randomness) -> None:
         """Measure the open epoch of every side, whatever it holds, and fit the table's model."""
         length = state.step - state.closed
         models = []
@@ -303,7 +284,8 @@ class PooledPlan(StreamPlan):
             state.models = (state.table,)
 
     def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
-        """One side's run; gives what its next one starts from. The private counts start again at nothing."""
+        """Run one side's epoch; gives the model that its next run starts from. The private counts start again at
+        nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
         outcome = self.runner.run(
@@ -330,7 +312,7 @@ class PooledPlan(StreamPlan):
             values += sign * own
             variances += variance
             known |= side.estimates.known
-        # Of what no run measured there are only answers of models that knew less than the next one.
+        # What no run measured has only the answers of models, which knew less than the next one will.
         return values, np.where(known, variances, np.inf)
 
     def _fit(self, values: Any, variances: Any, total: float) -> Any:

@@ -11,7 +11,7 @@ from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.cube import MAX_DIMENSION
 from dpstream.families.tabular.pooled_signs import Signs
 
-__all__ = ["Design", "Division", "Shares"]
+__all__ = ["Design", "Division", "PartWeights"]
 
 #: Shares of a budget are whole numbers of this part of a histogram's.
 _GRID = 1 << 10
@@ -32,7 +32,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Shares:
+class PartWeights:
     """How a run's budget is divided. Public: it follows from numbers of columns, and from what a run measures.
 
     Parts whose errors are ``A_j / e_j`` (pure: A_j the sum of the standard deviations of their marginals' cells at a
@@ -83,49 +83,50 @@ class Division:
     public_total: bool
 
     @cached_property
-    def shares(self) -> Shares:
-        """The weights."""
-        return Shares(isinstance(self.budget, PureDP))
+    def shares(self) -> PartWeights:
+        """The weights of the parts."""
+        return PartWeights(isinstance(self.budget, PureDP))
 
     def joint(self, design: Design) -> int:
         """Columns in the joint draw."""
         return len(self.signs.singles) if design.fixed else 0
 
     def sums(self, design: Design) -> int:
-        """Numbers in the joint draw: signs, pairs, and the number of events."""
+        """How many numbers the joint draw holds: signs, pairs, and the number of events."""
         return self.joint(design) + design.pairs + int(not self.public_total)
 
     def products(self, design: Design) -> int:
-        """As many of the chosen ones are taken to be pairs of signs as there are among the candidates.
+        """How many of the chosen marginals are assumed to be pairs of signs: their share among the candidates.
 
         At most those that one draw can hold: of more, some are measured by themselves.
         """
         wide = len(self.signs.cells.cliques) - self.signs.columns
-        found = design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
-        return min(found, MAX_DIMENSION)
+        expected_pairs = design.k * len(self.signs.pairs) // wide if design.fixed and wide else 0
+        return min(expected_pairs, MAX_DIMENSION)
 
     def histograms(self, design: Design) -> int:
-        """How many are measured by themselves, if so many pairs of signs are chosen."""
+        """How many marginals are measured by themselves, if as many pairs of signs are chosen as ``products``
+        assumes."""
         return design.fixed - self.joint(design) + design.k - self.products(design)
 
     def joint_budget(self, design: Design) -> Budget:
-        """Of the joint draw."""
+        """The budget of the joint draw."""
         return self._part(design, Fraction(self._weights(design)[0]))
 
     def histogram_budget(self, design: Design) -> Budget:
-        """Of each histogram that is measured by itself."""
+        """The budget of each histogram that is measured by itself."""
         return self._part(design, Fraction(self.shares.histogram))
 
     def products_budget(self, design: Design) -> Budget:
-        """Of the chosen pairs of signs, if as many are chosen as taken here."""
+        """The budget of the chosen pairs of signs, if as many are chosen as ``products`` assumes."""
         return self._part(design, Fraction(self.shares.products(self.products(design))))
 
     def chosen_budget(self, design: Design, chosen: int) -> Budget:
-        """Of some of the ``k`` chosen marginals, whichever they are."""
+        """The budget of some of the ``k`` chosen marginals, whichever they are."""
         return self._part(design, Fraction(self._weights(design)[2] * chosen, design.k))
 
     def _weights(self, design: Design) -> tuple[int, int, int]:
-        """Of the joint draw, of all other columns, and of all chosen marginals."""
+        """The weights of the joint draw, of all other columns, and of all chosen marginals."""
         joint, products = self.joint(design), self.products(design)
         return (
             self.shares.joint(joint, design.pairs, total=not self.public_total) if joint else 0,

@@ -30,16 +30,16 @@ ARRAYS = ("records", "ends", "epochs", "marginals", "variances", "measured", "su
 
 _Floats = NDArray[np.float64]
 
-#: How far a distribution may walk over the whole stream: variances per cell, times the number of cells.
+#: The drifts that are compared: how far a distribution walks over the whole stream, as the sum of its cells' variances.
 _DRIFTS = np.concatenate(([0.0], 10.0 ** np.arange(-3.0, 3.5, 1.0)))
 #: From this drift on, a marginal of several columns says nothing of other epochs.
-_FLEETING = 0.01
-#: Rounds in which it is found how common each drift is.
-_ROUNDS = 20
-#: Sweeps that move a marginal to its columns.
-_SWEEPS = 2
+_FLEETING_DRIFT = 0.01
+#: How many rounds estimate how common each drift is.
+_DRIFT_ROUNDS = 20
+#: How many sweeps move a marginal to its columns.
+_COLUMN_SWEEPS = 2
 #: Columns are steady if each has a lasting drift with less than this probability.
-_DOUBT = 0.5
+_STEADY_BELOW = 0.5
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Estimates:
 
     @classmethod
     def fresh(cls, cells: Cells) -> Estimates:
-        """Before the first epoch."""
+        """The estimates before the first epoch."""
         return cls(cells, np.zeros(cells.total), np.zeros(len(cells.cliques)))
 
     def add(self, epoch: Epoch, end: int) -> None:
@@ -110,8 +110,8 @@ class Estimates:
     def seen(self) -> _Floats:
         """Number of events in the epochs that measured each marginal."""
         records = np.array(self.records)[self.epochs] if self.epochs else np.empty(0)
-        found = np.bincount(self.marginals, weights=records, minlength=len(self.cells.cliques))
-        return found.astype(np.float64)
+        events = np.bincount(self.marginals, weights=records, minlength=len(self.cells.cliques))
+        return events.astype(np.float64)
 
     def answer(self, shape: _Floats) -> tuple[_Floats, _Floats]:
         """The estimate of every running sum (all cells), and the variance of its noise per cell (per marginal).
@@ -144,7 +144,7 @@ class Estimates:
             if not wide:
                 self.steady = _steady(likelihood)
             for i, base, walk, drift in zip(group, bases, walks, drifts, strict=True):
-                if wide and _DRIFTS[drift] >= _FLEETING:
+                if wide and _DRIFTS[drift] >= _FLEETING_DRIFT:
                     continue
                 path, variances[i] = walk.path(drift)
                 path += base
@@ -161,14 +161,14 @@ class Estimates:
         positive = np.maximum(own, 1e-9)
         sizes = self.cells.workload.domain.shape(clique)
         table = np.repeat(positive[None], len(self.records), axis=0).reshape(-1, *sizes)
-        for axis, column in list(enumerate(clique, 1)) * _SWEEPS:
+        for axis, column in list(enumerate(clique, 1)) * _COLUMN_SWEEPS:
             others = tuple(a for a in range(1, table.ndim) if a != axis)
             table *= np.expand_dims(paths[column] / table.sum(axis=others), others)
         base = table.reshape(len(self.records), -1)
         return np.asarray(base / base.sum(axis=1, keepdims=True))
 
     def _walk(self, mine: NDArray[np.int64], base: _Floats, shares: _Floats) -> _Walk:
-        """The measurements of one marginal."""
+        """The measurements of one marginal as a walk."""
         at, records = np.array(self.epochs)[mine], np.array(self.records)
         ends = np.array(self.ends, dtype=np.float64)
         return _Walk(
@@ -181,7 +181,7 @@ class Estimates:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Exactly these estimates."""
+        """These estimates, exactly, as arrays."""
         return {
             "records": np.array(self.records, dtype=np.float64),
             "ends": np.array(self.ends, dtype=np.int64),
@@ -237,18 +237,18 @@ class _Walk:
 
     @cached_property
     def walk(self) -> _Floats:
-        """Covariance of a walk of drift 1."""
+        """The covariance of a walk of drift 1."""
         return np.asarray(np.minimum(self.times[:, None], self.times) / self.apart.shape[1])
 
     @cached_property
     def inverse(self) -> _Floats:
-        """Of the measurements' covariance, for every drift."""
+        """The inverse of the measurements' covariance, for every drift."""
         own = np.diag(self.sampling[self.at] + self.noise)
         return np.asarray(np.linalg.inv(_DRIFTS[:, None, None] * self.walk[np.ix_(self.at, self.at)] + own))
 
     @cached_property
     def likelihood(self) -> _Floats:
-        """Logarithms, where the walk may begin anywhere."""
+        """The logarithm of each drift's likelihood, where the walk may begin anywhere."""
         ones = self.inverse.sum(axis=2)
         precision = ones.sum(axis=1)
         apart = self.inverse - ones[:, :, None] * ones[:, None, :] / precision[:, None, None]
@@ -279,7 +279,7 @@ def _choose(likelihood: _Floats) -> list[int]:
     """The drift of each marginal: its likelihood times how common each drift is (empirical Bayes)."""
     scaled = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
     common = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
-    for _ in range(_ROUNDS):
+    for _ in range(_DRIFT_ROUNDS):
         own = scaled * common
         # One marginal more in which every drift is as likely.
         counted = (own / own.sum(axis=1, keepdims=True)).sum(axis=0) + 1.0 / len(common)
@@ -293,5 +293,5 @@ def _steady(likelihood: _Floats) -> bool:
     Every column for itself, all drifts as likely beforehand: the others must not outvote the one that drifts.
     """
     odds = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
-    drifting = odds[:, _DRIFTS >= _FLEETING].sum(axis=1) / odds.sum(axis=1)
-    return bool(drifting.max() < _DOUBT)
+    drifting = odds[:, _DRIFTS >= _FLEETING_DRIFT].sum(axis=1) / odds.sum(axis=1)
+    return bool(drifting.max() < _STEADY_BELOW)

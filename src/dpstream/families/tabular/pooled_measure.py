@@ -15,23 +15,23 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.cube import MAX_DIMENSION, AnyNoise, CubeNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.families.tabular.pooled_division import Shares
+from dpstream.families.tabular.pooled_division import PartWeights
 from dpstream.families.tabular.pooled_signs import Signs
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["Measurer", "Taken"]
+__all__ = ["Measurer", "RunMeasurements"]
 
 
 class Measurer(Protocol):
-    """What releases: a runner. Audits put one here that follows a script."""
+    """What adds the noise: a runner. Audits put one here that follows a script."""
 
     def histogram_noise(self, budget: Budget) -> Noise:
-        """Of each cell of a histogram."""
+        """The noise of each cell of a histogram."""
         ...
 
     def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
-        """Of so many sums, each of which a record changes by at most 1."""
+        """The noise of some sums, each of which a record changes by at most 1."""
         ...
 
     def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
@@ -40,13 +40,13 @@ class Measurer(Protocol):
 
 
 @dataclass
-class Taken:
+class RunMeasurements:
     """Measurements of one run, with the noise of each.
 
     Attributes:
         counts: private, all cells of the followed marginals.
         public_total: number of events where the owner declared it public.
-        found: what was measured, by marginal.
+        measured: the measurements, by marginal.
         sums: measurements whose sums tell the number of events, with errors of their own.
         signs: (value, variance) of each column's sum of signs.
     """
@@ -54,31 +54,32 @@ class Taken:
     by: Measurer
     cells: Cells
     own: Signs
-    shares: Shares
+    shares: PartWeights
     counts: NDArray[np.int64]
     randomness: Randomness
     public_total: float | None
-    found: dict[int, Measurement] = field(default_factory=dict)
+    measured: dict[int, Measurement] = field(default_factory=dict)
     sums: list[Measurement] = field(default_factory=list)
     signs: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def total(self) -> tuple[float, float]:
-        """Number of events, and its variance."""
+        """The number of events, and its variance."""
         return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)
 
     def histogram(self, index: int, budget: Budget) -> None:
-        """A marginal's cells, with independent noise."""
+        """Measure a marginal's cells with independent noise."""
         noise = self.by.histogram_noise(budget)
         values = self.by.noisy(self.counts[self.cells.part(index)], noise, self.randomness)
         measurement = Measurement(
             self.cells.cliques[index], values.astype(np.float64), max(noise.variance, LEAST_VARIANCE)
         )
-        self.found[index] = measurement
+        self.measured[index] = measurement
         self.sums.append(measurement)
 
     def joint(self, pairs: Sequence[int], budget: Budget) -> None:
-        """All columns of two values and some of their pairs, and the number of events where it is not public."""
+        """Measure all columns of two values and some of their pairs, and the number of events where it is not
+        public."""
         columns = self.own.singles
         exact = self.own.read(self.counts, [*columns, *pairs])
         if self.public_total is None:
@@ -91,12 +92,12 @@ class Taken:
             self.signs[self.cells.cliques[index][0]] = (value, variance)
         total = self.total
         for index in columns:
-            self.found[index] = self.own.column(index, total, self.signs[self.cells.cliques[index][0]])
+            self.measured[index] = self.own.column(index, total, self.signs[self.cells.cliques[index][0]])
         for index, value in zip(pairs, values[len(columns) :], strict=False):
             self._pair(index, (value, variance), total)
 
     def chosen(self, indices: Sequence[int], budget: Budget) -> None:
-        """Marginals that were selected together: those of two signs by their products, others by histograms."""
+        """Measure marginals that were selected together: those of two signs by their products, others by histograms."""
         products = [i for i in indices if self.signs and i in self.own.pairs][:MAX_DIMENSION]
         rest = [i for i in indices if i not in products]
         weight, each = self.shares.products(len(products)), self.shares.histogram
@@ -118,4 +119,4 @@ class Taken:
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:
         one, two = (self.signs[column] for column in self.cells.cliques[index])
-        self.found[index] = self.own.pair(index, total, one, two, product)
+        self.measured[index] = self.own.pair(index, total, one, two, product)

@@ -22,25 +22,25 @@ from dpstream.families.tabular.limits import within
 from dpstream.families.tabular.plans import PRIOR_BOUND
 from dpstream.families.tabular.pooled_division import Design, Division
 from dpstream.families.tabular.pooled_estimates import Epoch
-from dpstream.families.tabular.pooled_measure import Taken
+from dpstream.families.tabular.pooled_measure import RunMeasurements
 from dpstream.families.tabular.pooled_signs import Signs
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
 
 __all__ = ["Design", "Followed", "Outcome", "Runner"]
 
-#: A marginal is measured beside the columns if the epoch is expected to have so many records for every histogram
-#: measured then, in standard deviations of their noise.
+#: A marginal is measured beside the columns if the epoch is expected to have this many records for every histogram
+#: that is measured then, in standard deviations of their noise.
 _RECORDS_PER_NOISE = 3.0
-#: In a stream that does not drift: a run measures so few marginals that sampling a cell of an average one by an epoch
-#: has so many times the variance of its noise. More precise measurements would say no more of the table.
+#: In a stream that does not drift, a run measures so few marginals that an epoch's own sampling of an average cell has
+#: this many times the variance of its noise. More precise measurements would say no more of the table.
 _SAMPLE_PER_NOISE = 0.1
-#: An answer of an epoch's model counts as a measurement with so many times the variance.
-_ANSWER = 2.0
-#: A selection takes off so many times the noise's expected absolute value per cell.
+#: An answer of an epoch's model counts as a measurement with this many times the variance.
+_ANSWER_VARIANCE = 2.0
+#: A selection takes this many times the noise's expected absolute value off each cell's error.
 _NOISE_BIAS = 1.0
-#: Selections are made in so many rounds, with a fit after each: what one marginal explains, others need not.
-_ROUNDS = 3
+#: Selections are made in this many rounds, with a fit after each: what one marginal explains, others need not.
+_SELECTION_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Followed:
 
     @cached_property
     def cells(self) -> Cells:
-        """Laid out as one vector. Columns weigh as little as the lightest marginal."""
+        """The marginals laid out as one vector. Columns weigh as little as the lightest marginal."""
         own = self.workload
         columns = sorted({column for clique in own.cliques for column in clique})
         wide = [(c, w) for c, w in zip(own.cliques, own.weights, strict=True) if len(c) > 1]
@@ -126,7 +126,7 @@ class Runner:
         return self._with_pairs(design) if self.division.joint(design) else design
 
     def _with_pairs(self, design: Design) -> Design:
-        """As many pairs of signs as keep the noise within what an epoch's sample has: a variance of its events."""
+        """The design with as many pairs of signs as keep the noise within the variance of an epoch's sample."""
         least, most = 0, min(len(self.signs.singles), len(self.signs.pairs))
         while least < most:
             middle = (least + most + 1) // 2
@@ -153,29 +153,30 @@ class Runner:
         return math.sqrt(self.histogram_noise(self.budget.scaled(Fraction(1, k))).variance)
 
     def histogram_noise(self, budget: Budget) -> Noise:
-        """Of each cell of a histogram."""
+        """The noise of each cell of a histogram."""
         return noise_for(budget, self.unit.changed_cells, self.unit.changed_cells)
 
     def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
-        """Of so many sums of signs: a record changes each by at most 1; a replaced one, from -1 to 1 or back, by 2."""
+        """The noise of some sums of signs: a record changes each by at most 1; a replaced one changes it by 2 (from
+        -1 to 1)."""
         return noise_for_bounded(budget, sums, self.unit.changed_cells)
 
     def noise(self, design: Design) -> Noise:
-        """Of every cell of a histogram that is measured by itself."""
+        """The noise of every cell of a histogram that is measured by itself."""
         return self.histogram_noise(self.division.histogram_budget(design))
 
     def joint_draws(self, design: Design) -> list[tuple[CubeNoise | DiscreteGaussian, int]]:
         """Noise and number of sums: columns of two values, and pairs that are chosen (as if in one round)."""
-        own, found = self.division, []
+        own, draws = self.division, []
         if own.joint(design):
-            found.append((self.sign_noise(own.joint_budget(design), own.sums(design)), own.sums(design)))
+            draws.append((self.sign_noise(own.joint_budget(design), own.sums(design)), own.sums(design)))
         products = own.products(design)
         if products:
-            found.append((self.sign_noise(own.products_budget(design), products), products))
-        return found
+            draws.append((self.sign_noise(own.products_budget(design), products), products))
+        return draws
 
     def cell_variance(self, design: Design) -> float:
-        """Of the noise in a column's cell, on average over the columns of a run that measures all."""
+        """The variance of the noise in a column's cell, on average over the columns of a run that measures all."""
         joint, sums = self.division.joint(design), 1 if self.division.public_total else 2
         # (T +- S) / 2: the number of events T is measured, too, where it is not public.
         each = sums * self.joint_draws(design)[0][0].variance / 4.0 if joint else 0.0
@@ -211,7 +212,7 @@ class Runner:
             seen: number of events in the epochs that measured each followed marginal.
         """
         cells, k, own = self.followed.cells, design.k, self.signs
-        taken = Taken(self, cells, own, self.division.shares, counts, randomness, public_total)
+        taken = RunMeasurements(self, cells, own, self.division.shares, counts, randomness, public_total)
         start = known.bounded(PRIOR_BOUND)
         division, joint = self.division, own.singles if design.fixed else ()
         for index in range(design.fixed):
@@ -233,10 +234,10 @@ class Runner:
                 model = self._fit(taken, fitted, start)
         return self._outcome(taken, model)
 
-    def _fit(self, taken: Taken, fitted: Sequence[int], start: Model) -> Model:
+    def _fit(self, taken: RunMeasurements, fitted: Sequence[int], start: Model) -> Model:
         return fit(
             self.followed.workload.domain,
-            [taken.found[index] for index in fitted],
+            [taken.measured[index] for index in fitted],
             total=taken.total[0],
             warm=start,
             iterations=self.iterations,
@@ -247,16 +248,16 @@ class Runner:
         self,
         counts: NDArray[np.int64],
         model: Model,
-        taken: Taken,
+        taken: RunMeasurements,
         fitted: Sequence[int],
         take: int,
         design: Design,
         randomness: Randomness,
     ) -> list[int]:
-        """Up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``."""
+        """Choose up to ``take`` marginals that the model explains worst: each choice pays ``select_share / k``."""
         cells = self.followed.cells
         selector = self.selector(self.budget.scaled(self.select_share / design.k))
-        variance = _mean_variance(taken) if taken.found else self.noise(design).variance
+        variance = _mean_variance(taken) if taken.measured else self.noise(design).variance
         bias = _NOISE_BIAS * math.sqrt(variance * 2.0 / math.pi)
         score = Score(cells, "sum-noise", self.unit, bias)
         expected = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
@@ -264,23 +265,23 @@ class Runner:
         # tell its private size. Cells are capped as expectations are: no score moves further than before.
         bound = np.repeat(MAX_RECORDS // cells.sizes, cells.sizes)
         numerators, denominators = score.evaluate(np.minimum(counts, bound), expected)
-        found: list[int] = []
+        chosen: list[int] = []
         for _ in range(take):
-            left = [i for i in range(len(cells.cliques)) if i not in taken.found and i not in found]
-            allowed = within(cells.workload, [*fitted, *found], left, self.max_cells) if left else []
+            left = [i for i in range(len(cells.cliques)) if i not in taken.measured and i not in chosen]
+            allowed = within(cells.workload, [*fitted, *chosen], left, self.max_cells) if left else []
             if not allowed:
                 break  # the model is full: what is left of this run is charged, and not used
-            found.append(
+            chosen.append(
                 selector.choose(numerators, denominators, allowed, score.grid_sensitivity, randomness)
             )
-        return found
+        return chosen
 
-    def _outcome(self, taken: Taken, model: Model) -> Outcome:
+    def _outcome(self, taken: RunMeasurements, model: Model) -> Outcome:
         cells = self.followed.cells
         values = np.concatenate(model.with_total(max(model.total, 0.0)).marginals(cells.cliques))
         measured = np.zeros(len(cells.cliques), dtype=bool)
-        variances = np.full(len(cells.cliques), _ANSWER * _mean_variance(taken))
-        for index, own in taken.found.items():
+        variances = np.full(len(cells.cliques), _ANSWER_VARIANCE * _mean_variance(taken))
+        for index, own in taken.measured.items():
             values[cells.part(index)] = own.values
             variances[index] = own.variance
             measured[index] = True
@@ -312,13 +313,13 @@ class Runner:
 
     @cached_property
     def _place(self) -> dict[int, int]:
-        """Where each column is among the followed marginals."""
+        """The position of each column among the followed marginals."""
         return {c[0]: i for i, c in enumerate(self.followed.cells.cliques[: self.followed.columns])}
 
 
-def _mean_variance(taken: Taken) -> float:
-    """Of the noise in one cell of what was measured."""
-    return sum(own.variance for own in taken.found.values()) / len(taken.found)
+def _mean_variance(taken: RunMeasurements) -> float:
+    """The mean variance of the noise in one cell of what was measured."""
+    return sum(own.variance for own in taken.measured.values()) / len(taken.measured)
 
 
 def _rounds_of(k: int) -> list[int]:
@@ -327,5 +328,5 @@ def _rounds_of(k: int) -> list[int]:
     >>> _rounds_of(10), _rounds_of(2), _rounds_of(0)
     ([3, 3, 4], [1, 1], [])
     """
-    rounds = min(_ROUNDS, k)
+    rounds = min(_SELECTION_ROUNDS, k)
     return [(k * (i + 1)) // rounds - (k * i) // rounds for i in range(rounds)]

@@ -32,8 +32,8 @@ class Signs:
     @cached_property
     def singles(self) -> tuple[int, ...]:
         """The columns of two values, if there are at least two: a single one gains nothing."""
-        found = tuple(i for i in range(self.columns) if self.cells.sizes[i] == 2)
-        return found if 2 <= len(found) < MAX_DIMENSION // 2 else ()
+        binary = tuple(i for i in range(self.columns) if self.cells.sizes[i] == 2)
+        return binary if 2 <= len(binary) < MAX_DIMENSION // 2 else ()
 
     @cached_property
     def pairs(self) -> tuple[int, ...]:

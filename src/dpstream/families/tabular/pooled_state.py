@@ -79,7 +79,7 @@ class PooledState:
 
 
 def fresh_state(cells: Cells, sides: int, border: int) -> PooledState:
-    """Before the first step: nothing counted, the uniform distribution."""
+    """The state before the first step: nothing is counted, and models are uniform."""
     domain = cells.workload.domain
     return PooledState(
         step=0,
@@ -100,7 +100,7 @@ def fresh_state(cells: Cells, sides: int, border: int) -> PooledState:
 
 
 def pack(state: PooledState) -> Packed:
-    """JSON and arrays; models side by side."""
+    """The state as JSON and arrays; models stand side by side."""
     arrays: dict[str, NDArray[Any]] = {"base": state.base}
     sides = []
     for number, side in enumerate(state.sides):

@@ -15,13 +15,13 @@ from dpstream.families.tabular.targets import LEAST_VARIANCE
 
 __all__ = ["fit_table"]
 
-#: A marginal enters the table's model if its squared distance from it is so many times what noise explains: what it
-#: repairs is then more than the noise it brings (as in Akaike's criterion).
-_WORTH = 2.0
-#: No measurement weighs more than so many times another: a fit would see nothing else.
-_HEAVIEST = 1e4
-#: Marginals that enter the table's model before the next fit, and fits at most.
-_BATCH, _FITS = 12, 4
+#: A marginal enters the table's model if its squared distance from the model is this many times what noise explains:
+#: it then repairs more than the noise it brings (as in Akaike's criterion).
+_LEAST_WORTH = 2.0
+#: No measurement weighs more than this many times another one: a fit would see nothing else.
+_LARGEST_WEIGHT_RATIO = 1e4
+#: How many marginals enter the table's model before the next fit, and how many fits there are at most.
+_ENTERING_AT_ONCE, _MOST_FITS = 12, 4
 
 
 def fit_table(
@@ -40,7 +40,9 @@ def fit_table(
             says that a marginal is not known: it is left to the model.
     """
     cells = followed.cells
-    least = max(float(variances[np.isfinite(variances)].max(initial=0.0)) / _HEAVIEST, LEAST_VARIANCE)
+    least = max(
+        float(variances[np.isfinite(variances)].max(initial=0.0)) / _LARGEST_WEIGHT_RATIO, LEAST_VARIANCE
+    )
 
     def target(index: int) -> Measurement:
         variance = max(float(variances[index]), least)
@@ -50,7 +52,7 @@ def fit_table(
     domain: Domain = followed.workload.domain
     model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
     kept: list[int] = []
-    for _ in range(_FITS):
+    for _ in range(_MOST_FITS):
         repairs = _repairs(followed, model, values, variances, kept)
         fresh = _next(followed, repairs, kept, max_cells)
         if not fresh:
@@ -71,16 +73,16 @@ def _repairs(
     """What each further marginal would repair (summed error, about), for those that are worth their noise."""
     cells = followed.cells
     apart = values - np.concatenate(model.marginals(cells.cliques))
-    found: dict[int, float] = {}
+    repairs: dict[int, float] = {}
     for index in range(followed.columns, len(cells.cliques)):
         if index in kept or not math.isfinite(variances[index]):
             continue
         beside = _beside_columns(apart[cells.part(index)], followed.workload.domain, cells.cliques[index])
         noise = float(variances[index]) * followed.freedom[index]
-        if beside > _WORTH * noise:
+        if beside > _LEAST_WORTH * noise:
             weight = float(cells.workload.weights[index])
-            found[index] = weight * math.sqrt((beside - noise) * int(cells.sizes[index]))
-    return found
+            repairs[index] = weight * math.sqrt((beside - noise) * int(cells.sizes[index]))
+    return repairs
 
 
 def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], max_cells: int) -> list[int]:
@@ -90,7 +92,7 @@ def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], ma
     """
     cells, domain = followed.cells, followed.workload.domain
     left, fresh = sorted(repairs), list[int]()
-    while left and len(fresh) < _BATCH:
+    while left and len(fresh) < _ENTERING_AT_ONCE:
         held = [cells.cliques[i] for i in (*kept, *fresh)]
         now = tree_cells(domain, held)
         trees = tree_cells_each(domain, held, [cells.cliques[i] for i in left]).tolist()
@@ -109,7 +111,7 @@ def _next(followed: Followed, repairs: dict[int, float], kept: Sequence[int], ma
 
 
 def _beside_columns(apart: NDArray[np.float64], domain: Domain, clique: Clique) -> float:
-    """Squared length of a marginal's residual without what its columns' own distributions explain of it."""
+    """The squared length of what a marginal's residual has beside its columns' own residuals."""
     table = apart.reshape(domain.shape(clique))
     mean = table.mean()
     rest = table - mean

@@ -40,7 +40,7 @@ class Selector:
         sensitivity: Fraction,
         randomness: Randomness,
     ) -> int:
-        """The index chosen among ``allowed`` (a public set)."""
+        """The index that is chosen among ``allowed`` (a public set)."""
         index = np.asarray(allowed, dtype=np.int64)
         if isinstance(self.budget, PureDP):
             choice = permute_and_flip(

@@ -98,7 +98,7 @@ class DPStabsState:
 
 
 def fresh_state(cells: Cells, counter: CalibratedCounter, sides: int) -> DPStabsState:
-    """Before the first step: nothing counted, the uniform distribution over an unknown (zero) total."""
+    """The state before the first step: nothing is counted; the model is uniform over an unknown (zero) total."""
     domain = cells.workload.domain
     return DPStabsState(
         step=0,
@@ -139,7 +139,7 @@ _VECTORS = ("ticks", "estimates", "remainder")
 
 
 def pack(state: DPStabsState) -> Packed:
-    """JSON and arrays; the counters' arrays are laid one after the other, per name."""
+    """The state as JSON and arrays; the counters' arrays of one name stand one after the other."""
     arrays: dict[str, NDArray[Any]] = {"marginals": state.marginals}
     sides = []
     for number, side in enumerate(state.sides):
@@ -198,7 +198,7 @@ def unpack(packed: Packed, cells: Cells, counter: CalibratedCounter) -> DPStabsS
 def _unpack_noise(
     own: dict[str, Any], still_open: NDArray[Any] | None, cells: Cells, counter: CalibratedCounter
 ) -> TotalNoise | None:
-    """None for a state that began without it: what came before cannot be told afterwards."""
+    """The noise's bookkeeping; None for a state that began without it, since it cannot be made up afterwards."""
     noise = TotalNoise.fresh(counter, cells.sizes)
     if noise is None or still_open is None:
         return None

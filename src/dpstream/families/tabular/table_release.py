@@ -21,7 +21,7 @@ __all__ = ["ModelSynthesis", "TableSynthesis", "average_marginals", "pack_models
 def average_marginals(
     models: Sequence[Model], cliques: Sequence[Clique], weights: Sequence[float] | None = None
 ) -> list[NDArray[np.float64]]:
-    """Marginals of the mixture of some models, in equal parts or by weights that add up to 1."""
+    """The marginals of the mixture of some models, in equal parts or by weights that add up to 1."""
     if len(models) == 1:
         return models[0].marginals(cliques)
     parts = [model.marginals(cliques) for model in models]
@@ -130,7 +130,7 @@ class ModelSynthesis(SyntheticTable):
         return table[generator.permutation(rows)]
 
     def _rows_of_each(self, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """How many records each part gives: its share, rounded by a draw."""
+        """How many records each model gives: its share, rounded by a draw."""
         count = len(self.models)
         if self.weights is None:
             shares = np.full(count, rows // count)

@@ -17,7 +17,7 @@ from dpstream.families.tabular.workload_cells import Cells
 
 __all__ = ["LEAST_VARIANCE", "Targets"]
 
-#: At huge budgets the noise's variance is below what floating point can weigh; as good as exact.
+#: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.
 LEAST_VARIANCE = 1e-9
 
 
@@ -77,19 +77,19 @@ class Targets:
         """
         values, everything = state.booked, range(len(self.cells.cliques))
         variances = np.array([self.cell_variance(state, i) for i in everything])
-        found = []
+        means = []
         for column, (slots, owners, cells) in self._slots.items():
             size = self.cells.workload.domain.sizes[column]
             summed = np.bincount(slots, values[cells], minlength=size) / len(owners)
             variance = float((variances[owners] * self.cells.sizes[owners]).sum()) / size
-            found.append(Measurement((column,), summed.astype(np.float64), variance / len(owners) ** 2))
-        return found
+            means.append(Measurement((column,), summed.astype(np.float64), variance / len(owners) ** 2))
+        return means
 
     @cached_property
     def _slots(self) -> dict[int, tuple[NDArray[np.int64], list[int], NDArray[np.int64]]]:
         """Per column: its value in each cell of the workloads that have it, those workloads, their cells."""
         domain = self.cells.workload.domain
-        found = {}
+        slots_of = {}
         for column in range(len(domain)):
             owners = [i for i, clique in enumerate(self.cells.cliques) if column in clique]
             if not owners:
@@ -99,8 +99,8 @@ class Targets:
                 clique, part = self.cells.cliques[i], self.cells.part(i)
                 slots.append(np.indices(domain.shape(clique))[clique.index(column)].ravel())
                 cells.append(np.arange(part.start, part.stop))
-            found[column] = (np.concatenate(slots), owners, np.concatenate(cells))
-        return found
+            slots_of[column] = (np.concatenate(slots), owners, np.concatenate(cells))
+        return slots_of
 
     def choose_kept(self, state: DPStabsState) -> list[int]:
         """The workloads that the table's model should hold: greedily by what independence would get wrong per

@@ -23,7 +23,7 @@ from dpstream.core.tables import Workload
 
 __all__ = ["GRID_BITS", "SCORES", "Cells", "Score", "ScoreName", "expected_deviation"]
 
-#: Grid of model marginals in scores: about a millionth of a record.
+#: Model marginals are put on a grid of 2^-20 records in scores: about a millionth of a record.
 GRID_BITS = 20
 
 #: Declared bound on the events of one batch. It is the same for every plan and far above what fits into memory,
@@ -62,7 +62,7 @@ class Cells:
         return int(self.sizes.sum())
 
     def part(self, index: int) -> slice:
-        """Where a clique's cells are."""
+        """The slice of a clique's cells."""
         start = int(self.starts[index])
         return slice(start, start + int(self.sizes[index]))
 

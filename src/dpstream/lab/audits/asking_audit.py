@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
-from dpstream.families.growing.answers import Answer
+from dpstream.families.growing.answers import QueryAnswer
 from dpstream.families.growing.blackbox import LinearQuery
-from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, Run
+from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
 from dpstream.lab.audits.finding import AuditLength, Finding, Progress
@@ -142,7 +142,9 @@ def _halts(
     return np.array([*result, float(alive.sum())])
 
 
-def _rows(sparse: NumericSparse, run: Run, kept: list[int], t: int, share: int) -> list[tuple[float, float]]:
+def _rows(
+    sparse: NumericSparse, run: SparseRun, kept: list[int], t: int, share: int
+) -> list[tuple[float, float]]:
     """The probabilities of a test's two answers for each noise of the threshold, read off the running code."""
     laws: list[DiscreteLaplace] = []
 
@@ -198,7 +200,7 @@ class BrokenFreshThreshold(NumericSparse):
 
     WORDS = "threshold noise anew at each test (as listed)"
 
-    def above(self, run: Run, t: int, share: int, bits: int, draw: Draw) -> bool:
+    def above(self, run: SparseRun, t: int, share: int, bits: int, draw: Draw) -> bool:
         """The honest test with another threshold noise."""
         return super().above(replace(run, threshold_noise=draw(self.threshold_noise)), t, share, bits, draw)
 
@@ -229,7 +231,7 @@ class BrokenHalfCharge(NumericSparse):
 
 # What analysts can spend.
 
-Ask = Callable[[NDArray[np.float64]], Answer]
+Ask = Callable[[NDArray[np.float64]], QueryAnswer]
 Analyst = Callable[[Ask, Callable[[], None]], None]
 
 
@@ -289,7 +291,7 @@ def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: boo
         paid += share if pure else share**2 / 2
         return 0
 
-    def ask(weights: NDArray[np.float64]) -> Answer:
+    def ask(weights: NDArray[np.float64]) -> QueryAnswer:
         return plan.ask(state, LinearQuery((0,), weights), draw)
 
     def arrive() -> None:

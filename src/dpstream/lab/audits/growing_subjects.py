@@ -17,7 +17,15 @@ from dpstream.core.privacy import ZCDP, DiscreteGaussian, DiscreteLaplace, Event
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
-from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan, MWEMPGMBox, Run, SmallDB
+from dpstream.families.growing import (
+    MWEM,
+    BBImprover,
+    BBScheduler,
+    GrowingPlan,
+    MWEMPGMBox,
+    ScheduledRun,
+    SmallDB,
+)
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
@@ -115,7 +123,7 @@ def _with_growth(plan: GrowingPlan, kind: type[Growth]) -> GrowingPlan:
 class _NotDecaying(Growth):
     """BROKEN: every run has what the first four epochs have together."""
 
-    def run(self, first: int, last: int, t: int) -> Run:
+    def run(self, first: int, last: int, t: int) -> ScheduledRun:
         """Too much, for ever."""
         return replace(super().run(0, 3, t), first=first, last=last)
 
@@ -123,7 +131,7 @@ class _NotDecaying(Growth):
 class _EveryStep(Growth):
     """BROKEN: the black box runs at every step, with its epoch's budget, as if an epoch were one run."""
 
-    def due(self, done: int, t: int) -> Run | None:
+    def due(self, done: int, t: int) -> ScheduledRun | None:
         """Whatever was done."""
         epoch = self.epoch(t)
         return None if epoch < 0 else self.run(min(done + 1, epoch), epoch, t)
@@ -132,7 +140,7 @@ class _EveryStep(Growth):
 class _PastAgain(Growth):
     """BROKEN: a run is given the budgets of all epochs so far, which earlier runs have spent."""
 
-    def due(self, done: int, t: int) -> Run | None:
+    def due(self, done: int, t: int) -> ScheduledRun | None:
         """From the first epoch on."""
         run = super().due(done, t)
         return None if run is None else self.run(0, run.last, t)

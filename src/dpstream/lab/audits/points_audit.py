@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
-from dpstream.families.points.cell_counters import CellRule, Cells, cell_rule
+from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import PAPER
 from dpstream.families.points.partition import codes_of
 from dpstream.lab.audits.finding import AuditLength, Finding, Progress
@@ -273,16 +273,16 @@ _PAIR = ((0, 0, 0, 0, 1), (0, 0, 0, 1, 1))
 _TICKS = 5
 
 
-def _sampled_cells() -> Iterator[tuple[str, type[Cells], CellRule, bool]]:
+def _sampled_cells() -> Iterator[tuple[str, type[PointCells], CellRule, bool]]:
     """Low thresholds, so that segments end all the time; the claim is that of the tests alone."""
     rule = replace(cell_rule(Fraction(8), _TICKS, PAPER), threshold=1)
-    yield "points, ends of segments, runs", Cells, rule, False
-    yield "points, ends of segments, 2/3 of the noise, runs", Cells, quiet_rule(rule), True
+    yield "points, ends of segments, runs", PointCells, rule, False
+    yield "points, ends of segments, 2/3 of the noise, runs", PointCells, quiet_rule(rule), True
     yield "points, ends of segments, one threshold noise, runs", BrokenKeptThreshold, rule, True
 
 
 def _sampled_segments(
-    name: str, kind: type[Cells], rule: CellRule, control: bool, runs: int, randomness: Randomness
+    name: str, kind: type[PointCells], rule: CellRule, control: bool, runs: int, randomness: Randomness
 ) -> Finding:
     """At which ticks segments of one cell end, on two streams of five points: one column for each pattern."""
     began = time.perf_counter()
@@ -314,7 +314,7 @@ def _ends(kind: type[_Watched], rule: CellRule, arrivals: Ints, randomness: Rand
     return sum(1 << (tick - 1) for tick in ticks)
 
 
-class _Watched(Cells):
+class _Watched(PointCells):
     """Remembers when segments of the first cell end."""
 
     def _end_segment(self, cell: int, rule: CellRule, randomness: Randomness) -> None:

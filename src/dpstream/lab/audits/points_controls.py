@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
 from dpstream.families.points.blocks import noisy
-from dpstream.families.points.cell_counters import CellRule, Cells
+from dpstream.families.points.cell_counters import CellRule, PointCells
 from dpstream.families.points.cell_schedule import Schedule
 from dpstream.families.points.online import OnlinePointsPlan, PointsState
 from dpstream.lab.audits.controls import broken_quiet_counter
@@ -127,7 +127,7 @@ class _Repeated(Randomness):
         return self._kept[noise, size].copy()
 
 
-class BrokenKeptThreshold(Cells):
+class BrokenKeptThreshold(PointCells):
     """BROKEN: one threshold noise for all segments of a cell."""
 
     def _end_segment(self, cell: int, rule: CellRule, randomness: Randomness) -> None:

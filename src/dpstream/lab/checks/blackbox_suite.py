@@ -15,7 +15,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.tables import count_marginals
-from dpstream.families.growing import BlackBox, Counts, Database, Table
+from dpstream.families.growing import BlackBox, Counts, Database, ReleasedTable
 from dpstream.lab.checks.conformance import CheckResult, ConformanceReport
 
 __all__ = ["check_black_box"]
@@ -50,9 +50,9 @@ class _Subject:
             values.flags.writeable = False
         return Database(t, counts)
 
-    def run(self, data: Database, seed: object) -> Table:
+    def run(self, data: Database, seed: object) -> ReleasedTable:
         released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}"))
-        if not isinstance(released, Table):
+        if not isinstance(released, ReleasedTable):
             raise ConfigError(
                 f"{self.box.name} releases no table", where="check_black_box", allowed="a black box that does"
             )

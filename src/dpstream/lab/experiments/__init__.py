@@ -3,7 +3,7 @@
 from dpstream.lab.experiments.comparison import Comparison
 from dpstream.lab.experiments.grid import Result, Silent, Watch, run_grid
 from dpstream.lab.experiments.kumar import KUMAR_EPSILONS, Outcome, data_folder, reproduce_kumar
-from dpstream.lab.experiments.kumar_tables import Line, summarise
+from dpstream.lab.experiments.kumar_tables import KumarLine, summarise
 from dpstream.lab.experiments.methods import KUMAR_METHODS, OWN_METHODS, Method
 from dpstream.lab.experiments.offline_ceiling import Offline, Peer
 from dpstream.lab.experiments.printed_numbers import PAPER, Published, published_kumar
@@ -25,8 +25,8 @@ __all__ = [
     "PAPER",
     "Comparison",
     "ConfigSource",
+    "KumarLine",
     "KumarSource",
-    "Line",
     "Method",
     "Offline",
     "Outcome",

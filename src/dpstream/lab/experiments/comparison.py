@@ -14,7 +14,7 @@ from dpstream.core.schema.toml import load_toml
 from dpstream.lab.experiments.grid import Watch, run_grid
 from dpstream.lab.experiments.kumar import Outcome, data_folder, epsilon_text
 from dpstream.lab.experiments.kumar_figures import draw_figures, require_matplotlib
-from dpstream.lab.experiments.kumar_tables import Line, csv_table, markdown_table, summarise
+from dpstream.lab.experiments.kumar_tables import KumarLine, csv_table, markdown_table, summarise
 from dpstream.lab.experiments.methods import Method
 from dpstream.lab.experiments.offline_ceiling import Offline
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -136,7 +136,7 @@ class Comparison:
                 places[f"state of {source.label}"] = config.state_dir
         return places
 
-    def _page(self, lines: Sequence[Line]) -> str:
+    def _page(self, lines: Sequence[KumarLine]) -> str:
         runs = f"{self.repeats} repetitions" if self.repeats > 1 else "One run"
         spread = ", mean with the lowest and the highest in brackets" if self.repeats > 1 else ""
         part = "" if self.steps is None else f" of the first {self.steps} steps"

@@ -12,7 +12,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import PureDP, decimal_text
 from dpstream.lab.experiments.grid import Result, Watch, run_grid
 from dpstream.lab.experiments.kumar_figures import draw_figures, require_matplotlib
-from dpstream.lab.experiments.kumar_tables import Line, csv_table, markdown_table, summarise, verdict
+from dpstream.lab.experiments.kumar_tables import KumarLine, csv_table, markdown_table, summarise, verdict
 from dpstream.lab.experiments.methods import KUMAR_METHODS, OWN_METHODS
 from dpstream.lab.experiments.printed_numbers import PAPER, published_kumar
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -48,7 +48,7 @@ class Outcome:
 
     folder: Path
     files: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[KumarLine, ...]
     results: tuple[Result, ...]
 
 
@@ -164,7 +164,7 @@ def _chosen(
     return names
 
 
-def _page(lines: Sequence[Line], repeats: int, quick: bool) -> str:
+def _page(lines: Sequence[KumarLine], repeats: int, quick: bool) -> str:
     metrics, beside = _COLUMNS, () if quick else _BESIDE
     head = [f"**{LABEL}**", "", "# The paper's experiments, run with dpstream", ""]
     runs = f"{repeats} repetitions" if repeats > 1 else "One run"
@@ -188,7 +188,7 @@ def _page(lines: Sequence[Line], repeats: int, quick: bool) -> str:
     return "\n".join(head) + "\n\n" + markdown_table(lines, metrics, beside)
 
 
-def _counts(lines: Sequence[Line]) -> list[str]:
+def _counts(lines: Sequence[KumarLine]) -> list[str]:
     rows = []
     # Only what is defined alike: the printed relative errors are not.
     for metric in ("AvgWE", "MaxWE"):

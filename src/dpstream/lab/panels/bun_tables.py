@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpstream.lab.panels.repeat import BY_MONTH, QUESTIONS, WINDOW
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["Line", "csv_table", "lines_of", "markdown_page", "method_of"]
+__all__ = ["BunLine", "csv_table", "lines_of", "markdown_page", "method_of"]
 
 _HEADS = (
     "panel", "method", "rho", "relation", "question", "period", "repetitions", "truth", "mean_raw", "mean",
@@ -24,7 +24,7 @@ _HEADS = (
 
 
 @dataclass(frozen=True)
-class Line:
+class BunLine:
     """One question at one period, over the repetitions; all shares of the people.
 
     Attributes:
@@ -64,7 +64,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def lines_of(values: Mapping[str, Any]) -> list[Line]:
+def lines_of(values: Mapping[str, Any]) -> list[BunLine]:
     """The lines of one run."""
     settings, points = values["settings"], values["points"]
     if settings["kind"] == "cumulative":
@@ -96,8 +96,8 @@ def _line(
     raw: NDArray[np.float64],
     value: NDArray[np.float64],
     error: NDArray[np.float64],
-) -> Line:
-    return Line(
+) -> BunLine:
+    return BunLine(
         settings=settings,
         question=question,
         period=period,
