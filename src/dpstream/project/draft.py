@@ -15,7 +15,7 @@ from typing import Any
 
 from dpstream.core.contracts import Family, Key, Limits
 from dpstream.core.contracts.options import keys_of_recipes
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, counted
 from dpstream.core.schema import arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
@@ -116,7 +116,7 @@ def _chosen(mechanism: str | None, person_column: str | None) -> str:
     if mechanism is None:
         if person_column is None:
             return DEFAULT_MECHANISM
-        return next(name for name in mechanisms() if family_of(name).limits.people)
+        return mechanisms_with(lambda family: family.limits.people)[0]
     family = family_of(mechanism)
     if family.limits.people and person_column is None:
         raise ConfigError(

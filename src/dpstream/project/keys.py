@@ -54,14 +54,14 @@ _SECTION_KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "unit",
-        "event, event-replace, user; of a panel individual, individual-replace",
-        "event; of a panel individual",
+        "event, event-replace, user; of a mechanism that follows people individual, individual-replace",
+        "event; individual where the mechanism follows people",
         "batch sizes stay private unless the owner declares them public",
         "Who is protected: one record inserted or deleted at one step (`event`); one record's value where "
         "the numbers of records are public (`event-replace`); or all records of one user id together (`user`, "
-        "with `max_events` and `[source] user_column`). Of a panel, everything that one person reports: added or "
-        "removed (`individual`), or replaced, with the number of people public (`individual-replace`). Tables cannot "
-        "have these: their mechanisms do not follow people.",
+        "with `max_events` and `[source] user_column`). Where the mechanism follows people, everything that one person "
+        "reports: added or removed (`individual`), or replaced, with the number of people public "
+        "(`individual-replace`).",
         fragment=words("event", "event-replace", "user", "individual", "individual-replace"),
     ),
     Key(
@@ -71,7 +71,7 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "private",
         "a number of records is information about people, too",
         "`public`: the owner declares the number of records of every step public. That switches the unit to "
-        "`event-replace` (of a panel, `individual-replace`): a changed record then moves two cells, so the noise "
+        "`event-replace` (or `individual-replace`): a changed record then moves two cells, so the noise "
         "doubles.",
         fragment=words("private", "public"),
     ),
@@ -119,8 +119,8 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "none, or a number of steps from 1",
         "none",
         "the mechanisms for tables run without end at the same cost",
-        "Most steps the stream may have; counters with a horizon are tuned to it. A panel needs it: its noise is made "
-        "for so many periods.",
+        "Most steps the stream may have; counters with a horizon are tuned to it. Where the mechanism follows "
+        "people it is needed: the noise is made for so many periods.",
         fragment={"anyOf": [words("none"), COUNT]},
     ),
     Key(

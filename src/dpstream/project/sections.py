@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from dpstream.core.contracts import Limits, located, shown
+from dpstream.core.contracts.registry import mechanisms_with
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -115,10 +116,11 @@ def _events(section: Section, word: str | None) -> EventUnit:
     with located(section.place("unit" if bound is None else "max_events")):
         unit = parse_unit("event" if word is None else word, bound)
     if isinstance(unit, Individual):
+        following = mechanisms_with(lambda family: family.limits.people)
         raise UnitError(
-            f"a tabular stream cannot protect the unit {word!r}: only the whole stream of a person tells that",
+            f"the mechanism cannot protect the unit {word!r}: it does not follow people",
             where=section.place("unit"),
-            allowed="event, event-replace, user; or a panel, which follows people, under [mechanism]",
+            allowed=f"event, event-replace, user; or [mechanism] name = {' or '.join(map(repr, following))}",
         )
     return unit
 
@@ -162,9 +164,11 @@ def _related(
 def read_source(section: Section, unit: Unit) -> SourceOptions:
     """``[source]``; cutting by rows needs public sizes, and units that are people a user column."""
     if section.has("user_column") and not isinstance(unit, User | Individual):
-        raise section.wrong("user_column", "a user column is set without the unit user or a panel")
+        raise section.wrong("user_column", "a user column is set, and the unit is about single records")
     if section.has("period_columns") and not isinstance(unit, Individual):
-        raise section.wrong("period_columns", "only a panel has periods of people", "a time_column")
+        raise section.wrong(
+            "period_columns", "only a mechanism that follows people has periods of people", "a time_column"
+        )
     if isinstance(unit, User | Individual):
         section.required("user_column")
     if section.table.get("kind", "files") == "files":

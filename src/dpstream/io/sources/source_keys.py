@@ -178,15 +178,15 @@ class SourceKeys:
     )
     user_column: str | None = _key(
         KINDS,
-        allowed="a column of the data that is not in the schema, with unit = user or a panel",
-        reason="it has to be written with the unit user and with panels, and means nothing without them",
+        allowed="a column of the data that is not in the schema, with unit = user or individual",
+        reason="it has to be written where the unit is a user or a person, and means nothing elsewhere",
         meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
         "an error.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         _FILES,
         allowed='a list such as ["m1", "m2"], or a text such as "m{period}" or "{column}_{period:02}", '
-        "with a panel",
+        "where the mechanism follows people",
         reason="without it, files have one row for each person and period",
         meaning="Files with one row a person: the columns of the periods, in their order. A text stands "
         "for as many as there are, counted from 1; with several variables it has `{column}` in it.",
