@@ -99,12 +99,12 @@ class Config:
         source, mechanism = section("source"), section("mechanism")
         family = named_family(mechanism)
         unit = read_unit(stream, family.limits)
-        options = read_source(source, unit)
         schema = (
             Schema.from_toml(document, base=base, where=str(file))
             if "schema" in document
             else _no_schema(file)
         )
+        options = read_source(source, unit, Given(schema.domain, schema))
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)

@@ -21,7 +21,7 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
 from dpstream.core.schema.reading import read_sample
 from dpstream.core.schema.toml import toml_value
-from dpstream.project.keys import keys_of
+from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import exact_number, reason_for
 
 __all__ = ["draft_config"]
@@ -169,7 +169,7 @@ def _holds_numbers(column: Any) -> bool:
 
 def _rows(section: str, limits: Limits) -> dict[str, Key]:
     """The rows of the table of keys, with what a stream with these limits can have."""
-    rows = keys_of(section)
+    rows = rows_of(section, {})
     own = {"unit": limits.units}
     if "late" in rows:
         own["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in limits.late)

@@ -13,7 +13,7 @@ from dpstream.core.contracts import Family, Key
 from dpstream.core.contracts.options import COUNT, NUMBER, TEXT, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.sink_kinds import SINKS
-from dpstream.io.sources.source_keys import rows_of_source
+from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base_keys import BASE_KEYS
 from dpstream.project.output_keys import OUTPUT_KEYS
 
@@ -156,7 +156,7 @@ def keys_of(section: str) -> dict[str, Key]:
     if section == "mechanism":
         return _options(families())
     if section == "source":
-        return rows_of_source()
+        return rows_of_source(SOURCES.names())
     rows = {key.name: key for key in _SECTION_KEYS if key.section == section}
     if section == "output":
         sinks = SINKS.names()
@@ -165,12 +165,15 @@ def keys_of(section: str) -> dict[str, Key]:
 
 
 def rows_of(section: str, table: Mapping[str, Any]) -> dict[str, Key]:
-    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others."""
+    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others, and
+    of ``[source]`` its kind's."""
     if section == "mechanism":
         name = table.get("name", DEFAULT_MECHANISM)
         own = _options([family_of(name)]) if name in mechanisms() else {}
         if own.keys() >= table.keys():
             return own
+    if section == "source":
+        return rows_of_source((table.get("kind"),))
     return keys_of(section)
 
 

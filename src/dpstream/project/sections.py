@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from dpstream.core.contracts import Limits, located, shown
+from dpstream.core.contracts import Given, Limits, build, located, shown
 from dpstream.core.contracts.registry import mechanisms_with
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import (
@@ -27,8 +27,7 @@ from dpstream.core.privacy import (
 )
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
 from dpstream.io.sources.options import SourceOptions
-from dpstream.io.sources.source_keys import Late
-from dpstream.project.keys import keys_of
+from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
@@ -161,7 +160,7 @@ def _related(
     return unit
 
 
-def read_source(section: Section, unit: Unit) -> SourceOptions:
+def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
     """``[source]``; cutting by rows needs public sizes, and units that are people a user column."""
     if section.has("user_column") and not isinstance(unit, User | Individual):
         raise section.wrong("user_column", "a user column is set, and the unit is about single records")
@@ -175,8 +174,11 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
         section.required("path")
     if section.has("url"):
         check_url(section)
+    kind = other_kind(section.raw("kind"))
+    own = None if kind is None or kind.options is None else build(section, kind.options, given)
+    shared = rows_of_source(())
     with located(section.place()):
-        options = SourceOptions.parse(section.table)
+        options = SourceOptions.parse({key: section.raw(key) for key in section.table if key in shared}, own)
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",
@@ -189,7 +191,7 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
             "a record that is left out would change numbers that are public here",
             'error, missing; or [stream] total = "private"',
         )
-    for key in keys_of("source"):
+    for key in shared:
         if section.has(key):
             section.note(key, str(section.raw(key)), default=False)
     if options.time_column is not None:
