@@ -9,6 +9,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json, print_table
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError, StoreDamagedError
 
 if TYPE_CHECKING:
     from dpstream.stream.ledger.account_file import AccountState
@@ -120,7 +121,6 @@ def charge(file: str, config: str, state: str | None) -> None:
     Example:
       dpstream ledger account charge account.sqlite dpstream.toml
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
     from dpstream.stream.ledger.account_file import Account
     from dpstream.stream.ledger.reading import read_ledger
@@ -165,7 +165,6 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
     Example:
       dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
     """
-    from dpstream.core.errors import StoreDamagedError
     from dpstream.stream.ledger.account_file import Account
 
     try:
@@ -182,7 +181,6 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _verify_stream(config: str, file: str) -> tuple[str | None, list[str]]:
-    from dpstream.core.errors import StoreDamagedError
     from dpstream.project import Config
     from dpstream.stream.ledger.reading import read_ledger, verify_ledger
 

@@ -8,6 +8,7 @@ import click
 
 from dpstream.cli.shared import by_option, config_argument
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -51,7 +52,6 @@ def command(
       dpstream approve dpstream.toml --all
       dpstream approve dpstream.toml --step 3-7 --by "Anna Meier"
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
 
     if everything == (chosen is not None):

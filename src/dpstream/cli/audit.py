@@ -10,6 +10,7 @@ import click
 
 from dpstream.cli.shared import json_option, print_json
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
     from dpstream.lab.audits import AuditLength, Finding
@@ -47,7 +48,6 @@ def command(
       dpstream audit dpstream.toml --only exact
       dpstream audit --long --out audit
     """
-    from dpstream.core.errors import ConfigError, RefusedError
     from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_report
     from dpstream.lab.audits.runner import audit_names, run_audits
 

@@ -13,6 +13,7 @@ import click
 
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.tools.evaluate.contract import Finding
@@ -119,7 +120,6 @@ def parse_steps(text: str) -> list[int]:
     >>> parse_steps("1,10,12-14")
     [1, 10, 12, 13, 14]
     """
-    from dpstream.core.errors import ConfigError
 
     steps: list[int] = []
     for word in text.split(","):

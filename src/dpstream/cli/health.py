@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpstream.core.errors import ConfigError, InputError, StoreError
+
 if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Sink
@@ -132,7 +134,6 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
 
 def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
-    from dpstream.core.errors import InputError, StoreError
     from dpstream.io.sinks import read_catalogue
     from dpstream.stream.release.described import describe_tables
     from dpstream.stream.release.manifest import pretty_json
@@ -162,8 +163,6 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
 
 
 def _too_old(config: Config, releases: Path, max_age: float) -> bool:
-    from dpstream.core.errors import ConfigError
-
     if getattr(config.output, "sink", "folder") != "folder":
         raise ConfigError(
             "the age of a release is that of its files, and this stream's releases are none",

@@ -16,6 +16,7 @@ from dpstream.cli.logs import logged
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch
+from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
@@ -99,7 +100,6 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config, last_wanted
 
     loaded = Config.load(config)
@@ -199,7 +199,6 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
-    from dpstream.core.errors import DataError
     from dpstream.project.predecessor import require_border
 
     _ask_state(config, config.state_dir if state is None else Path(state))

@@ -10,6 +10,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -125,7 +126,6 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
     Example:
       dpstream store export dpstream.toml --move --out stream.dpstore
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.stream.store.archive import export_store
 
     loaded, target = _load(config), Path(file)
@@ -205,7 +205,6 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
     Example:
       dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.stream.store.encryption import StateKey
     from dpstream.stream.store.rekey import rekey_store, stored_key
 
