@@ -173,8 +173,8 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
         return _tell([error.what], [], as_json)
     findings, seen = [], set()
     for config in configs:
-        stream_id, found = _verify_stream(config, file)
-        findings += [f"{config}: {one}" for one in found]
+        stream_id, problems = _verify_stream(config, file)
+        findings += [f"{config}: {one}" for one in problems]
         seen.add(stream_id)
     others = [f"{one.stream} ({one.stream_id})" for one in state.charges if one.stream_id not in seen]
     return _tell(findings, others, as_json)
@@ -186,11 +186,11 @@ def _verify_stream(config: str, file: str) -> tuple[str | None, list[str]]:
 
     loaded = Config.load(config)
     key = loaded.state_key()
-    found = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
+    verified = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
     try:
-        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, found
+        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, verified
     except StoreDamagedError:
-        return None, found
+        return None, verified
 
 
 def _tell(findings: list[str], others: list[str], as_json: bool) -> int:

@@ -131,10 +131,10 @@ def _lines(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         raise ConfigError("is no text in UTF-8", where=str(path)) from None
-    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not found:
+    questions = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not questions:
         raise ConfigError("holds no question", where=str(path), allowed="one question a line")
-    return found
+    return questions
 
 
 def _show(asked: Asked, as_json: bool, text: str | None = None) -> None:

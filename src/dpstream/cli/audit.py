@@ -60,8 +60,8 @@ def command(
     began = time.perf_counter()
     findings: list[Finding] = []
     length: AuditLength = "long" if is_long else "short"
-    found = run_audits(names, length, _say_progress, config=config, processes=processes)
-    for finding in found:
+    audited = run_audits(names, length, _say_progress, config=config, processes=processes)
+    for finding in audited:
         if not as_json:
             if not findings:
                 click.echo(_HEADING)

@@ -98,13 +98,13 @@ def command(
         places = {"releases": asked.releases, "state": asked.state or loaded.state_dir}
         folder = loaded.path.parent / "evaluation" if out is None else Path(out)
         check_private_folder(folder, places, where="--out")
-        found = evaluation.find(loaded, asked)
+        result = evaluation.find(loaded, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_finding(found, folder, evaluation.files)
+    written = write_finding(result, folder, evaluation.files)
     if as_json:
-        print_json({**found.facts, "folder": str(folder), "files": [path.name for path in written]})
+        print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
-    _print(found)
+    _print(result)
     if tool_of("page", FamilyPage, loaded.family).private:
         run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
         click.echo(f"Pictures: dpstream report {run} --private-data --out {page}")
@@ -157,12 +157,12 @@ def _lines(done: int, total: int) -> None:
         click.echo(f"evaluated {done} of {total} steps", err=True)
 
 
-def _print(found: Finding) -> None:
+def _print(result: Finding) -> None:
     from dpstream.tools.evaluate.label import LABEL
 
     out = console()
     out.print(LABEL)
-    for one in found.told:
+    for one in result.told:
         if isinstance(one, str):
             out.print(one)
         else:

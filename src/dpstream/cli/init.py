@@ -64,7 +64,7 @@ def command(
       dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
     """
-    from dpstream.project.draft import draft_config
+    from dpstream.project.config_draft import draft_config
     from dpstream.project.succession import draft_successor
 
     of_data = any(given is not None for given in (time_column, person_column, mechanism))

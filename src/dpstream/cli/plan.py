@@ -42,7 +42,7 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
     """
     from dpstream.project import Config
-    from dpstream.project.description import describe
+    from dpstream.project.plan_description import describe
 
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
@@ -67,7 +67,7 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     """Other epsilons under the file's definition: pure, or with the file's delta."""
     from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
-    from dpstream.project.description import compare_budgets
+    from dpstream.project.plan_description import compare_budgets
     from dpstream.project.sections import round_down
 
     words = [word.strip() for word in text.split(",")]

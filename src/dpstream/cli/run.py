@@ -223,12 +223,12 @@ def _ask_state(config: Config, folder: Path) -> None:
     from dpstream.stream.store.sealed_history import stored_plan
 
     facts = config.facts(folder)
-    found = read_identity(folder, server=config.server, key=config.state_key())
-    if found is not None and not (
+    identity = read_identity(folder, server=config.server, key=config.state_key())
+    if identity is not None and not (
         config.account is None and read_status(folder, server=config.server).unspent
     ):
-        require_same_plan(stored_plan(found[0], facts, str(folder)), facts, str(folder))
+        require_same_plan(stored_plan(identity[0], facts, str(folder)), facts, str(folder))
     if config.account is None:
         return
     member = Membership(config.account, folder, facts, plan_hash(facts))
-    member.preview(*((None, 1) if found is None else (found[0], found[1] + 1)))
+    member.preview(*((None, 1) if identity is None else (identity[0], identity[1] + 1)))

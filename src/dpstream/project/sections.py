@@ -26,8 +26,8 @@ from dpstream.core.privacy import (
     parse_unit,
 )
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
