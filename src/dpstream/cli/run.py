@@ -36,7 +36,8 @@ __all__ = ["command"]
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. This and --until limit a run; a time limit would end it by what it draws.",
+    help="Take at most N new steps. To limit a run, use this or --until: when a time limit ends it depends on what it "
+    "draws.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
