@@ -159,7 +159,7 @@ def _take(
     recheck: bool,
     as_json: bool,
 ) -> bool:
-    """Every step that is due; True if a signal stopped it before the last one."""
+    """Take every step that is due; True if a signal stopped that before the last one."""
     from dpstream.cli.progress import progress
     from dpstream.project import expected_steps, taken_steps
 
@@ -216,7 +216,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
 
 def _ask_state(config: Config, folder: Path) -> None:
-    """The refusals that a run would give: of another plan's state, and of the account."""
+    """Refuse what a run would refuse: a state of another plan, and a charge that the account does not allow."""
     from dpstream.stream import read_status
     from dpstream.stream.identity import plan_hash, require_same_plan
     from dpstream.stream.ledger.membership import Membership

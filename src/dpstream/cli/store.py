@@ -265,7 +265,7 @@ def _place(config: Config, state: str | None) -> Path:
 
 
 def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
-    """Folder and server of the stream's own store, or of the one of its questions."""
+    """The folder and the server of the stream's store, or of the store of its questions."""
     from dpstream.stream.asking_stream import questions_path, questions_server
 
     place = _place(config, state)
