@@ -45,7 +45,7 @@ def test_files_are_private_labelled_and_readable(finished, config):
         os.umask(umask)
     folder = config.parent / "evaluation"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*FILES, *SUMMARIES, private_folder.MARKER]
+        [*FILES, *SUMMARIES, private_folder.PRIVATE_MARKER]
     )
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}

@@ -4,7 +4,7 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     lab
-    tools: demo, report, evaluate, family_tools (whose are whose), simulate
+    tools: demo, families (what one family's tools are), report, evaluate, family_tools (whose are whose), simulate
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger)
     families: growing (built on tabular), tabular, panel, points
@@ -44,6 +44,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.family_tools",),
     ("tools.evaluate",),
     ("tools.report",),
+    ("tools.families",),
     ("tools.demo",),
     ("lab",),
     ("cli",),

@@ -46,10 +46,10 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
         )
     if place.is_dir() or (place.exists() and not force):
         raise ConfigError("there is a file already", where=out, allowed="another name, or --force")
-    from dpstream.lab.panels.sipp import read_sipp, write_panel
+    from dpstream.lab.panels.sipp import read_sipp, write_sipp_panel
 
     panel = read_sipp(file)
-    write_panel(panel, place)
+    write_sipp_panel(panel, place)
     facts = {
         "person_months": panel.rows,
         "households": panel.seen,

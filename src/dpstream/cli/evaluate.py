@@ -15,7 +15,7 @@ from dpstream.cli.shared import config_argument, console, json_option, print_jso
 from dpstream.cli.types import FilePath, Whole
 
 if TYPE_CHECKING:
-    from dpstream.tools.evaluate.contract import Finding
+    from dpstream.tools.evaluate.contract import EvaluationResult
 
 __all__ = ["command"]
 
@@ -74,7 +74,7 @@ def command(
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
     from dpstream.project import Config
-    from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, write_finding
+    from dpstream.tools.evaluate.contract import EvaluationRequest, FamilyEvaluation, write_result_files
     from dpstream.tools.evaluate.label import LABEL
     from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
@@ -82,7 +82,7 @@ def command(
 
     loaded = Config.load(config)
     with _progress(quiet=as_json) as progress:
-        asked = Asked(
+        asked = EvaluationRequest(
             releases=loaded.output.dir if releases is None else Path(releases),
             state=None if state is None else Path(state),
             workload=workload,
@@ -99,7 +99,7 @@ def command(
         check_private_folder(folder, places, where="--out")
         found = evaluation.find(loaded, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_finding(found, folder, evaluation.files)
+    written = write_result_files(found, folder, evaluation.files)
     if as_json:
         print_json({**found.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
@@ -157,7 +157,7 @@ def _lines(done: int, total: int) -> None:
         click.echo(f"evaluated {done} of {total} steps", err=True)
 
 
-def _print(found: Finding) -> None:
+def _print(found: EvaluationResult) -> None:
     from dpstream.tools.evaluate.label import LABEL
 
     out = console()

@@ -15,7 +15,7 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.shared import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from dpstream.lab.experiments import Outcome, Watch
+    from dpstream.lab.experiments import ExperimentOutcome, RunWatch
     from dpstream.lab.panels import PanelOutcome
 
 __all__ = ["say_outcome", "say_panels", "watching", "words"]
@@ -27,7 +27,7 @@ def words(text: str | None) -> list[str] | None:
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def watching() -> Iterator[RunWatch]:
     """Progress on standard error while runs go on; Ctrl-C and SIGTERM end them, and finished ones are kept."""
     # Several processes share the cores; a numerical library that takes them all for itself slows them down.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -111,7 +111,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def say_outcome(outcome: Outcome, as_json: bool) -> None:
+def say_outcome(outcome: ExperimentOutcome, as_json: bool) -> None:
     """The table on the terminal, or everything as JSON; both say that it is not releasable."""
     from dpstream.tools.evaluate.label import LABEL
 
@@ -148,7 +148,7 @@ def say_outcome(outcome: Outcome, as_json: bool) -> None:
     )
 
 
-def _rows(outcome: Outcome) -> list[dict[str, Any]]:
+def _rows(outcome: ExperimentOutcome) -> list[dict[str, Any]]:
     from dpstream.lab.experiments.kumar_tables import PRINTED_AS
 
     rows = []

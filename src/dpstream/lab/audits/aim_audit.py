@@ -42,7 +42,7 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.aim_candidates import Candidates
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.transcripts import selection_probabilities
 
 __all__ = ["aim_loss", "audit_aim", "exact_aim"]
@@ -62,11 +62,11 @@ _RECIPES = {
     "pairs and unions": AIM(rounds=3, max_cells=60),
 }
 
-Counts = Sequence[NDArray[np.int64]]
+MarginalCounts = Sequence[NDArray[np.int64]]
 Wrap = Callable[[Randomness], Randomness]
 
 
-def audit_aim(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_aim(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
     """Pure and zCDP, with and without unions, both relations; then the controls. Cost: short: about 3 s of one core."""
     workload, runs = Workload.all_k_way(_DOMAIN, 2), _TRANSCRIPTS[length]
     budgets: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
@@ -99,7 +99,7 @@ def exact_aim(
     wrap: Wrap | None = None,
     *,
     control: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """The largest loss over transcripts, on a crowded table, on one whose columns agree, and on one without records."""
     began, worst, where = time.perf_counter(), -1.0, ""
     for name, codes in _tables(plan.workload.domain).items():
@@ -110,7 +110,7 @@ def exact_aim(
                 if loss > worst:
                     how = "noise that leans" if lean else "drawn noise"
                     worst, where = loss, f"a {name} table, {how}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
@@ -127,7 +127,7 @@ def _tables(domain: Domain) -> dict[str, NDArray[np.int32]]:
     return {"crowded": crowd, "agreeing": agreeing, "nearly empty": crowd[:1]}
 
 
-def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[Counts, Counts]]:
+def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[MarginalCounts, MarginalCounts]]:
     """Both directions, since a loss has a sign."""
     if plan.unit.relation == "replace":
         changed = codes.copy()
@@ -143,8 +143,8 @@ def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[Count
 
 def aim_loss(
     plan: AIMPlan,
-    base: Counts,
-    neighbour: Counts,
+    base: MarginalCounts,
+    neighbour: MarginalCounts,
     randomness: Randomness,
     wrap: Wrap | None = None,
     lean: int = 0,

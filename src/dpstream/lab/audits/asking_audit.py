@@ -28,7 +28,7 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, Run
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 
 __all__ = ["audit_asking", "exact_run", "spent_asking"]
 
@@ -36,10 +36,12 @@ __all__ = ["audit_asking", "exact_run", "spent_asking"]
 _GRID, _START, _REACH = 2, 4, 40
 _QUESTIONS = 400
 
-Shares = tuple[tuple[int, int], ...]
+QuestionShares = tuple[tuple[int, int], ...]
 
 
-def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_asking(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Runs of tests on all noise, honest and broken; then analysts, on honest plans and on one that never stops."""
     progress("tests of questions, all noise")
     for epsilon in (Fraction(1, 2), Fraction(2)):
@@ -68,7 +70,7 @@ def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress
 # Exact.
 
 
-def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> Finding:
+def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> AuditFinding:
     """The worst loss of a run over some questions and neighbours, against the charge that it books."""
     began, worst, where = time.perf_counter(), -1.0, ""
     opened = sparse.start(Books(), _START, lambda noise: 0)
@@ -83,7 +85,7 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         loss = float(losses.max())
         if loss > worst:
             worst, where = loss, f"shares {_told(shares)} against {_told(other)}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(ended.spent),
@@ -108,11 +110,11 @@ def _number(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: t
     return float(abs(found[0] - found[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
 
-def _told(shares: Shares) -> str:
+def _told(shares: QuestionShares) -> str:
     return ", ".join(f"{share}/{t}" for t, share in shares[:4]) + (", ..." if len(shares) > 4 else "")
 
 
-def _neighbours() -> Iterator[tuple[Shares, Shares]]:
+def _neighbours() -> Iterator[tuple[QuestionShares, QuestionShares]]:
     """Tested shares (t, records), and the same with one record's value replaced: each may move by 1 either way."""
     for count, last, share, grown in itertools.product((1, 12), (-1, 1), (-2, 0, 1, 3), (0, 3)):
         times = [_START + (grown * i) // 4 for i in range(count)]
@@ -125,7 +127,7 @@ def _neighbours() -> Iterator[tuple[Shares, Shares]]:
 def _halts(
     sparse: NumericSparse,
     opened: Books,
-    shares: Shares,
+    shares: QuestionShares,
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> NDArray[np.float64]:
     """Probability of halting at each question, and (last) at none."""
@@ -269,7 +271,7 @@ class BrokenEndless(PMWGPlan):
         return super()._open_run(state, draw)
 
 
-def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> Finding:
+def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> AuditFinding:
     """What an analyst spends at most, by the noise that is really drawn, whatever the books say.
 
     Tests find every question hard: the noise is chosen so, since the sum of charges must stay within the budget
@@ -297,7 +299,7 @@ def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: boo
         state.t += 1
 
     analyst(ask, arrive)
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=subject,
         claimed=float(plan.budget.amount),

@@ -33,7 +33,7 @@ from dpstream.families.growing.distributions import AnyTable
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
 from dpstream.lab.audits.transcripts import selection_probabilities
 
@@ -45,14 +45,16 @@ _TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
 _LEAN = 4
 
 
-def audit_growing(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_growing(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Schedulers and improvers around each black box, then the controls. Cost: short: about 2 s of one core."""
     for subject in growing_subjects():
         progress(f"control: {subject.name}" if subject.control else subject.name)
         yield exact_growing(subject, _TRANSCRIPTS[length], randomness)
 
 
-def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> Finding:
+def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over transcripts, with the canary in the first step and in the last."""
     began = time.perf_counter()
     plan, worst, where = subject.plan, -1.0, ""
@@ -67,7 +69,7 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
                     loss,
                     f"a record of step {at + 1}, {'noise that leans' if lean else 'drawn noise'}",
                 )
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject.name}, transcripts",
         claimed=plan.budget,

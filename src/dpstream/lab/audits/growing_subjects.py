@@ -21,10 +21,10 @@ from dpstream.families.growing import MWEM, BBImprover, BBScheduler, GrowingPlan
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
+from dpstream.tools.evaluate.arrays import Codes
 
 __all__ = ["Codes", "GrowingSubject", "growing_subjects"]
 
-Codes = NDArray[np.int32]
 
 _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 _THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)

@@ -25,8 +25,8 @@ from dpstream.core.privacy import DiscreteGaussian, Individual, Noise, Randomnes
 from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan
 from dpstream.families.panel.cumulative import CumulativeRelease
 from dpstream.families.panel.window import WindowRelease
-from dpstream.lab.audits.counters_audit import CONFIDENCE, _discriminant, rho_lower_bound
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, _discriminant, rho_lower_bound
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.panel_controls import (
     BrokenPrivateSplit,
     BrokenUnpairedNoise,
@@ -65,7 +65,9 @@ class PanelSubject:
     pair: tuple[History | None, History] | None = None
 
 
-def audit_panels(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_panels(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Both synthesizers under both relations, exactly and by runs; then the controls."""
     for subject in panel_subjects():
         progress(subject.name)
@@ -139,7 +141,7 @@ def _sampled() -> Iterator[PanelSubject]:
 # Exact.
 
 
-def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Finding:
+def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over pairs of histories: all of them where there are no more than ``pairs``."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
@@ -150,7 +152,7 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Fi
         loss = history_loss(plan, _with(others, one), _with(others, other), randomness, subject.wrap)
         if loss > worst:
             worst, where = loss, f"{'nobody' if one is None else one} against {other}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject.name}, histories",
         claimed=float(plan.budget.rho),
@@ -302,7 +304,7 @@ def _arrivals(panel: NDArray[np.int64], b: int) -> NDArray[np.int64]:
 # Empirical.
 
 
-def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> Finding:
+def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> AuditFinding:
     """Lower confidence bound on the loss of one pair of histories, from ``runs`` runs on each."""
     began = time.perf_counter()
     assert subject.pair is not None
@@ -314,13 +316,13 @@ def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> F
         sides.append(np.array([_features(_run(plan, panel, wrapped)) for _ in range(_PILOT + runs)]))
     weights = _discriminant(sides[0][:_PILOT], sides[1][:_PILOT])
     scores: Sequence[NDArray[np.float64]] = [side[_PILOT:] @ weights for side in sides]
-    found = rho_lower_bound(scores[0], scores[1], confidence=CONFIDENCE)
-    return Finding(
+    found = rho_lower_bound(scores[0], scores[1], confidence=COUNTERS_CONFIDENCE)
+    return AuditFinding(
         subject=subject.name,
         kind="empirical",
         claimed=float(plan.budget.rho),
         found=found,
-        confidence=CONFIDENCE,
+        confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=subject.control,
         detail=f"{'nobody' if subject.pair[0] is None else subject.pair[0]} against {subject.pair[1]}",

@@ -26,7 +26,7 @@ from dpstream.families.points import OnlinePoints, OnlinePointsPlan
 from dpstream.families.points.cell_counters import CellRule, Cells, cell_rule
 from dpstream.families.points.cell_schedule import PAPER
 from dpstream.families.points.partition import codes_of
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import distinguish
 from dpstream.lab.audits.points_controls import (
     BrokenFreeHistory,
@@ -39,14 +39,13 @@ from dpstream.lab.audits.points_controls import (
     repeated,
 )
 from dpstream.lab.checks import certify
+from dpstream.tools.evaluate.arrays import Floats, Ints
 
 __all__ = ["PointsSubject", "audit_points", "exact_points", "points_subjects"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 #: Of each empirical bound.
-CONFIDENCE = 1 - 1e-7
+POINTS_CONFIDENCE = 1 - 1e-7
 _RUNS: dict[AuditLength, int] = {"short": 12_000, "long": 30_000}
 _PLACES: dict[AuditLength, int] = {"short": 4, "long": 40}
 _POINTS = 300
@@ -68,7 +67,9 @@ class PointsSubject:
     control: bool = False
 
 
-def audit_points(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_points(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Sums of whole streams exactly; segments and whole releases by runs; with their controls."""
     for subject in points_subjects():
         progress(subject.name)
@@ -109,7 +110,7 @@ def _controls() -> Iterator[PointsSubject]:
 # Exact.
 
 
-def exact_points(subject: PointsSubject, places: int, randomness: Randomness) -> Finding:
+def exact_points(subject: PointsSubject, places: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over streams that differ in one point: first, last, at borders of levels; near and far."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
@@ -124,7 +125,7 @@ def exact_points(subject: PointsSubject, places: int, randomness: Randomness) ->
         loss = _loss(subject, first, released, (points, moved), place)
         if loss > worst:
             worst, where = loss, f"point {place + 1} of {_POINTS} moved by {far:.2g}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject.name}, sums and rules",
         claimed=float(plan.budget.epsilon),
@@ -283,7 +284,7 @@ def _sampled_cells() -> Iterator[tuple[str, type[Cells], CellRule, bool]]:
 
 def _sampled_segments(
     name: str, kind: type[Cells], rule: CellRule, control: bool, runs: int, randomness: Randomness
-) -> Finding:
+) -> AuditFinding:
     """At which ticks segments of one cell end, on two streams of five points: one column for each pattern."""
     began = time.perf_counter()
     watched = type(kind.__name__, (_Watched, kind), {})
@@ -292,13 +293,13 @@ def _sampled_segments(
         arrivals = np.array(codes, np.int64)
         patterns = [_ends(watched, rule, arrivals, randomness) for _ in range(runs)]
         sides.append(np.eye(1 << _TICKS)[patterns])
-    bound = distinguish(sides[0], sides[1], confidence=CONFIDENCE, seed=_SEED)
-    return Finding(
+    bound = distinguish(sides[0], sides[1], confidence=POINTS_CONFIDENCE, seed=_SEED)
+    return AuditFinding(
         subject=name,
         kind="empirical",
         claimed=2.0,
         found=bound.epsilon,
-        confidence=CONFIDENCE,
+        confidence=POINTS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=f"the fourth of five points moved out of the cell; {bound.statistic}",

@@ -42,7 +42,7 @@ from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.transcripts import selection_probabilities
 
 __all__ = ["audit_pooled", "exact_pooled", "pooled_loss"]
@@ -57,7 +57,9 @@ _ROWS = 260
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 3, "long": 40}
 
 
-def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_pooled(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Pure, zCDP, both relations, deletions, few marginals; then the controls. Cost: short: about 12 s of a core."""
     recipe = Pooled(Workload.all_k_way(_DOMAIN, 2), select_share=Fraction(1, 2), iterations=5)
     runs = _TRANSCRIPTS[length]
@@ -90,7 +92,7 @@ def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress
 
 def exact_pooled(
     plan: PooledPlan, transcripts: int, randomness: Randomness, subject: str, *, control: bool = False
-) -> Finding:
+) -> AuditFinding:
     """The largest loss over places of the record and transcripts."""
     began, worst, where = time.perf_counter(), -1.0, 0
     for number, at in enumerate(_AT):
@@ -99,7 +101,7 @@ def exact_pooled(
             loss = pooled_loss(plan, base, other, randomness)
             if loss > worst:
                 worst, where = loss, at
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,

@@ -1,12 +1,12 @@
 """Experiments on whole streams: the paper's, and comparisons of any methods. For evaluation only."""
 
 from dpstream.lab.experiments.comparison import Comparison
-from dpstream.lab.experiments.grid import Result, Silent, Watch, run_grid
-from dpstream.lab.experiments.kumar import KUMAR_EPSILONS, Outcome, data_folder, reproduce_kumar
-from dpstream.lab.experiments.kumar_tables import Line, summarise
+from dpstream.lab.experiments.grid import Result, RunWatch, Silent, run_grid
+from dpstream.lab.experiments.kumar import KUMAR_EPSILONS, ExperimentOutcome, data_folder, reproduce_kumar
+from dpstream.lab.experiments.kumar_tables import ErrorLine, summarise
 from dpstream.lab.experiments.methods import KUMAR_METHODS, OWN_METHODS, Method
 from dpstream.lab.experiments.offline_ceiling import Offline, Peer
-from dpstream.lab.experiments.printed_numbers import PAPER, Published, published_kumar
+from dpstream.lab.experiments.printed_numbers import PRINTED_IN, PrintedNumber, published_kumar
 from dpstream.lab.experiments.replayed_streams import (
     KUMAR_STREAMS,
     ConfigSource,
@@ -22,22 +22,22 @@ __all__ = [
     "KUMAR_METHODS",
     "KUMAR_STREAMS",
     "OWN_METHODS",
-    "PAPER",
+    "PRINTED_IN",
     "Comparison",
     "ConfigSource",
+    "ErrorLine",
+    "ExperimentOutcome",
     "KumarSource",
-    "Line",
     "Method",
     "Offline",
-    "Outcome",
     "Peer",
-    "Published",
+    "PrintedNumber",
     "Replay",
     "Result",
+    "RunWatch",
     "Silent",
     "StreamSource",
     "Task",
-    "Watch",
     "data_folder",
     "evaluated_steps",
     "kumar_stream",

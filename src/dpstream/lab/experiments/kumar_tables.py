@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpstream.lab.experiments.grid import Result
-from dpstream.lab.experiments.printed_numbers import Published
+from dpstream.lab.experiments.printed_numbers import PrintedNumber
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS
 
-__all__ = ["PRINTED_AS", "Line", "Printed", "csv_table", "markdown_table", "summarise", "verdict"]
+__all__ = ["PRINTED_AS", "ErrorLine", "Printed", "csv_table", "markdown_table", "summarise", "verdict"]
 
 #: (stream, epsilon, metric, method) -> the number in print.
-Printed = Mapping[tuple[str, Fraction, str, str], Published]
+Printed = Mapping[tuple[str, Fraction, str, str], PrintedNumber]
 
 #: Beside which printed metric ours stands. The printed relative errors are of the size of L1 errors, and far below
 #: any cell by cell relative error, so both are put beside them.
@@ -40,7 +40,7 @@ _HEADS = (
 
 
 @dataclass(frozen=True)
-class Line:
+class ErrorLine:
     """One metric of one method on one stream: mean, deviation and range over the repetitions.
 
     ``mean`` and the others are None where no repetition has a number (an empty table).
@@ -56,7 +56,7 @@ class Line:
     low: float | None
     high: float | None
     repeats: int
-    published: Published | None = None
+    published: PrintedNumber | None = None
 
     @property
     def text(self) -> str:
@@ -83,7 +83,7 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if value < 1.0 else f"{value:.3g}"
 
 
-def summarise(results: Sequence[Result], printed: Printed | None = None) -> list[Line]:
+def summarise(results: Sequence[Result], printed: Printed | None = None) -> list[ErrorLine]:
     """One line per stream, epsilon, method and metric, in the order of the results."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
@@ -99,7 +99,7 @@ def summarise(results: Sequence[Result], printed: Printed | None = None) -> list
                 else printed.get((stream, Fraction(epsilon), PRINTED_AS[metric], method))
             )
             lines.append(
-                Line(
+                ErrorLine(
                     stream,
                     epsilon,
                     method,
@@ -116,7 +116,7 @@ def summarise(results: Sequence[Result], printed: Printed | None = None) -> list
     return lines
 
 
-def csv_table(lines: Sequence[Line]) -> str:
+def csv_table(lines: Sequence[ErrorLine]) -> str:
     """Everything, one line per metric; the last column says what such numbers are."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -138,7 +138,9 @@ def _exact(value: float | None) -> str:
     return "" if value is None else f"{value:.8g}"
 
 
-def markdown_table(lines: Sequence[Line], metrics: Sequence[str], printed_beside: Sequence[str] = ()) -> str:
+def markdown_table(
+    lines: Sequence[ErrorLine], metrics: Sequence[str], printed_beside: Sequence[str] = ()
+) -> str:
     """One table per stream: a row per epsilon and method.
 
     Args:
@@ -149,7 +151,7 @@ def markdown_table(lines: Sequence[Line], metrics: Sequence[str], printed_beside
         heads += [metric, "paper"] if metric in printed_beside else [metric]
     blocks = []
     for stream in dict.fromkeys(line.stream for line in lines):
-        rows: dict[tuple[str, str], dict[str, Line]] = {}
+        rows: dict[tuple[str, str], dict[str, ErrorLine]] = {}
         for line in lines:
             if line.stream == stream:
                 rows.setdefault((line.epsilon, line.method), {})[line.metric] = line
@@ -170,14 +172,14 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _paper(found: Published | None) -> str:
+def _paper(found: PrintedNumber | None) -> str:
     """A number in print; a surely misprinted one is struck through; blank where there is none."""
     if found is None:
         return ""
     return f"{found.value:.4f}" if found.target else f"~~{found.value:.4f}~~"
 
 
-def verdict(lines: Sequence[Line], metric: str) -> dict[str, tuple[int, int]]:
+def verdict(lines: Sequence[ErrorLine], metric: str) -> dict[str, tuple[int, int]]:
     """Method -> (in how many places ours is at or below the printed number, number of places)."""
     counts: dict[str, tuple[int, int]] = {}
     for line in lines:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.numeric import Ordered
+from dpstream.tools.evaluate.arrays import Codes
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["MOST_ROWS", "SEED", "Prediction", "Score", "check_target", "predict"]
+__all__ = ["MOST_ROWS", "SEED", "Prediction", "PredictionScore", "check_prediction_target", "predict"]
 
 #: Of the split and of the classifiers.
 SEED: Final = 20240901
@@ -35,12 +36,11 @@ _MOST_CATEGORIES: Final = 255
 #: Trees in all: one per round and class (two classes share one).
 _TREES: Final = 600
 
-Codes = NDArray[np.int32]
 Trained = Literal["synthetic", "real"]
 
 
 @dataclass(frozen=True)
-class Score:
+class PredictionScore:
     """One classifier on the real test records.
 
     Attributes:
@@ -77,7 +77,7 @@ class Prediction:
     real_rows: int
     test_rows: int
     seed: int
-    scores: tuple[Score, ...]
+    scores: tuple[PredictionScore, ...]
 
     @property
     def remark(self) -> str:
@@ -102,7 +102,7 @@ class Prediction:
         return ""
 
 
-def check_target(schema: Schema, target: str) -> int:
+def check_prediction_target(schema: Schema, target: str) -> int:
     """Position of the target column, before any long work.
 
     Errors:
@@ -135,10 +135,10 @@ def predict(real: Codes, synthetic: Codes, schema: Schema, target: str) -> Predi
     predicted, and used, by their bins.
 
     Errors:
-        SchemaError, ConfigError: see ``check_target``.
+        SchemaError, ConfigError: see ``check_prediction_target``.
         DataError: a true table with too few records or a single class of the target; no synthetic row.
     """
-    position = check_target(schema, target)
+    position = check_prediction_target(schema, target)
     if len(real) < _FEWEST_RECORDS or not len(synthetic):
         empty = "the true table is too small to split" if len(synthetic) else "the synthetic table is empty"
         raise DataError(
@@ -192,7 +192,7 @@ def _some(table: Codes) -> Codes:
 
 def _trained(
     model: str, trained_on: Trained, table: Codes, test: Codes, position: int, schema: Schema
-) -> Score:
+) -> PredictionScore:
     """Fit one classifier; a table with a single class of the target teaches nothing but that class."""
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -233,7 +233,9 @@ def _regression(schema: Schema, features: Sequence[int], classes: int) -> Any:
     return make_pipeline(OneHotEncoder(categories=categories), LogisticRegression(max_iter=300))
 
 
-def _majority(model: str, trained_on: Trained, table: Codes, test: Codes, position: int, note: str) -> Score:
+def _majority(
+    model: str, trained_on: Trained, table: Codes, test: Codes, position: int, note: str
+) -> PredictionScore:
     classes, counts = np.unique(table[:, position], return_counts=True)
     shares = np.tile((counts == counts.max()) / 1.0, (len(test), 1))
     return _score(model, trained_on, classes, shares, test[:, position], note)
@@ -246,7 +248,7 @@ def _score(
     shares: NDArray[np.float64],
     truth: NDArray[np.int32],
     note: str,
-) -> Score:
+) -> PredictionScore:
     """Scores over the classes that occur among the test records; a class unknown to the model has share 0."""
     from sklearn.metrics import f1_score, roc_auc_score
 
@@ -259,7 +261,7 @@ def _score(
             column = np.flatnonzero(known == label)
             guess = shares[:, column[0]] if column.size else np.zeros(len(truth))
             areas.append(float(roc_auc_score(truth == label, guess)))
-    return Score(
+    return PredictionScore(
         model,
         trained_on,
         accuracy=float((answers == truth).mean()),

@@ -58,8 +58,8 @@ class TrueTable:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self._inserts = _Rows(domain)
-        self._deletes = _Rows(domain)
+        self._inserts = _CodeRows(domain)
+        self._deletes = _CodeRows(domain)
         self._running: OrderedDict[tuple[Clique, ...], _Running] = OrderedDict()
         self._held: tuple[tuple[int, int], NDArray[np.int32], int] | None = None
 
@@ -225,7 +225,7 @@ class _Running:
     deletes: int = 0
 
 
-class _Rows:
+class _CodeRows:
     """Batches of codes, kept small."""
 
     def __init__(self, domain: Domain) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, Frame, choose_rows, with_odd_values
+from dpstream.tools.simulate.example import Example, StepColumns, choose_rows, with_odd_values
 
 __all__ = ["CENSUS"]
 
@@ -89,7 +89,7 @@ One row an interview, one step a day of interviews. Columns: `step` (time), `reg
 """
 
 
-def _interviews(rows: int, step: int, generator: np.random.Generator) -> Frame:
+def _interviews(rows: int, step: int, generator: np.random.Generator) -> StepColumns:
     """The people who are interviewed at one step (here counted from 0, in the files from 1)."""
     count = int(generator.poisson(rows))
     reach = 1 - np.exp(-step / 150)
@@ -135,7 +135,7 @@ def _interviews(rows: int, step: int, generator: np.random.Generator) -> Frame:
     }
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
+def _steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
     step = 0
     while True:
         yield _interviews(rows, step, generator)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, Frame, choose
+from dpstream.tools.simulate.example import Example, StepColumns, choose
 
-__all__ = ["OPENS_AT", "POINTS"]
+__all__ = ["OPENS_AT", "RIDES"]
 
 #: A Monday: the first day of the first week.
 _START = np.datetime64("2001-01-01")
@@ -86,7 +86,7 @@ def _weights(week: int) -> NDArray[np.float64]:
     return np.array([1.0, 1.3, 0.8 * term, 0.5 + min(week, 150) / 100, 1.5 * opened])
 
 
-def _rides(rows: int, week: int, generator: np.random.Generator) -> Frame:
+def _rides(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
     """One week's rides in the order of their days."""
     season = 1.0 - 0.3 * np.cos(2 * np.pi * week / 52)
     count = int(generator.poisson(rows * season))
@@ -113,7 +113,7 @@ def _rides(rows: int, week: int, generator: np.random.Generator) -> Frame:
     }
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
+def _steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
     """Weeks without end."""
     week = 0
     while True:
@@ -121,7 +121,7 @@ def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
         week += 1
 
 
-POINTS = Example(
+RIDES = Example(
     name="points",
     title="Invented rides of an invented city: where and when they end, week by week.",
     notes=_NOTES,

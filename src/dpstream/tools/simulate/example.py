@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Example", "Frame", "Steps", "choose", "choose_rows", "with_odd_values"]
+__all__ = ["Example", "StepColumns", "StepDraws", "choose", "choose_rows", "with_odd_values"]
 
 #: Column name -> values of one step; object arrays hold None where a value is missing.
-Frame = dict[str, NDArray[Any]]
+StepColumns = dict[str, NDArray[Any]]
 #: ``(rows per step, generator)`` -> frames without end; frame ``t`` does not depend on how many follow.
-Steps = Callable[[int, np.random.Generator], Iterator[Frame]]
+StepDraws = Callable[[int, np.random.Generator], Iterator[StepColumns]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Example:
     schema: str
     #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
     nullable: dict[str, str]
-    steps: Steps
+    steps: StepDraws
     #: Lines of ``[stream]`` and of ``[output]``, and the ``[mechanism]`` table.
     stream: str = 'unit = "event"\n'
     output: str = ""

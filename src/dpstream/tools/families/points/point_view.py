@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from dpstream.core.schema import Schema
 from dpstream.core.schema.fine import FineColumn
 from dpstream.families.points.space import Space
+from dpstream.tools.evaluate.arrays import Codes, Floats, Ints
 
 __all__ = ["PointView"]
-
-Codes = NDArray[np.int32]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.families.points.partition import check_points
+from dpstream.tools.evaluate.arrays import Floats, Ints
 
 __all__ = [
     "Distance",
@@ -45,8 +46,6 @@ __all__ = [
     "w1",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Pairs of points that a linear program may have.
 _MOST_PAIRS = 40_000

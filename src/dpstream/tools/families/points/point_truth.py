@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.project.pending import named_step
 from dpstream.stream.frames import Batch, encode_batch
-from dpstream.tools.evaluate.points.point_view import PointView
+from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.families.points.point_view import PointView
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 __all__ = ["true_codes", "uniform_places"]
-
-Codes = NDArray[np.int32]
 
 
 def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> list[Codes]:
