@@ -46,7 +46,7 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
         )
     if place.is_dir() or (place.exists() and not force):
         raise ConfigError("there is a file already", where=out, allowed="another name, or --force")
-    from dpstream.lab.panels.sipp import read_sipp, write_sipp_panel
+    from dpstream.lab.experiments.sipp import read_sipp, write_sipp_panel
 
     panel = read_sipp(file)
     write_sipp_panel(panel, place)

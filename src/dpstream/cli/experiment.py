@@ -15,8 +15,7 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.shared import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from dpstream.lab.experiments import ExperimentOutcome, RunWatch
-    from dpstream.lab.panels import PanelOutcome
+    from dpstream.lab.experiments import ExperimentOutcome, PanelOutcome, RunWatch
 
 __all__ = ["say_outcome", "say_panels", "watching", "words"]
 
@@ -178,8 +177,8 @@ def _rows(outcome: ExperimentOutcome) -> list[dict[str, Any]]:
 
 def say_panels(outcome: PanelOutcome, as_json: bool) -> None:
     """How the answers of each run came out, or every line as JSON; both say that it is not releasable."""
-    from dpstream.lab.panels import lines_of
-    from dpstream.lab.panels.bun_tables import method_of
+    from dpstream.lab.experiments import lines_of
+    from dpstream.lab.experiments.bun_tables import method_of
     from dpstream.tools.evaluate.label import LABEL
 
     if as_json:

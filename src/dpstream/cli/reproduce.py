@@ -91,7 +91,7 @@ def command(
     place = out or f"reproduction-{name}{'-quick' if quick else ''}"
     if name == "bun":
         with watching() as watch:
-            from dpstream.lab.panels import reproduce_bun
+            from dpstream.lab.experiments import reproduce_bun
 
             found = reproduce_bun(
                 data, place, panels=panels, repeats=repeats, quick=quick, jobs=jobs,

@@ -192,7 +192,7 @@ def compare(config: Config, releases: Path, steps: int, lines: Sequence[Curve] =
     schema = config.schema()
     asked = [
         tuple(" and ".join(f"({text})" for text in texts if text) for texts in ((part, among), (among,)))
-        for _, part, among in lines or [line for *_, panel in PICTURE_FRAMES for line in panel]
+        for _, part, among in lines or [curve for *_, curves in PICTURE_FRAMES for curve in curves]
     ]
     pairs = [[parse_predicate(text, schema) if text else None for text in texts] for texts in asked]
 

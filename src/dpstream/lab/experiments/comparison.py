@@ -13,8 +13,8 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.schema.toml import load_toml
 from dpstream.lab.experiments.grid import RunWatch, run_grid
 from dpstream.lab.experiments.kumar import ExperimentOutcome, data_folder, epsilon_text
-from dpstream.lab.experiments.kumar_figures import draw_figures, require_matplotlib
-from dpstream.lab.experiments.kumar_tables import ErrorLine, csv_table, markdown_table, summarise
+from dpstream.lab.experiments.kumar_figures import draw_error_figures, require_matplotlib
+from dpstream.lab.experiments.kumar_tables import ErrorLine, error_lines, errors_csv, markdown_table
 from dpstream.lab.experiments.methods import Method
 from dpstream.lab.experiments.offline_ceiling import Offline
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -116,14 +116,14 @@ class Comparison:
             require_matplotlib()
         private = PrivateFolder(out, self._apart_from())
         results = run_grid(self.tasks(), private, jobs=jobs, watch=watch)
-        lines = summarise(results)
-        private.write("table.csv", csv_table(lines))
+        lines = error_lines(results)
+        private.write("table.csv", errors_csv(lines))
         private.write("table.md", self._page(lines))
         private.write(
             "settings.md", f"**{LABEL}**\n\n# Settings of the comparison\n\n{settings_table(results)}"
         )
         names = ["table.csv", "table.md", "settings.md"]
-        names += draw_figures(results, private) if figures else []
+        names += draw_error_figures(results, private) if figures else []
         return ExperimentOutcome(private.path, tuple(names), tuple(lines), tuple(results))
 
     def _apart_from(self) -> dict[str, Path]:

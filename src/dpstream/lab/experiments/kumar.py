@@ -11,8 +11,14 @@ from typing import Any
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import PureDP, decimal_text
 from dpstream.lab.experiments.grid import Result, RunWatch, run_grid
-from dpstream.lab.experiments.kumar_figures import draw_figures, require_matplotlib
-from dpstream.lab.experiments.kumar_tables import ErrorLine, csv_table, markdown_table, summarise, verdict
+from dpstream.lab.experiments.kumar_figures import draw_error_figures, require_matplotlib
+from dpstream.lab.experiments.kumar_tables import (
+    ErrorLine,
+    at_or_below_print,
+    error_lines,
+    errors_csv,
+    markdown_table,
+)
 from dpstream.lab.experiments.methods import KUMAR_METHODS, OWN_METHODS
 from dpstream.lab.experiments.printed_numbers import PRINTED_IN, published_kumar
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -142,13 +148,13 @@ def reproduce_kumar(
     private = PrivateFolder(out)
     results = run_grid(tasks, private, jobs=jobs, watch=watch)
     printed = None if quick else published_kumar()
-    lines = summarise(results, printed)
+    lines = error_lines(results, printed)
     settings = kumar_settings(results, quick=quick)
     names = ["table.csv", "table.md", "settings.md"]
-    private.write("table.csv", csv_table(lines))
+    private.write("table.csv", errors_csv(lines))
     private.write("table.md", _page(lines, repeats, quick))
     private.write("settings.md", settings)
-    names += draw_figures(results, private, printed) if figures else []
+    names += draw_error_figures(results, private, printed) if figures else []
     return ExperimentOutcome(private.path, tuple(names), tuple(lines), tuple(results))
 
 
@@ -192,7 +198,9 @@ def _counts(lines: Sequence[ErrorLine]) -> list[str]:
     rows = []
     # Only what is defined alike: the printed relative errors are not.
     for metric in ("AvgWE", "MaxWE"):
-        parts = [f"{method} {below} of {of}" for method, (below, of) in verdict(lines, metric).items()]
+        parts = [
+            f"{method} {below} of {of}" for method, (below, of) in at_or_below_print(lines, metric).items()
+        ]
         if parts:
             rows.append(f"* {metric} at or below the printed number: {', '.join(parts)}.")
     return rows

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-__all__ = ["GROUPS", "draw_figures", "require_matplotlib"]
+__all__ = ["GROUPS", "draw_error_figures", "require_matplotlib"]
 
 #: Figure -> the metrics of its rows, with what an axis says.
 GROUPS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -55,7 +55,7 @@ def require_matplotlib() -> None:
         )
 
 
-def draw_figures(
+def draw_error_figures(
     results: Sequence[Result], folder: PrivateFolder, printed: Printed | None = None
 ) -> list[str]:
     """Write ``figures/STREAM-errors.png`` and ``figures/STREAM-relative.png``; returns their names.

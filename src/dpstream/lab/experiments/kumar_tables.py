@@ -14,7 +14,15 @@ from dpstream.lab.experiments.printed_numbers import PrintedNumber
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS
 
-__all__ = ["PRINTED_AS", "ErrorLine", "Printed", "csv_table", "markdown_table", "summarise", "verdict"]
+__all__ = [
+    "PRINTED_AS",
+    "ErrorLine",
+    "Printed",
+    "at_or_below_print",
+    "error_lines",
+    "errors_csv",
+    "markdown_table",
+]
 
 #: (stream, epsilon, metric, method) -> the number in print.
 Printed = Mapping[tuple[str, Fraction, str, str], PrintedNumber]
@@ -83,7 +91,7 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if value < 1.0 else f"{value:.3g}"
 
 
-def summarise(results: Sequence[Result], printed: Printed | None = None) -> list[ErrorLine]:
+def error_lines(results: Sequence[Result], printed: Printed | None = None) -> list[ErrorLine]:
     """One line per stream, epsilon, method and metric, in the order of the results."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
@@ -116,7 +124,7 @@ def summarise(results: Sequence[Result], printed: Printed | None = None) -> list
     return lines
 
 
-def csv_table(lines: Sequence[ErrorLine]) -> str:
+def errors_csv(lines: Sequence[ErrorLine]) -> str:
     """Everything, one line per metric; the last column says what such numbers are."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -179,7 +187,7 @@ def _paper(found: PrintedNumber | None) -> str:
     return f"{found.value:.4f}" if found.target else f"~~{found.value:.4f}~~"
 
 
-def verdict(lines: Sequence[ErrorLine], metric: str) -> dict[str, tuple[int, int]]:
+def at_or_below_print(lines: Sequence[ErrorLine], metric: str) -> dict[str, tuple[int, int]]:
     """Method -> (in how many places ours is at or below the printed number, number of places)."""
     counts: dict[str, tuple[int, int]] = {}
     for line in lines:

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError, StepError
 from dpstream.tools.evaluate.contract import EvaluationProgress
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
-from dpstream.tools.evaluate.prediction import check_prediction_target, predict
+from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
 from dpstream.tools.evaluate.synthetic_side import PublishedSteps, Synthetic, open_releases
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 from dpstream.tools.evaluate.utility import Utility, pairwise
@@ -270,7 +270,7 @@ def _utility(config: Config, releases: PublishedSteps, true: TrueStep, target: s
     released = releases.take(true.step)
     prediction = None
     if target is not None:
-        prediction = predict(true.table.rows(), releases.codes(true.step), schema, target)
+        prediction = train_and_test(true.table.rows(), releases.codes(true.step), schema, target)
     if true.table.records < 1 or released.rows < 1:
         return None
     return pairwise(schema.domain, true.table.marginals, released.marginals, prediction)

@@ -38,7 +38,7 @@ __all__ = [
     "FILES",
     "TABLES_EVALUATION",
     "result_of",
-    "summarise",
+    "tables_summary",
     "write_evaluation",
 ]
 
@@ -59,7 +59,7 @@ def result_of(evaluation: Evaluation) -> EvaluationResult:
     if evaluation.utility is not None:
         files["association.csv"] = _associations(evaluation.utility)
     files["utility.json"] = json_bytes(_utility(evaluation))
-    return EvaluationResult(evaluation.stream, summarise(evaluation), tuple(_told(evaluation)), files)
+    return EvaluationResult(evaluation.stream, tables_summary(evaluation), tuple(_told(evaluation)), files)
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
@@ -109,7 +109,7 @@ TABLES_EVALUATION: Final = FamilyEvaluation(
 ANY_TABLES_EVALUATION: Final = replace(TABLES_EVALUATION, find=_find_any)
 
 
-def summarise(evaluation: Evaluation) -> dict[str, Any]:
+def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
     """The main numbers for programs, JSON-able; a number that does not exist is None."""
     utility = evaluation.utility
     prediction = None if utility is None else utility.prediction

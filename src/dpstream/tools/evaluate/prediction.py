@@ -20,7 +20,7 @@ from dpstream.tools.evaluate.arrays import Codes
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["MOST_ROWS", "SEED", "Prediction", "PredictionScore", "check_prediction_target", "predict"]
+__all__ = ["MOST_ROWS", "SEED", "Prediction", "PredictionScore", "check_prediction_target", "train_and_test"]
 
 #: Of the split and of the classifiers.
 SEED: Final = 20240901
@@ -127,7 +127,7 @@ def check_prediction_target(schema: Schema, target: str) -> int:
     return position
 
 
-def predict(real: Codes, synthetic: Codes, schema: Schema, target: str) -> Prediction:
+def train_and_test(real: Codes, synthetic: Codes, schema: Schema, target: str) -> Prediction:
     """Train on synthetic and on real records, test both on the same held-out real records.
 
     The real records are split once (30 % for the test, stratified by class where every class has two
@@ -202,13 +202,13 @@ def _trained(
     if len(known) < 2:
         return _majority(model, trained_on, table, test, position, "one class in the training table")
     make = _boosting if model == "gradient boosting" else _regression
-    classifier = make(schema, features, len(known))
+    learner = make(schema, features, len(known))
     # One thread: the same numbers on every machine, and no threads that wait for each other on a busy one.
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always", ConvergenceWarning)
-        classifier.fit(table[:, features], table[:, position])
+        learner.fit(table[:, features], table[:, position])
     stopped = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    shares = classifier.predict_proba(test[:, features])
+    shares = learner.predict_proba(test[:, features])
     note = "stopped before it converged" if stopped else ""
     return _score(model, trained_on, known, shares, test[:, position], note)
 

@@ -96,7 +96,7 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     return list(_window(plan, synthetic, true))
 
 
-def summarise(found: list[PanelError], stream: str) -> dict[str, Any]:
+def panel_summary(found: list[PanelError], stream: str) -> dict[str, Any]:
     """For each question the root mean square error over the periods, beside the stated one."""
     questions = dict.fromkeys(one.question for one in found)
     lines = []
@@ -199,7 +199,7 @@ def _true(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     found = evaluate_panel(config, asked.releases)
-    facts = summarise(found, config.name)
+    facts = panel_summary(found, config.name)
     rows = [
         [one["question"], str(one["periods"]), number(one["error"]), number(one["stated"])]
         for one in facts["questions"]

@@ -34,7 +34,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     files = {"steps.csv": _steps(found), "cells.csv": _cells(found)}
     if found.categories:
         files["categories.csv"] = _category_table(found)
-    return EvaluationResult(found.stream, summarise(found), tuple(_told(found)), files)
+    return EvaluationResult(found.stream, points_summary(found), tuple(_told(found)), files)
 
 
 POINTS_EVALUATION: Final = FamilyEvaluation(
@@ -45,7 +45,7 @@ POINTS_EVALUATION: Final = FamilyEvaluation(
 )
 
 
-def summarise(found: PointEvaluation) -> dict[str, Any]:
+def points_summary(found: PointEvaluation) -> dict[str, Any]:
     """The main numbers for programs, JSON-able."""
     return {
         "label": found.label,

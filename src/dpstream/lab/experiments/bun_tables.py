@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.lab.panels.repeat import BY_MONTH, PAPER_WINDOW, QUESTIONS
+from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["AnswerLine", "csv_table", "lines_of", "markdown_page", "method_of"]
+__all__ = ["AnswerLine", "answers_csv", "lines_of", "markdown_page", "method_of"]
 
 _HEADS = (
     "panel", "method", "rho", "relation", "question", "period", "repetitions", "truth", "mean_raw", "mean",
@@ -110,7 +110,7 @@ def _line(
     )
 
 
-def csv_table(runs: Sequence[Mapping[str, Any]]) -> str:
+def answers_csv(runs: Sequence[Mapping[str, Any]]) -> str:
     """Every line of every run; the last column says what such numbers are."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

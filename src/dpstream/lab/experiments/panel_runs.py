@@ -23,8 +23,8 @@ from dpstream.families.panel import (
     WindowRelease,
 )
 from dpstream.families.panel.cumulative import Split
+from dpstream.lab.experiments.panel_data import Panel, load_panel
 from dpstream.lab.experiments.runs import settings_hash
-from dpstream.lab.panels.data import Panel, load_panel
 from dpstream.tools.evaluate.label import LABEL
 
 __all__ = ["BY_MONTH", "PAPER_WINDOW", "QUESTIONS", "WIDTHS", "CumulativeRun", "PanelRelation", "WindowRun"]

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.lab.experiments.bun_tables import method_of
+from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS, WIDTHS
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.lab.panels.bun_tables import method_of
-from dpstream.lab.panels.repeat import BY_MONTH, PAPER_WINDOW, QUESTIONS, WIDTHS
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.style import INK, PALETTE, QUIET, WARNING, dress, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_figures"]
+__all__ = ["draw_bun_figures"]
 
 _FOLDER = "figures"
 
 
-def draw_figures(runs: Sequence[Mapping[str, Any]], folder: PrivateFolder) -> list[str]:
+def draw_bun_figures(runs: Sequence[Mapping[str, Any]], folder: PrivateFolder) -> list[str]:
     """Write PNGs into ``figures/``; returns their names.
 
     For each window run the answers (paper: Figures 1, 5 to 7), for each panel the cumulative ones (Figures 2 and

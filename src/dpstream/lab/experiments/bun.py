@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
+from dpstream.lab.experiments.bun_figures import draw_bun_figures
+from dpstream.lab.experiments.bun_tables import answers_csv, markdown_page
 from dpstream.lab.experiments.grid import Runnable, RunWatch, run_all
 from dpstream.lab.experiments.kumar import data_folder
 from dpstream.lab.experiments.kumar_figures import require_matplotlib
+from dpstream.lab.experiments.panel_data import KNOWN_PANELS, load_panel, panel_path
+from dpstream.lab.experiments.panel_runs import CumulativeRun, WindowRun
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.lab.panels.bun_figures import draw_figures
-from dpstream.lab.panels.bun_tables import csv_table, markdown_page
-from dpstream.lab.panels.data import KNOWN_PANELS, load_panel, panel_path
-from dpstream.lab.panels.repeat import CumulativeRun, WindowRun
 from dpstream.tools.evaluate.label import LABEL
 
 __all__ = ["BUN_RHOS", "PanelOutcome", "reproduce_bun"]
@@ -121,11 +121,11 @@ def reproduce_bun(
         tasks += _tasks(name, panel_path(name, folder), times, quick)
     private = PrivateFolder(out)
     runs = run_all(tasks, private, jobs=jobs, watch=watch)
-    private.write("table.csv", csv_table(runs))
+    private.write("table.csv", answers_csv(runs))
     private.write("table.md", markdown_page(runs, quick))
     private.write("settings.md", _settings(runs))
     names = ["table.csv", "table.md", "settings.md"]
-    names += draw_figures(runs, private) if figures else []
+    names += draw_bun_figures(runs, private) if figures else []
     return PanelOutcome(private.path, tuple(names), tuple(runs))
 
 
