@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, norm
 
 from dpstream.core.counters import SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
@@ -127,6 +126,8 @@ def test_a_counter_that_lets_the_input_through():
 
 def test_bounds_on_rho_are_right_as_often_as_they_say():
     """Two-point and Gaussian laws whose rho is known; wrong bounds against a binomial quantile at 1e-6."""
+    from scipy.stats import binom, norm
+
     generator = np.random.default_rng(6)
     truth = divergence_rate(np.array([0.6, 0.4]), np.array([0.4, 0.6]))
     wrong = 0

@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from cli_stream import dpstream
 from evaluated_runs import run, typical, write_run
@@ -38,6 +37,8 @@ def mode(path: Path) -> int:
 
 
 def test_files_are_private_labelled_and_readable(finished, config):
+    import pandas as pd
+
     umask = os.umask(0)
     try:
         result = dpstream("evaluate", config, "--target", "paid")
