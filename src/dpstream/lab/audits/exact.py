@@ -39,7 +39,8 @@ from dpstream.lab.audits.controls import (
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.sparse_audit import audit_sparse
-from dpstream.lab.audits.transcripts import selection_probabilities, transcript_loss
+from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
+from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.lab.checks import certify
 
 __all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
@@ -412,14 +413,14 @@ def _tiny_streams(
     return base, batches(), at + 1
 
 
-class _Leaning(Randomness):
+class _Leaning(SameWords):
     """Noise as it comes (0), all above zero (1), or with a fixed sign for each cell (2).
 
     Outcomes of the last two kinds are rare, and as possible as others: no transcript may lose more than the budget.
     """
 
     def __init__(self, inner: Randomness, kind: int, generator: np.random.Generator) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        super().__init__(inner)
         self._kind = kind
         self._signs = generator.choice(np.array([-1, 1]), size=64)
 

@@ -22,6 +22,7 @@ from dpstream.lab.audits.controls import BrokenFreshThreshold, BrokenQuietThresh
 from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, rho_lower_bound
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import lower_bound
+from dpstream.lab.audits.transcript_tape import SameWords
 
 __all__ = ["Questions", "audit_outcomes", "audit_selection", "audit_selector", "audit_threshold"]
 
@@ -132,7 +133,7 @@ def audit_threshold(
     control: bool = False,
 ) -> AuditFinding:
     """Lower confidence bound on what a whole run of an above-threshold test costs."""
-    noise = _Buffered(randomness)
+    noise = _BufferedNoise(randomness)
     thresholds = {item.before: item.threshold for item in questions}
     thresholds |= {item.after: item.threshold for item in questions}
 
@@ -162,11 +163,11 @@ def _short(values: Sequence[int]) -> str:
     return "numbers " + ", ".join(f"{n} x {value}" if n > 1 else f"{value}" for value, n in groups)
 
 
-class _Buffered(Randomness):
+class _BufferedNoise(SameWords):
     """The same noise, drawn many at a time: single draws cost thirty times as much."""
 
     def __init__(self, inner: Randomness) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        super().__init__(inner)
         self._ready: dict[Noise, Iterator[int]] = {}
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:

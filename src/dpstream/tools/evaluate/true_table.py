@@ -24,6 +24,7 @@ from dpstream.stream.frames import Batch, Codes, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
 
 if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
     from dpstream.project.base_options import BaseOptions
@@ -148,12 +149,13 @@ class TrueStep:
 
 
 def encoded_steps(
-    config: Config, until: int | None = None
+    config: Config, until: int | None = None, schema: Schema | None = None
 ) -> Iterator[tuple[StepInput, EncodedBatch, Codes, Codes]]:
     """Every step of a configuration's source: as it was read, encoded, and the codes that come and go. Private.
 
     Args:
         until: stop after this step.
+        schema: encode with this one; None: the configuration's.
 
     Errors:
         As ``true_steps``. A source whose records are gone once they were read has no truth to compare with.
@@ -164,7 +166,7 @@ def encoded_steps(
             where=f"{config.path} [source]",
             allowed="a copy of the configuration whose source is a file with all records",
         )
-    schema = config.schema()
+    schema = config.schema() if schema is None else schema
     for entry in config.source().steps(1):
         if until is not None and entry.step > until:
             return

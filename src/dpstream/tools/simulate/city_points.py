@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, StepColumns, choose
+from dpstream.tools.simulate.example import Example, StepColumns, choose, last_day, without_end
 
 __all__ = ["OPENS_AT", "RIDES"]
 
@@ -74,11 +72,6 @@ One row a ride, one step a week. Columns: `day` (time), `vehicle`, `latitude` an
 """
 
 
-def _last_day(steps: int) -> str:
-    """The Sunday of the last week, as a TOML value."""
-    return f'"{_START + np.timedelta64(7 * steps - 1, "D")}"'
-
-
 def _weights(week: int) -> NDArray[np.float64]:
     """How much each place is visited."""
     term = 0.1 if week % 52 in range(26, 36) else 1.0
@@ -113,14 +106,6 @@ def _rides(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
     }
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
-    """Weeks without end."""
-    week = 0
-    while True:
-        yield _rides(rows, week, generator)
-        week += 1
-
-
 RIDES = Example(
     name="points",
     title="Invented rides of an invented city: where and when they end, week by week.",
@@ -128,11 +113,11 @@ RIDES = Example(
     rows_per_step=2000,
     steps_per_file=13,
     source=_SOURCE,
-    end=_last_day,
+    end=last_day(_START),
     most_steps=_WEEKS,
     schema=_SCHEMA,
     nullable={},
-    steps=_steps,
+    steps=without_end(_rides),
     stream='total = "public"            # the number of rides of a week; points need it (the unit is event-replace)\n',
     mechanism=_MECHANISM,
     output='records = "persistent"      # points stay while their cells have room for them\npublish = "both"\n',

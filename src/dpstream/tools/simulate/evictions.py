@@ -11,7 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, StepColumns, choose, choose_rows, with_odd_values
+from dpstream.tools.simulate.example import (
+    Example,
+    StepColumns,
+    choose,
+    choose_rows,
+    last_day,
+    with_odd_values,
+)
 
 __all__ = ["CHANGE_AT", "EVICTIONS", "FIRST_DAY"]
 
@@ -86,11 +93,6 @@ One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` o
 - **Odd values.** Area codes that are missing or misprinted, districts and rents that are missing, rents
   beyond the last bin. The configuration declares a bin for each of them.
 """
-
-
-def _last_day(steps: int) -> str:
-    """The Sunday of the last week, as a TOML value."""
-    return f'"{FIRST_DAY + np.timedelta64(7 * steps - 1, "D")}"'
 
 
 def _drift_years(week: int) -> float:
@@ -188,7 +190,7 @@ EVICTIONS = Example(
     rows_per_step=120,
     steps_per_file=13,
     source=_SOURCE,
-    end=_last_day,
+    end=last_day(FIRST_DAY),
     most_steps=1200,
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},

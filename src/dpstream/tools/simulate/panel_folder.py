@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpstream.core.files import check_target
+from dpstream.tools.simulate.example import write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 
 __all__ = ["HORIZON", "NAME", "config_text", "readme_text", "write_panel"]
@@ -20,20 +20,11 @@ def write_panel(people: int, months: int, seed: int, path: Path) -> None:
     """All months so far as one file; equal seeds give equal months, however many there are."""
     import pyarrow as pa
 
-    check_target(path)
     poor = PovertyPanel(people=people, periods=months).draw(seed)
     names = np.char.mod("h%06d", np.arange(1, people + 1))
     columns = {"household": pa.array(names)}
     columns |= {f"poor_{month}": pa.array(poor[:, month - 1]) for month in range(1, months + 1)}
-    table = pa.table(columns)
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(table, path)
-    else:
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
+    write_arrow(pa.table(columns), path)
 
 
 def config_text(file_format: str) -> str:

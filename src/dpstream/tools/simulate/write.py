@@ -11,12 +11,12 @@ import numpy as np
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.core.files import check_target, parse_json, read_text
+from dpstream.core.files import parse_json, read_text
 from dpstream.tools.simulate import panel_folder
 from dpstream.tools.simulate.census import CENSUS
 from dpstream.tools.simulate.city_points import RIDES
 from dpstream.tools.simulate.evictions import EVICTIONS
-from dpstream.tools.simulate.example import Example, StepColumns
+from dpstream.tools.simulate.example import Example, StepColumns, write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 
 __all__ = ["EXAMPLES", "simulate"]
@@ -167,7 +167,6 @@ def _write_table(example: Example, frames: list[StepColumns], path: Path) -> Non
     """One file from some steps; None becomes null."""
     import pyarrow as pa
 
-    check_target(path)
     columns = {name: np.concatenate([frame[name] for frame in frames]) for name in frames[0]}
     table = pa.table(
         {
@@ -177,14 +176,7 @@ def _write_table(example: Example, frames: list[StepColumns], path: Path) -> Non
             for name, values in columns.items()
         }
     )
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(table, path)
-    else:
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
+    write_arrow(table, path)
 
 
 def _config(example: Example, steps: int, file_format: str) -> str:
