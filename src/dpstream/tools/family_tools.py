@@ -66,7 +66,7 @@ def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Cont
 
 
 def tool_for(kind: Tool, contract: type[Contract], mechanism: str) -> Contract:
-    """The same by the name of a mechanism, as in manifests; of one that is not installed: the one for any stream."""
+    """``tool_of`` by the name of a mechanism, as manifests have it; the one for any stream if it is not installed."""
     try:
         family = family_of(mechanism)
     except ConfigError:

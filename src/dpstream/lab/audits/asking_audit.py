@@ -84,7 +84,7 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         losses[:-1] += [_number(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
         loss = float(losses.max())
         if loss > worst:
-            worst, where = loss, f"shares {_told(shares)} against {_told(other)}"
+            worst, where = loss, f"shares {_shares_text(shares)} against {_shares_text(other)}"
     return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
@@ -110,7 +110,7 @@ def _number(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: t
     return float(abs(found[0] - found[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
 
-def _told(shares: QuestionShares) -> str:
+def _shares_text(shares: QuestionShares) -> str:
     return ", ".join(f"{share}/{t}" for t, share in shares[:4]) + (", ..." if len(shares) > 4 else "")
 
 
@@ -213,7 +213,7 @@ class BrokenQuiet(NumericSparse):
 
     @cached_property
     def question_noise(self) -> DiscreteLaplace:
-        """Too little."""
+        """Too little noise."""
         return DiscreteLaplace(Fraction(8 * self.grid, 3))
 
 
@@ -224,7 +224,7 @@ class BrokenHalfCharge(NumericSparse):
     WORDS = "half of it charged"
 
     def start(self, books: Books, t: int, draw: Draw) -> Books:
-        """Charges half."""
+        """Charge half of what the run costs."""
         honest = super().start(books, t, draw)
         return replace(honest, spent=books.spent + (honest.spent - books.spent) / 2)
 
@@ -266,7 +266,7 @@ class BrokenEndless(PMWGPlan):
     """BROKEN: starts runs that nothing pays for."""
 
     def _open_run(self, state: PMWGState, draw: Draw) -> str:
-        """Any run is paid."""
+        """Open a run as if nothing had been spent."""
         state.books = replace(state.books, spent=Fraction(0))
         return super()._open_run(state, draw)
 

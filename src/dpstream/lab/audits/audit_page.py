@@ -65,7 +65,7 @@ class AuditReport:
         return sentences + [f"the control was not caught: {f.subject}" for f in self.missed]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """All findings, JSON-able."""
         return {
             "format": AUDIT_FORMAT,
             "version": dpstream.__version__,
@@ -79,7 +79,7 @@ class AuditReport:
         }
 
     def markdown(self) -> str:
-        """The page."""
+        """The report as a Markdown page."""
         honest = [f for f in self.findings if not f.control]
         controls = [f for f in self.findings if f.control]
         lines = ["# Audit: does the program lose more privacy than it says?", "", *self._summary(), ""]

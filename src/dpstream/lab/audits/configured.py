@@ -121,7 +121,7 @@ def configured_audits(config: Config) -> dict[str, Audit]:
 
 
 def _controls(parts: _Parts, ticks: int) -> Iterator[AuditFinding]:
-    """The same counter and selector with 2/3 of their noise: the exact audits must see that at this budget too."""
+    """The configured counter and selector with 2/3 of their noise, which the exact audits must see at this budget."""
     quiet = broken_quiet_counter(parts.counter)
     yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
     if parts.select is not None:

@@ -142,12 +142,12 @@ class BrokenQuietThreshold(AboveThreshold):
 
     @property
     def threshold_noise(self) -> DiscreteLaplace:
-        """Too quiet."""
+        """Two thirds of the noise."""
         return DiscreteLaplace(super().threshold_noise.scale * _QUIET)
 
     @property
     def question_noise(self) -> DiscreteLaplace:
-        """Too quiet."""
+        """Two thirds of the noise."""
         return DiscreteLaplace(super().question_noise.scale * _QUIET)
 
 

@@ -329,7 +329,7 @@ class _Given(Randomness):
         self.laws: list[Noise] = []
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """The next known values."""
+        """Give the next known values, then zeros."""
         self.laws.extend([noise] * size)
         given, self._values = self._values[:size], self._values[size:]
         return np.array([*given, *[0] * (size - len(given))], dtype=np.int64)
@@ -425,7 +425,7 @@ class _Leaning(SameWords):
         self._signs = generator.choice(np.array([-1, 1]), size=64)
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Noise that leans."""
+        """Draw noise, and turn its signs to the side."""
         drawn = super().draw(noise, size)
         if self._kind == 0:
             return drawn

@@ -14,10 +14,10 @@ __all__ = ["TOLERANCE", "Audit", "AuditFinding", "AuditLength", "AuditProgress"]
 
 AuditLength = Literal["short", "long"]
 
-#: Told in words what is audited next.
+#: Is called with words for what is audited next.
 AuditProgress = Callable[[str], None]
 
-#: Relative slack (absolute for a claim of nothing) of ``Finding.caught``: exact losses are sums and logarithms
+#: Relative slack (absolute for a claim of nothing) of ``AuditFinding.caught``: exact losses are sums and logarithms
 #: of floats.
 TOLERANCE = 1e-9
 

@@ -169,7 +169,7 @@ class _RunTape(Tape):
 def _run(
     plan: GrowingPlan, steps: Sequence[Codes], tape: _RunTape, randomness: Randomness
 ) -> list[NDArray[np.generic]]:
-    """Everything that is released, as it is kept, and what readers are told with it."""
+    """Everything that is released, as it is kept, with the stated accuracy."""
     plan = replace(plan, box=_WatchedBox(_scripted(plan.box, tape), tape))
     state, released = plan.start(), list[NDArray[np.generic]]()
     for codes in steps:
@@ -182,32 +182,32 @@ def _run(
 
 @dataclass(frozen=True)
 class _WatchedBox(BlackBox[AnyTable]):
-    """A black box whose runs are told to the tape."""
+    """A black box that tells the tape when a run begins."""
 
     inner: BlackBox[AnyTable]
     tape: _RunTape
 
     @property
     def reads(self) -> Counts:
-        """As the black box."""
+        """Of the black box inside."""
         assert isinstance(self.inner.reads, Counts)
         return self.inner.reads
 
     def options(self) -> dict[str, Any]:
-        """As the black box."""
+        """Of the black box inside."""
         return self.inner.options()
 
     def describe(self) -> str:
-        """As the black box."""
+        """Of the black box inside."""
         return self.inner.describe()
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
-        """As the black box."""
+        """Of the black box inside."""
         self.tape.begin(data.t)
         return self.inner.run(budget, data, randomness)
 
     def unpack(self, packed: Packed) -> AnyTable:
-        """As the black box."""
+        """Of the black box inside."""
         return self.inner.unpack(packed)
 
 

@@ -115,7 +115,7 @@ class _NotDecaying(Growth):
     """BROKEN: every run has what the first four epochs have together."""
 
     def run(self, first: int, last: int, t: int) -> Run:
-        """Too much, for ever."""
+        """A run whose budget does not decay."""
         return replace(super().run(0, 3, t), first=first, last=last)
 
 
@@ -123,7 +123,7 @@ class _EveryStep(Growth):
     """BROKEN: the black box runs at every step, with its epoch's budget, as if an epoch were one run."""
 
     def due(self, done: int, t: int) -> Run | None:
-        """Whatever was done."""
+        """A run at every step, whatever was done before."""
         epoch = self.epoch(t)
         return None if epoch < 0 else self.run(min(done + 1, epoch), epoch, t)
 

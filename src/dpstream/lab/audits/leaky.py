@@ -54,7 +54,7 @@ class ExactTotal:
     plan: DPStabsPlan
 
     def start(self) -> _CountedBox:
-        """Nothing counted."""
+        """A state in which nothing is counted yet."""
         return _CountedBox(self.plan.start(), 0)
 
     def step(self, state: _CountedBox, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:

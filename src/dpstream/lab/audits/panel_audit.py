@@ -78,7 +78,7 @@ def audit_panels(
 
 
 def panel_subjects() -> tuple[PanelSubject, ...]:
-    """What is audited."""
+    """All synthesizers that are audited: honest ones, controls, and those that are audited by runs."""
     return (*_honest(), *_controls(), *_sampled())
 
 
@@ -256,7 +256,7 @@ def _window_moves(
 def _cumulative_moves(
     plan: CumulativePlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """The same for each threshold's counter: its matrix times the change of its increments, in the order of draws."""
+    """How much each noise has to rise: a counter's matrix times the change of its increments, in the order of draws."""
     periods, largest = plan.recipe.periods, plan.recipe.largest
     moves = [] if plan.total_noise is None else [np.array([len(base) - len(neighbour)])]
     moved, drawn = [], []

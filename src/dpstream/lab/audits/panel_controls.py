@@ -59,7 +59,7 @@ class BrokenUnpairedNoise(_Broken):
 
     @cached_property
     def noises(self) -> tuple[DiscreteGaussian, ...]:
-        """Too quiet."""
+        """Half of the variance that replacement needs."""
         return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
 
 

@@ -33,11 +33,11 @@ _FAR = 2**30
 
 
 class FarPlan(OnlinePointsPlan):
-    """No segment ever ends."""
+    """Online points whose thresholds are out of reach, so that no segment ever ends."""
 
     @classmethod
     def of(cls, plan: OnlinePointsPlan) -> Self:
-        """``plan``, with that difference."""
+        """``plan`` with thresholds that are out of reach."""
         return cls(plan.recipe, plan.budget, plan.unit, plan.design)
 
     def rule(self, depth: int, level: int) -> CellRule:
@@ -49,7 +49,7 @@ class BrokenQuiet(FarPlan):
     """BROKEN: 2/3 of the noise of all cells. True loss: 3/2 epsilon, but for the first sums of depths."""
 
     def rule(self, depth: int, level: int) -> CellRule:
-        """Too quiet."""
+        """A rule with too little noise."""
         return quiet_rule(super().rule(depth, level))
 
 

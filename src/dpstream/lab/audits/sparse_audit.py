@@ -170,7 +170,7 @@ class _Recorded(Randomness):
         self.first: NDArray[np.int64] | None = None
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """As ``inner``."""
+        """Draw from ``inner``; keep the first values."""
         drawn = self._inner.draw(noise, size)
         self.first = drawn.copy() if self.first is None else self.first
         return drawn

@@ -140,7 +140,7 @@ class TapedSelector(Selector):
     def choose(
         self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
     ) -> int:
-        """See the class."""
+        """The scripted choice, or one of its own."""
         index = np.asarray(allowed)
         law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
         place = self.tape.given_place(len(index))

@@ -167,12 +167,12 @@ def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
 
 
 class _Silent(Randomness):
-    """No noise; notes how much was asked for."""
+    """Gives zeros and writes down how many values each draw asked for."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Zeros."""
+        """Give zeros."""
         self.sizes.append(size)
         return np.zeros(size, np.int64)

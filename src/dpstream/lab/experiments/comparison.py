@@ -90,7 +90,7 @@ class Comparison:
         )  # fmt: skip
 
     def tasks(self) -> list[Task]:
-        """All runs."""
+        """Every run of the comparison: streams, budgets, methods and repetitions."""
         everything: list[Method | Offline] = [*self.methods, *self.offline]
         return [
             Task(source, method, epsilon, repeat, self.steps, self.workload)
@@ -154,7 +154,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _ComparisonFile:
-    """The document, read strictly."""
+    """A comparison file as it was read; every key is checked."""
 
     file: str
     document: Mapping[str, Any]

@@ -25,7 +25,7 @@ _RUNS = "runs"
 
 
 class RunWatch(Protocol):
-    """Told how the runs go on."""
+    """Shows people how the runs go on."""
 
     def expect(self, runs: int, done: int) -> None:
         """How many runs there are, and how many of them were there already."""
@@ -252,7 +252,7 @@ class _Clock:
         self._done = 0.0
 
     def left(self, plan: _Planned) -> float | None:
-        """After another run."""
+        """Seconds that are left once this run is done."""
         self._left -= plan.cost
         self._done += plan.cost
         if self._done <= 0.0:

@@ -51,12 +51,12 @@ class Panel:
 
     @property
     def people(self) -> int:
-        """n."""
+        """The number of people (n)."""
         return int(self.reports.shape[0])
 
     @property
     def periods(self) -> int:
-        """T."""
+        """The number of periods (T)."""
         return int(self.reports.shape[1])
 
     @cached_property

@@ -56,7 +56,7 @@ class _RepeatedRun:
     repeats: int
 
     def load(self) -> Panel:
-        """The panel."""
+        """The panel that the run is on."""
         return load_panel(self.panel, self.path)
 
     @property
@@ -100,7 +100,7 @@ class WindowRun(_RepeatedRun):
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         return f"{self.load().name}--window--rho-{self.rho.replace('/', '-over-')}--{self.relation}"
 
     def plan(self) -> FixedWindowPlan:
@@ -178,7 +178,7 @@ class _View:
         self.worst: dict[int, dict[str, list[float]]] = {w: {"debiased": [], "raw": []} for w in truths}
 
     def add(self, release: WindowRelease) -> None:
-        """The next period."""
+        """Compare the people of the next period with the truth."""
         if not len(self._codes):
             self._codes = np.zeros(release.people, np.int64)
         for column in release.columns.T:
@@ -213,7 +213,7 @@ class CumulativeRun(_RepeatedRun):
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         amount = self.rho.replace("/", "-over-")
         return f"{self.load().name}--cumulative-{self.counter}--rho-{amount}--{self.relation}"
 

@@ -113,7 +113,7 @@ def kumar_settings(results: Sequence[Result], *, quick: bool) -> str:
 
 
 def settings_table(results: Sequence[Result]) -> str:
-    """What every method of every stream was told, from the runs themselves."""
+    """The options of every method on every stream, from the runs themselves."""
     groups: dict[str, dict[str, Any]] = {}
     epsilons: dict[str, dict[str, None]] = {}
     for result in results:

@@ -108,7 +108,7 @@ class FamilyEvaluation:
     find: Callable[[Config, EvaluationRequest], EvaluationResult]
 
     def check(self, asked: EvaluationRequest) -> None:
-        """Before anything is read.
+        """Refuse options that do not apply, before anything is read.
 
         Errors:
             ConfigError: an option that does not apply.
@@ -183,7 +183,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def blank(value: Any) -> Any:
-    """The same with None in the place of NaN, all the way down: JSON knows no NaN."""
+    """Replaces NaN by None, also inside lists and tables: JSON knows no NaN."""
     if isinstance(value, dict):
         return {key: blank(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

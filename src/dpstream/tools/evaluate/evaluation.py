@@ -245,7 +245,7 @@ class _StepComparison:
         self._before: tuple[int, Sequence[NDArray[Any]]] | None = None
 
     def compare(self, true: TrueStep) -> None:
-        """One step."""
+        """Compare one step with its release, and keep what was found."""
         before = self._earlier(true.step - 1)
         released = self._releases.take(true.step)
         marginals = released.marginals(self._cliques)

@@ -59,7 +59,9 @@ def result_of(evaluation: Evaluation) -> EvaluationResult:
     if evaluation.utility is not None:
         files["association.csv"] = _associations(evaluation.utility)
     files["utility.json"] = json_bytes(_utility(evaluation))
-    return EvaluationResult(evaluation.stream, tables_summary(evaluation), tuple(_told(evaluation)), files)
+    return EvaluationResult(
+        evaluation.stream, tables_summary(evaluation), tuple(_summary_parts(evaluation)), files
+    )
 
 
 def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
@@ -137,7 +139,7 @@ def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
     return made
 
 
-def _told(found: Evaluation) -> Iterator[str | SummaryTable]:
+def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     last, ten = found.last, found.mean()
     period = f" ({last.period})" if last.period else ""
     yield (
@@ -158,10 +160,10 @@ def _told(found: Evaluation) -> Iterator[str | SummaryTable]:
         f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1]
     )
     if found.utility is not None:
-        yield from _utility_told(found.utility, last.step)
+        yield from _utility_parts(found.utility, last.step)
 
 
-def _utility_told(utility: Utility, step: int) -> Iterator[str | SummaryTable]:
+def _utility_parts(utility: Utility, step: int) -> Iterator[str | SummaryTable]:
     facts = utility.as_dict()
     kinds = [
         ("total variation, single columns", "tv_one_way"),

@@ -84,7 +84,7 @@ def collect_truth(run: ReportedRun, pairs: tuple[Clique, ...]) -> Truth:
 
 
 def _marginals(true: TrueStep, schema: Schema, cliques: tuple[Clique, ...]) -> list[NDArray[np.int64]]:
-    """True counts, flat, with the same values told apart as in released tables."""
+    """True counts, flat; values that released tables cannot tell apart are counted together."""
     counts = true.table.marginals(cliques)
     return [_as_released(table, clique, schema) for table, clique in zip(counts, cliques, strict=True)]
 

@@ -28,7 +28,7 @@ _TOTAL, _IN_TURN = "the number of records", "a count measured in turn (predicted
 
 
 def errors(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
-    """Section 5."""
+    """The section "How wrong it can be"."""
     return element(
         "section",
         element("h2", "How wrong it can be"),
@@ -164,7 +164,7 @@ def _noise(run: ReportedRun, charts: Charts) -> Html:
 
 
 def _relative(shown: Sequence[StepFacts], lines: Sequence[ChartLine], charts: Charts) -> Html:
-    """The same as a share of the table, which is what a reader of shares sees."""
+    """The noise as a share of the table, which is what a reader of shares sees."""
     rows = np.array([facts.rows for facts in shown], dtype=np.float64)
     whole = np.where(rows > 0, rows, np.nan)
     shares = [ChartLine(line.label, line.values / whole, style=line.style) for line in lines]
@@ -186,7 +186,7 @@ def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def weak(run: ReportedRun, truth: Truth | None) -> Html:
-    """Section 6."""
+    """The section "Where it is weak"."""
     if run.codes is None:
         body = element("p", "No release has a full table to look at.")
     else:

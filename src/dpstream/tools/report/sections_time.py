@@ -33,7 +33,7 @@ _STATES = {
 
 
 def releases(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
-    """Section 2."""
+    """The section on the releases and their sizes."""
     return element(
         "section",
         element("h2", "The releases"),
@@ -45,7 +45,7 @@ def releases(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
 
 
 def movement(run: ReportedRun, charts: Charts) -> Html:
-    """Section 4."""
+    """The section on how much the releases move."""
     return element(
         "section",
         element("h2", "Change over time"),
@@ -55,7 +55,7 @@ def movement(run: ReportedRun, charts: Charts) -> Html:
 
 
 def states(told: Sequence[tuple[int, str]]) -> Html:
-    """What there is of each release; ``told``: every step and its state."""
+    """Says what is left of each release; ``told`` has every step and its state."""
     spans = [
         (state, group[0], group[-1])
         for state, group in (

@@ -73,7 +73,7 @@ def collect_panel(folder: Folder) -> PanelRun:
 
 
 def _timeless(question: str) -> str:
-    """The same question at every period.
+    """The words of a question without its period.
 
     >>> _timeless("at least 2 of the first 7 periods")
     'at least 2 so far'

@@ -34,7 +34,7 @@ def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     files = {"steps.csv": _steps(found), "cells.csv": _cells(found)}
     if found.categories:
         files["categories.csv"] = _category_table(found)
-    return EvaluationResult(found.stream, points_summary(found), tuple(_told(found)), files)
+    return EvaluationResult(found.stream, points_summary(found), tuple(_summary_parts(found)), files)
 
 
 POINTS_EVALUATION: Final = FamilyEvaluation(
@@ -101,7 +101,7 @@ def _category_table(found: PointEvaluation) -> bytes:
     return csv_bytes(["step", "category", "true_points", "released_points", "w1"], rows)
 
 
-def _told(found: PointEvaluation) -> Iterator[str | SummaryTable]:
+def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     last = found.steps[-1]
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"

@@ -65,7 +65,7 @@ class PointView:
         return tuple(int(code) for code in np.unravel_index(category, sizes)) if sizes else ()
 
     def category_name(self, category: int) -> str:
-        """For people."""
+        """What people call a combination of categorical values."""
         codes = self.category_codes(category)
         columns = [self.schema.columns[i] for i in np.flatnonzero(self._first)]
         return ", ".join(column.labels()[code] for column, code in zip(columns, codes, strict=True))

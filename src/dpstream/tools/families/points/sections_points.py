@@ -45,7 +45,7 @@ _ROWS = 20
 
 
 def releases(run: PointRun, charts: Charts) -> Html:
-    """Section 2: how many points, and how fine the partition is."""
+    """How many points, and how fine the partition is."""
     steps = [facts.step for facts in run.shown]
     points = np.array([facts.rows for facts in run.shown], np.float64)
     depths = np.array([depth for depth, _ in run.partition], np.float64)
@@ -197,7 +197,7 @@ def categories(run: PointRun, truth: PointTruth | None) -> Html | None:
 
 
 def limits(run: PointRun, truth: PointTruth | None, charts: Charts) -> Html:
-    """Section 6: how far the points are from the true ones, or what can be said without these."""
+    """How far the points are from the true ones, or what can be said without these."""
     accuracy = run.manifest.get("accuracy") or {}
     texts = [str(accuracy["words"])] if "words" in accuracy else []
     texts.append(
@@ -293,7 +293,7 @@ def _of_category(run: PointRun, table: PointTable, category: int) -> Codes:
 
 
 def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
-    """The large picture."""
+    """Draws the cells of the last table over the density of its points."""
     found = _leaves(run, codes, depth, category, _CELLS)
     if not len(found.points):
         text = "The cells are so large that each holds several categories: there is no partition of one to draw yet."

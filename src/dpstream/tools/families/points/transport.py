@@ -57,7 +57,7 @@ _SIDES = {2: 64, 3: 12}
 
 @dataclass(frozen=True)
 class Sampled:
-    """What samples say.
+    """Distances of samples of two sets.
 
     Attributes:
         size: points of each sample.
