@@ -49,7 +49,7 @@ def audit_asking(
         sparse = NumericSparse(PureDP.of(100), PowerNoise(2 * epsilon), Fraction(1, 4), _GRID)
         yield exact_run(sparse, f"run of tests at {epsilon}")
     progress("controls of questions")
-    for broken in (BrokenFreshThreshold, BrokenQuiet, BrokenHalfCharge):
+    for broken in (BrokenFreshRunThreshold, BrokenQuietQuestions, BrokenHalfCharge):
         facts = (sparse.budget, sparse.noise, sparse.threshold, _GRID)
         yield exact_run(broken(*facts), f"run of tests, {broken.WORDS}", control=True)
     progress("what analysts can spend on questions")
@@ -195,7 +195,7 @@ def _reach(law: DiscreteLaplace) -> int:
 
 
 @dataclass(frozen=True)
-class BrokenFreshThreshold(NumericSparse):
+class BrokenFreshRunThreshold(NumericSparse):
     """BROKEN: the listing's threshold noise, drawn anew at each test."""
 
     WORDS = "threshold noise anew at each test (as listed)"
@@ -206,7 +206,7 @@ class BrokenFreshThreshold(NumericSparse):
 
 
 @dataclass(frozen=True)
-class BrokenQuiet(NumericSparse):
+class BrokenQuietQuestions(NumericSparse):
     """BROKEN: 2/3 of the tests' noise."""
 
     WORDS = "2/3 of the noise"

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["Pair", "Scene", "TinyStream", "crowded", "empty"]
 

@@ -20,7 +20,7 @@ from dpstream.families.growing.run_schedule import Growth
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.lab.audits.controls import QuietNoise
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["Codes", "GrowingSubject", "growing_subjects"]
 

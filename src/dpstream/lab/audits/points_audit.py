@@ -40,7 +40,7 @@ from dpstream.lab.audits.points_controls import (
 )
 from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.checks import certify
-from dpstream.tools.evaluate.arrays import Floats, Ints
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = ["PointsSubject", "audit_points", "exact_points", "points_subjects"]
 

@@ -26,7 +26,7 @@ from dpstream.families.tabular.state import DPStabsState
 from dpstream.io.sinks import Publisher
 from dpstream.lab.audits.finding import AuditFinding
 from dpstream.stream import Batch, open_stream
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["BlindPlan", "LeakyPlan", "audit_published", "published_bytes"]
 

@@ -26,7 +26,7 @@ from dpstream.core.privacy import (
     selection_epsilon,
 )
 from dpstream.families.tabular.selector import Selector
-from dpstream.tools.evaluate.arrays import Floats, Ints
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = [
     "SameWords",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.numeric import Ordered
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema

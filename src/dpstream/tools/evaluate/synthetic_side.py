@@ -21,7 +21,7 @@ from dpstream.core.tables import count_marginals
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.stream.identity import mechanism_remedy, plan_hash
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
     from dpstream.project import Config

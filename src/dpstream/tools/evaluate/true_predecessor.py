@@ -9,7 +9,7 @@ import numpy as np
 from dpstream.core.errors import ConfigError
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import column_rules
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from dpstream.core.errors import StoreDamagedError
-from dpstream.tools.evaluate.arrays import Floats
+from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report import sections_promise
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of

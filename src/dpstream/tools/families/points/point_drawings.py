@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.evaluate.arrays import Floats
+from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.families.points.point_maps import LEVELS, Leaves, levels
 from dpstream.tools.report.markup import Html, element, integer, significant
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpstream.core.errors import ConfigError
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.contract import EvaluationProgress
 from dpstream.tools.evaluate.evaluation import choose_steps
 from dpstream.tools.evaluate.label import LABEL

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpstream.families.points.space import Space
-from dpstream.tools.evaluate.arrays import Floats, Ints
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = [
     "LEVELS",

@@ -11,7 +11,7 @@ from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.core.privacy import PureDP
 from dpstream.families.points.points_plan import Points
 from dpstream.io.sinks import read_table, released_schema
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.run_folder import Folder, Told, thin
 from dpstream.tools.families.points.point_truth import true_codes, uniform_places
 from dpstream.tools.families.points.point_view import PointView

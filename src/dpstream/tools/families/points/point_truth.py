@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StepError
-from dpstream.tools.evaluate.arrays import Codes
+from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.true_table import encoded_steps
 from dpstream.tools.families.points.point_view import PointView
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.core.schema import Schema
 from dpstream.core.schema.fine import FineColumn
 from dpstream.families.points.space import Space
-from dpstream.tools.evaluate.arrays import Codes, Floats, Ints
+from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 
 __all__ = ["PointView"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.evaluate.arrays import Codes, Floats
+from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.families.points.point_drawings import (
     axis_words,

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.families.points.partition import check_points
-from dpstream.tools.evaluate.arrays import Floats, Ints
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = [
     "Distance",
