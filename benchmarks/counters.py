@@ -20,9 +20,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, Counter, HybridCounter, TreeCounter
+from dpstream.core.counters import CalibratedCounter, Counter, HybridCounter, TreeCounter
 from dpstream.core.counters import counter_by_name as by_name
 from dpstream.core.counters.intervals import Interval
+from dpstream.core.counters.names import PURE_COUNTER_NAMES, ZCDP_COUNTER_NAMES
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
 from dpstream.core.privacy.randomness import Randomness
@@ -78,7 +79,7 @@ def errors(title: str, budget: Budget) -> None:
     print(f"{'counter':28}" + "".join(f"{f'T = {horizon}':>18}" for horizon in HORIZONS))
     recipes: dict[str, Callable[[int], Counter]] = {
         name: lambda horizon, name=name: by_name(name, horizon=horizon)  # type: ignore[misc]
-        for name in COUNTER_NAMES
+        for name in (PURE_COUNTER_NAMES if isinstance(budget, PureDP) else ZCDP_COUNTER_NAMES)
     }
     recipes["tree as published"] = PublishedTree
     recipes["hybrid as published"] = lambda horizon: PublishedHybrid()
@@ -119,7 +120,7 @@ def speed() -> None:
         noise.append(f"{microseconds(partial(system.draw, two, width), repeats(width)):.1f}")
     show("a plain running sum", plain)
     show("exact noise alone", noise)
-    for name in COUNTER_NAMES:
+    for name in PURE_COUNTER_NAMES:
         counter = by_name(name, horizon=4096).calibrate(PureDP.of(1), Event())
         show(name, [" / ".join(tick_times(counter, width, (Silence(), system))) for width in WIDTHS])
 
@@ -158,7 +159,7 @@ def certificates() -> None:
     """Time of a certificate, and what it says."""
     print("\nCertificates (epsilon = 1), seconds of CPU time")
     for ticks in (32, 128):
-        for name in COUNTER_NAMES:
+        for name in PURE_COUNTER_NAMES:
             counter = by_name(name, horizon=ticks).calibrate(PureDP.of(1), Event())
             start = time.process_time()
             proof = certify(counter, ticks)

@@ -25,7 +25,7 @@ from made_by import write_result
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, Model, fit, junction_tree, tree_cells
-from dpstream.core.graphical import junction_tree as tree_module
+from dpstream.core.graphical.junction_tree import _build
 from dpstream.core.schema.domain import Clique, Domain
 
 ADULT = Domain(
@@ -93,7 +93,7 @@ def ours(measurements: list[Measurement]) -> dict[str, float]:
     def fresh() -> Model:
         return Model(model.tree, model.potentials, total)
 
-    clear = tree_module._build.cache_clear
+    clear = _build.cache_clear
     fit(ADULT, measurements, method="mirror")
     out["junction tree, new clique set"] = cpu(lambda: junction_tree(ADULT, CLIQUES), 21, clear)
     out["fit, new clique set"] = cpu(lambda: fit(ADULT, measurements, tolerance=0.0), 21, clear)

@@ -25,7 +25,7 @@ _HALLS = ("core", "families", "io", "tools", "lab")
 #: What the verbs of the program measure, where no script does.
 _VERBS = {
     "dpstream reproduce kumar": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),
-    "dpstream reproduce bun": ("families/panel", "core/counters", "lab/panels"),
+    "dpstream reproduce bun": ("families/panel", "core/counters", "lab/experiments"),
     "dpstream compare": ("families/tabular", "core/graphical", "core/counters", "lab/experiments"),
 }
 

@@ -1,7 +1,7 @@
 """W1 of online synthetic points over time, beside the text, PHDStream, an offline run on the prefix, uniform points.
 
 W1 in the sup norm: exact for d = 1; for d = 2 (d = 3) exact between the points moved to the middles of 40^2 (10^3)
-squares, by a cheapest flow (``dpstream.tools.evaluate.points.transport``). The same for every method. Evaluation only:
+squares, by a cheapest flow (``dpstream.tools.families.points.transport``). The same for every method. Evaluation only:
 it needs the truth.
 
 The offline run spends the whole epsilon on one prefix: it is what continual release has to be measured against, no
@@ -19,7 +19,7 @@ from points_peers import TUNED, UNSEEN, Floats, PHDStream, offline, stream
 
 from dpstream.core.privacy import Randomness
 from dpstream.families.points import OnlinePoints
-from dpstream.tools.evaluate.points.transport import grid_distance, line
+from dpstream.tools.families.points.transport import grid_distance, line
 
 LONG = "about half an hour"
 

@@ -21,7 +21,7 @@ from counting import ADULT, best, table
 from made_by import write_result
 
 from dpstream.core.schema.domain import Domain
-from dpstream.stream.batch_content import BatchContent
+from dpstream.stream.batch_content import BatchContent, RecordRows
 from dpstream.stream.store.stored import StoreReader
 
 
@@ -43,13 +43,13 @@ def compare(name: str, sizes: tuple[int, ...], rows: int, owned: bool = False) -
     owners = (words, words[:0]) if owned else None
 
     def content() -> BatchContent:
-        return BatchContent(store, domain, codes, codes[:0], owners)  # type: ignore[arg-type]
+        return BatchContent(store, RecordRows(domain, codes, codes[:0], owners))  # type: ignore[arg-type]
 
     def summed() -> object:
         return content().stored
 
     def sorting() -> object:
-        return store.fingerprint(content()._sorted())
+        return store.fingerprint(RecordRows(domain, codes, codes[:0], owners).in_order())
 
     new, old = best(summed, 3), best(sorting, 3)
     return (

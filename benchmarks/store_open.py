@@ -68,7 +68,7 @@ def build(home: Path, steps: int, key: StateKey) -> dict[str, Path]:
     with opened(places["plain"], None) as stream:
         for step in range(stream.last_step + 1, steps + 1):
             # The catalogue lists all steps; once is enough here.
-            Outlet._write_catalogue = write if step == steps else lambda outlet: None  # type: ignore[method-assign]
+            Outlet._write_catalogue = write if step == steps else lambda *arguments: None  # type: ignore[method-assign]
             stream.step(Batch(ROWS), f"b{step}", position={"rows": step})
     shutil.copytree(places["plain"], places["encrypted"])
     encryption._VALUES = 1

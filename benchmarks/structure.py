@@ -26,8 +26,10 @@ WORDS = re.compile(
     r"\b(?:tabular|panel|panels|points|growing|dpstabs|DPStabs|pooled|Pooled|baseline|Baseline|pmwg|PMWG|scheduler|improver"
     r"|erm|classifiers?|PeoplePlan|PeopleSynthesis|PointsStream|PlacedSynthesis|ClassifierRelease)\b"
 )
-#: Where families may be named: their own folders, the laboratory, and the registries.
+#: Where families may be named: their own folders, the namespaces of their recipes, and the laboratory.
 FREE = ("families", "lab", "tabular", "panel", "points", "growing")
+#: The registry of the evaluations and report pages of families: its folders are free too (``tool_folders``).
+REGISTRY = Path("tools") / "family_tools.py"
 
 
 def code_lines(text: str) -> int:
@@ -136,12 +138,47 @@ def room_of(module: str, halls: set[str], coarse: bool) -> str:
     return parts[0]
 
 
-def words_of_families(modules: dict[str, Path]) -> Counter[str]:
-    """Module -> lines of code (no comments, no docstrings) outside families and laboratory that name a family."""
+def tool_folders(source: Path, edges: dict[str, set[str]]) -> set[str]:
+    """Packages with the tools of one family: the registry names a module in them, under the name of the package.
+
+    A package that a module outside of it imports does not count: it is reached past the registry.
+    """
+    registry = source / REGISTRY
+    if not registry.is_file():
+        return set()
+    tables = [n for n in ast.walk(ast.parse(registry.read_text(encoding="utf-8"))) if isinstance(n, ast.Dict)]
+    named = [
+        (key.value, str(value.value).partition(":")[0].rpartition(".")[0])
+        for table in tables
+        for key, value in zip(table.keys, table.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
+    ]
+    folders = {package for family, package in named if family and package.endswith(f".{family}")}
+    return {
+        package
+        for package in folders
+        if not any(
+            inside(other, {package})
+            for module, others in edges.items()
+            if not inside(module, {package})
+            for other in others
+        )
+    }
+
+
+def inside(module: str, packages: set[str]) -> bool:
+    """Whether a module lies in one of some packages."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def words_of_families(source: Path) -> Counter[str]:
+    """Module -> words of its code (no comments, no docstrings) that name a family where none is to be named."""
+    modules, edges = graph(source)
     found: Counter[str] = Counter()
+    own = tool_folders(source, edges)
     for module, path in modules.items():
         parts = module.split(".")[1:]
-        if not parts or parts[0] in FREE:
+        if not parts or parts[0] in FREE or inside(module, own):
             continue
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
             if token.type == tokenize.NAME and WORDS.fullmatch(token.string):
@@ -167,7 +204,7 @@ def main() -> None:
     }
     arrows = {(a, b) for a, b in arrows if a != b}
     names = Counter(path.name for path in modules.values() if not path.name.startswith("__"))
-    words = words_of_families(modules)
+    words = words_of_families(options.source)
     facts = {
         "modules": len(modules),
         "lines_of_code": sum(rooms.values()),

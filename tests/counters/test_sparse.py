@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from dpstream.core.counters import SimpleCounter, SparseCounter, TreeCounter, counter_by_name
 from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
@@ -165,6 +164,8 @@ class Lean(Randomness):
 
 def test_the_code_follows_the_law() -> None:
     """40,000 cells are as many runs: patterns against their probabilities (1e-7); two thirds of the noise fail."""
+    from scipy.stats import chi2
+
     counter, cells, z = short(1), 40_000, (1, 0, 2, 1)
     b = float(counter.noise.scale)
     expected = {p: cells * q for p, q in law(z, counter.threshold, (b, b)).items()}

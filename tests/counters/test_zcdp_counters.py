@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from dpstream.core.counters import (
     BLTCounter,
@@ -273,6 +272,8 @@ class Quieter(Randomness):
 @pytest.mark.parametrize("recipe", [ToeplitzCounter(40), BLTCounter(1000)], ids=repr)
 def test_the_law_of_the_errors(recipe: Counter) -> None:
     """Sums of squares of 3,000 cells' errors against chi-square (two sides, 1e-7); two thirds of the noise fail."""
+    from scipy.stats import chi2
+
     counter, cells = calibrated(recipe, ZCDP.of("1/200")), 3000
     for ticks in (1, 23, 40):
         variance = counter.variance(ticks) + 1 / 12

@@ -13,7 +13,7 @@ import pytest
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks import read, read_catalogue, read_manifest
 from dpstream.project import Config
-from dpstream.tools.demo import MARKER, compare, fresh_folder, main
+from dpstream.tools.demo import DEMO_MARKER, compare, fresh_folder, main
 
 
 def demo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -116,7 +116,7 @@ def test_a_stop_before_the_folder_is_filled_leaves_nothing(tmp_path: Path) -> No
         fresh_folder(tmp_path / "demo", broken)
     assert list(tmp_path.iterdir()) == []
     fresh_folder(tmp_path / "demo", Path.mkdir)
-    assert [path.name for path in (tmp_path / "demo").iterdir()] == [MARKER]
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == [DEMO_MARKER]
 
 
 def test_numbers_that_make_no_picture_are_refused(tmp_path: Path) -> None:

@@ -11,16 +11,16 @@ from cli_stream import COLUMNS, dpstream, make
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
-from dpstream.lab.audits import Finding, configured, run_audits
+from dpstream.lab.audits import AuditFinding, configured, run_audits
 from dpstream.lab.audits.audit_page import AuditReport, prepare_folder
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.controls import broken_quiet_counter
 from dpstream.lab.audits.runner import AUDITS, audit_names
 from dpstream.project import Config
 
-HOLDS = Finding("good counter", "exact", 1.0, 1.0, None, None, False, "everywhere | here", 0.1)
-BOUND = Finding("good stream", "empirical", 1.0, 0.8, 1 - 1e-7, 5_000, False, "at step 1", 0.1)
-CAUGHT = Finding("bad counter", "exact", 1.0, math.inf, None, None, True, "at tick 1", 0.1)
+HOLDS = AuditFinding("good counter", "exact", 1.0, 1.0, None, None, False, "everywhere | here", 0.1)
+BOUND = AuditFinding("good stream", "empirical", 1.0, 0.8, 1 - 1e-7, 5_000, False, "at step 1", 0.1)
+CAUGHT = AuditFinding("bad counter", "exact", 1.0, math.inf, None, None, True, "at tick 1", 0.1)
 
 
 def silent(text):

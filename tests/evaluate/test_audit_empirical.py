@@ -1,7 +1,7 @@
 """Empirical audits of counters and selections: near the truth, never above it, and blind to no control.
 
-Each bound of an honest mechanism passes its claim with probability 5e-8 at most (``CONFIDENCE``); about ten are looked
-at, so the false-alarm rate of this module is below 1e-6. Words are fixed, so it either fails always or never.
+Each bound of an honest mechanism passes its claim with probability 5e-8 at most (``COUNTERS_CONFIDENCE``); about ten
+are looked at, so the false-alarm rate of this module is below 1e-6. Words are fixed, so it fails always or never.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, norm
 
 from dpstream.core.counters import SimpleCounter, TreeCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
@@ -22,7 +21,7 @@ from dpstream.core.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomnes
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits import controls
 from dpstream.lab.audits.counters_audit import (
-    CONFIDENCE,
+    COUNTERS_CONFIDENCE,
     audit_counter,
     border_steps,
     divergence_rate,
@@ -66,7 +65,7 @@ def test_honest_counters_hold_and_much_of_their_loss_is_seen(counter, least):
     found = audit_counter(counter, 4 if counter.horizon != 2 else 2, 40_000, Randomness.seeded(1), "x")
     assert found.passed
     assert least < found.found <= found.claimed
-    assert (found.confidence, found.runs) == (CONFIDENCE, 40_000)
+    assert (found.confidence, found.runs) == (COUNTERS_CONFIDENCE, 40_000)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +126,8 @@ def test_a_counter_that_lets_the_input_through():
 
 def test_bounds_on_rho_are_right_as_often_as_they_say():
     """Two-point and Gaussian laws whose rho is known; wrong bounds against a binomial quantile at 1e-6."""
+    from scipy.stats import binom, norm
+
     generator = np.random.default_rng(6)
     truth = divergence_rate(np.array([0.6, 0.4]), np.array([0.4, 0.6]))
     wrong = 0
@@ -136,11 +137,11 @@ def test_bounds_on_rho_are_right_as_often_as_they_say():
     assert wrong <= binom.ppf(1 - 1e-6, 120, 0.2)
     # N(1, 1) against N(0, 1) has rho 1/2; many runs see half of it, and 2/3 of the noise shows.
     a, b = norm.rvs(loc=1, size=(2, 40_000), random_state=generator) - [[0], [1]]
-    assert 0.2 < rho_lower_bound(a, b, confidence=CONFIDENCE) <= 0.5
-    assert rho_lower_bound(1.5 * a, 1.5 * b, confidence=CONFIDENCE) <= 0.5  # scaling tells nothing
+    assert 0.2 < rho_lower_bound(a, b, confidence=COUNTERS_CONFIDENCE) <= 0.5
+    assert rho_lower_bound(1.5 * a, 1.5 * b, confidence=COUNTERS_CONFIDENCE) <= 0.5  # scaling tells nothing
     quieter = norm.rvs(size=40_000, random_state=generator) * 2 / 3 + 1
-    assert rho_lower_bound(quieter, quieter - 1, confidence=CONFIDENCE) > 0.5
-    assert rho_lower_bound(b, b, confidence=CONFIDENCE) == 0.0
+    assert rho_lower_bound(quieter, quieter - 1, confidence=COUNTERS_CONFIDENCE) > 0.5
+    assert rho_lower_bound(b, b, confidence=COUNTERS_CONFIDENCE) == 0.0
     with pytest.raises(DataError, match="too few"):
         rho_lower_bound(a[:3], b, confidence=0.9)
 

@@ -19,7 +19,7 @@ from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, counter_by_
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, AboveThreshold, Event, PureDP, Randomness
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits import Finding, controls
+from dpstream.lab.audits import AuditFinding, controls
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
 from dpstream.lab.audits.exact import (
     _plans,
@@ -36,7 +36,7 @@ SOURCE = Path(controls.__file__).parents[2]
 
 
 def finding(found, *, claimed=1.0, control=False):
-    return Finding("x", "exact", claimed, found, None, None, control, "", 0.0)
+    return AuditFinding("x", "exact", claimed, found, None, None, control, "", 0.0)
 
 
 def test_a_finding_is_caught_only_above_its_claim():

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, norm
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import DiscreteLaplace, Randomness
@@ -23,6 +22,8 @@ from dpstream.lab.audits.loss_bounds import clopper_pearson, distinguish, lower_
 @given(st.integers(1, 400), st.data(), st.sampled_from([0.3, 0.05, 1e-7]))
 @settings(max_examples=60, deadline=None)
 def test_clopper_pearson_is_the_exact_interval(trials, data, alpha):
+    from scipy.stats import beta, binom
+
     successes = data.draw(st.integers(0, trials))
     low, high = (float(limit) for limit in clopper_pearson(successes, trials, alpha))
     assert low <= successes / trials <= high
@@ -40,6 +41,8 @@ def test_clopper_pearson_is_the_exact_interval(trials, data, alpha):
 @pytest.mark.parametrize("probability", [0.0, 0.013, 0.4, 1.0])
 def test_clopper_pearson_fails_at_most_as_often_as_it_says(probability):
     """Not by simulation: the exact probability of the outcomes whose limit is wrong."""
+    from scipy.stats import binom
+
     outcomes = np.arange(51)
     low, high = clopper_pearson(outcomes, 50, 0.03)
     weights = binom.pmf(outcomes, 50, probability)
@@ -72,6 +75,8 @@ class Pairs:
 @pytest.mark.parametrize("kind", ["laplace", "response"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_the_bound_is_rarely_above_the_truth(kind, epsilon):
+    from scipy.stats import binom
+
     pairs, repeats = Pairs(17), 250
     found = [lower_bound(*getattr(pairs, kind)(400, epsilon), confidence=0.8).epsilon for _ in range(repeats)]
     assert sum(bound > epsilon for bound in found) <= binom.isf(1e-6, repeats, 0.2)
@@ -92,6 +97,8 @@ def test_many_runs_come_near(kind, epsilon, swap):
 
 
 def test_equal_laws_give_nothing():
+    from scipy.stats import binom
+
     pairs = Pairs(5)
     found = [
         lower_bound(pairs.laplace(500, 1)[0], pairs.laplace(500, 1)[0], confidence=0.9).epsilon
@@ -110,6 +117,8 @@ def test_delta_is_taken_off():
 
 def test_a_gaussian_mechanism_at_its_own_delta():
     """The exact curve of a Gaussian shift by one deviation (Balle, Wang 2018)."""
+    from scipy.stats import norm
+
     generator = np.random.default_rng(4)
     a, b = generator.normal(size=50_000), generator.normal(size=50_000) + 1
     for epsilon in (0.5, 1.0, 1.5):
@@ -145,6 +154,8 @@ def test_one_telling_column_is_found_by_name():
 
 def test_learning_does_not_invent_a_difference():
     """Many columns, few runs, one law: a statistic judged on its own training runs would find a great loss."""
+    from scipy.stats import binom
+
     found = [
         distinguish(
             outputs(300, 40, 2 * i, []), outputs(300, 40, 2 * i + 1, []), confidence=0.9, seed=i

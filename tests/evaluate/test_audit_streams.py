@@ -22,7 +22,12 @@ from dpstream.lab.audits.canaries import Pair, Scene, crowded, empty
 from dpstream.lab.audits.leaky import ExactTotal
 from dpstream.lab.audits.outputs import features, run_scene
 from dpstream.lab.audits.published_audit import BlindPlan, LeakyPlan, audit_published, published_bytes
-from dpstream.lab.audits.streams_audit import CONFIDENCE, audit_stream, stream_controls, stream_subjects
+from dpstream.lab.audits.streams_audit import (
+    STREAMS_CONFIDENCE,
+    audit_stream,
+    stream_controls,
+    stream_subjects,
+)
 
 TWO = Domain(("a", "b"), (2, 2))
 ALL = stream_subjects() + stream_controls()
@@ -58,7 +63,7 @@ def test_what_is_audited():
     """First and last steps, borders of blocks and trees, empty and crowded, deletions, both relations, zCDP."""
     honest = [pair for subject in stream_subjects() for pair in subject.scene.pairs]
     assert 20 <= len(honest) <= 40
-    assert 40 * (1 - CONFIDENCE) <= 1e-6 * (1 + 1e-6)
+    assert 40 * (1 - STREAMS_CONFIDENCE) <= 1e-6 * (1 + 1e-6)
     assert len({subject.name for subject in ALL}) == len(ALL)
     assert {subject.scene.pairs[0].name for subject in ALL} >= {
         "canary at step 1",

@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from cli_stream import dpstream
 from evaluated_runs import run, typical, write_run
@@ -38,6 +37,8 @@ def mode(path: Path) -> int:
 
 
 def test_files_are_private_labelled_and_readable(finished, config):
+    import pandas as pd
+
     umask = os.umask(0)
     try:
         result = dpstream("evaluate", config, "--target", "paid")
@@ -45,7 +46,7 @@ def test_files_are_private_labelled_and_readable(finished, config):
         os.umask(umask)
     folder = config.parent / "evaluation"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*FILES, *SUMMARIES, private_folder.MARKER]
+        [*FILES, *SUMMARIES, private_folder.PRIVATE_MARKER]
     )
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.iterdir()} == {0o600}

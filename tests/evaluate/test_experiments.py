@@ -30,17 +30,17 @@ from dpstream.lab.experiments import (
     Offline,
     Result,
     Task,
+    error_lines,
     evaluated_steps,
     kumar_stream,
     published_kumar,
     reproduce_kumar,
     run_grid,
     run_task,
-    summarise,
 )
 from dpstream.lab.experiments import runs as runs_module
 from dpstream.lab.experiments.kumar import epsilon_text
-from dpstream.lab.experiments.kumar_tables import csv_table, markdown_table, verdict
+from dpstream.lab.experiments.kumar_tables import at_or_below_print, errors_csv, markdown_table
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.replayed_streams import ADULT_COLUMNS
 from dpstream.tools.evaluate.label import LABEL
@@ -270,15 +270,15 @@ def result(method: str, repeat: int, values: dict[str, float | None]) -> Result:
 def test_tables_show_mean_and_spread_beside_the_print() -> None:
     results = [result("baseline", r, {"AvgWE": v}) for r, v in enumerate((0.001, 0.002, 0.006))]
     results += [result("proposed-block", 0, {"AvgWE": 0.5, "MaxRelWE": None})]
-    lines = summarise(results, published_kumar())
+    lines = error_lines(results, published_kumar())
     one = next(line for line in lines if (line.method, line.metric) == ("baseline", "AvgWE"))
     assert (one.mean, one.low, one.high, one.repeats) == (pytest.approx(0.003), 0.001, 0.006, 3)
     assert one.deviation == pytest.approx(np.std([0.001, 0.002, 0.006], ddof=1))
     page = markdown_table(lines, ("AvgWE", "MaxRelWE"), ("AvgWE",))
     assert "| 2 | baseline | 0.0030 (0.0010-0.0060) | ~~0.0036~~ | 1 (1-1) |" in page
     assert "| 2 | proposed-block | 0.5000 |  | none |" in page
-    assert verdict(lines, "AvgWE") == {}  # a misprint is no target
-    rows = list(csv.DictReader(io.StringIO(csv_table(lines))))
+    assert at_or_below_print(lines, "AvgWE") == {}  # a misprint is no target
+    rows = list(csv.DictReader(io.StringIO(errors_csv(lines))))
     assert len(rows) == 2 * len(METRICS)
     assert {row["label"] for row in rows} == {LABEL}
     first = rows[0]

@@ -9,7 +9,14 @@ import pytest
 
 from dpstream.core.contracts import registry
 from dpstream.core.errors import ConfigError
-from dpstream.tools.evaluate.contract import SUMMARIES, Asked, FamilyEvaluation, Finding, Shown, write_finding
+from dpstream.tools.evaluate.contract import (
+    SUMMARIES,
+    EvaluationRequest,
+    EvaluationResult,
+    FamilyEvaluation,
+    SummaryTable,
+    write_result_files,
+)
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.family_tools import tool_for, tool_of
 from dpstream.tools.report.assembly import FamilyPage
@@ -28,11 +35,11 @@ GIVEN = {
 def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | None) -> None:
     family = None if mechanism is None else registry.family_of(mechanism)
     evaluation = tool_of("evaluation", FamilyEvaluation, family)
-    assert {one.name for one in dataclasses.fields(Asked)} == {*GIVEN, "releases", "progress"}
+    assert {one.name for one in dataclasses.fields(EvaluationRequest)} == {*GIVEN, "releases", "progress"}
     assert set(evaluation.options) <= set(GIVEN)
     assert not {*evaluation.files} & {*SUMMARIES}
     for name, value in GIVEN.items():
-        asked = dataclasses.replace(Asked(Path("releases")), **{name: value})
+        asked = dataclasses.replace(EvaluationRequest(Path("releases")), **{name: value})
         if name in evaluation.options:
             evaluation.check(asked)
             continue
@@ -47,11 +54,13 @@ def test_every_family_has_both_and_refuses_what_does_not_apply(mechanism: str | 
 
 
 def test_every_file_of_a_finding_is_labelled_private_and_replaces_earlier_ones(tmp_path: Path) -> None:
-    shown = Shown("Numbers", ["a|b", "n"], [["x|y", "1"]], right=[1])
-    found = Finding("s", {"label": LABEL, "n": float("nan")}, ("A sentence.", shown), {"a.csv": b"1\n"})
+    shown = SummaryTable("Numbers", ["a|b", "n"], [["x|y", "1"]], right=[1])
+    found = EvaluationResult(
+        "s", {"label": LABEL, "n": float("nan")}, ("A sentence.", shown), {"a.csv": b"1\n"}
+    )
     for stale in ("b.csv", "maps.png", "notes.txt"):
         (tmp_path / stale).touch()
-    written = write_finding(found, tmp_path, ("a.csv", "b.csv"))
+    written = write_result_files(found, tmp_path, ("a.csv", "b.csv"))
     assert [path.name for path in written] == ["a.csv", "summary.md", "summary.json"]
     assert {path.name for path in tmp_path.iterdir()} == {*(path.name for path in written), "notes.txt"}
     assert {path.stat().st_mode & 0o777 for path in written} == {0o600}

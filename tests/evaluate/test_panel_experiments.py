@@ -15,9 +15,9 @@ from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Individual, Randomness
 from dpstream.families.panel import FixedWindow
-from dpstream.lab.panels import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
-from dpstream.lab.panels.data import panel_path
-from dpstream.lab.panels.repeat import _View
+from dpstream.lab.experiments import CumulativeRun, WindowRun, lines_of, load_panel, reproduce_bun
+from dpstream.lab.experiments.panel_data import panel_path
+from dpstream.lab.experiments.panel_runs import _View
 from dpstream.tools.evaluate import LABEL
 from dpstream.tools.simulate import PovertyPanel
 

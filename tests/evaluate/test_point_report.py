@@ -21,10 +21,10 @@ from dpstream.core.errors import ConfigError, StepError
 from dpstream.families.points.space import Space
 from dpstream.io.sinks import read, read_manifest, readable_steps
 from dpstream.tools.evaluate import LABEL
-from dpstream.tools.evaluate.points.point_maps import LEVELS, leaves, levels
-from dpstream.tools.evaluate.points.transport import line, w1
+from dpstream.tools.families.points.point_drawings import drawn_map
+from dpstream.tools.families.points.point_maps import LEVELS, leaves, levels
+from dpstream.tools.families.points.transport import line, w1
 from dpstream.tools.report import write_report
-from dpstream.tools.report.points.point_drawings import drawn_map
 
 STEPS = 5
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from dpstream.cli import main
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.lab.panels import sipp
-from dpstream.lab.panels.data import load_panel
+from dpstream.lab.experiments import sipp
+from dpstream.lab.experiments.panel_data import load_panel
 
 HEAD = "SHHADID|SSUID|PNUM|MONTHCODE|WPFINWGT|THINCPOVT2|TPTOTINC"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.tools.evaluate.points.transport import (
+from dpstream.tools.families.points.transport import (
     assignment,
     dyadic_bound,
     grid_distance,

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import chi2_contingency
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError
 from dpstream.core.schema import Boolean, Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import count_marginals
-from dpstream.tools.evaluate import association, cramers_v, predict, total_variation, utility
+from dpstream.tools.evaluate import association, cramers_v, total_variation, train_and_test, utility
 from dpstream.tools.evaluate.prediction import MOST_ROWS, _score, _split
 from dpstream.tools.evaluate.utility import pairwise
 
@@ -45,6 +44,8 @@ def counting(codes, domain=DOMAIN):
 
 def bergsma(table):
     """The published formula, from scipy's chi-squared statistic."""
+    from scipy.stats import chi2_contingency
+
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     total, (rows, columns) = table.sum(), table.shape
     phi = chi2_contingency(table, correction=False).statistic / total
@@ -72,6 +73,8 @@ def test_cramers_v_is_the_corrected_one(table):
 
 
 def test_independent_columns_have_no_association_and_copies_a_full_one():
+    from scipy.stats import chi2_contingency
+
     assert cramers_v(np.outer([100, 300], [20, 30, 50])) == 0
     assert cramers_v(np.diag([5, 9, 30])) == pytest.approx(1)
     # The correction: 4 x 4 tables of independent columns and 100 records have a plain V of 0.17 on average.
@@ -154,12 +157,12 @@ def by_name(prediction):
 def test_training_tables_that_are_equal_give_equal_scores_and_useless_ones_none():
     real = people(1500)
     training, _ = _split(real, 2)
-    equal = by_name(predict(real, training, SCHEMA, "paid"))
+    equal = by_name(train_and_test(real, training, SCHEMA, "paid"))
     for model in ("gradient boosting", "logistic regression"):
         first, second = equal[model, "synthetic"], equal[model, "real"]
         assert (first.accuracy, first.roc_auc) == (second.accuracy, second.roc_auc)
         assert first.accuracy > 0.9
-    useless = predict(real, people(1500, seed=1, link=0.0), SCHEMA, "paid")
+    useless = train_and_test(real, people(1500, seed=1, link=0.0), SCHEMA, "paid")
     # Seeds are fixed, so this cannot fail by chance; 0.5 is a coin, and 450 test records give or take 0.03.
     assert by_name(useless)["logistic regression", "synthetic"].roc_auc < 0.6
     assert by_name(useless)["logistic regression", "real"] == equal["logistic regression", "real"]
@@ -172,22 +175,22 @@ def test_a_target_that_shows_nothing_is_said():
     real = people(1500)
     determined = real.copy()
     determined[:, 2] = determined[:, 1] >= 2
-    assert "determine paid" in predict(determined, people(800, seed=1), SCHEMA, "paid").remark
-    alone = predict(people(1500, link=0.0), people(800, seed=1), SCHEMA, "paid")
+    assert "determine paid" in train_and_test(determined, people(800, seed=1), SCHEMA, "paid").remark
+    alone = train_and_test(people(1500, link=0.0), people(800, seed=1), SCHEMA, "paid")
     assert "next to nothing about paid" in alone.remark
-    assert predict(real, people(800, seed=1), SCHEMA, "paid").remark == ""
+    assert train_and_test(real, people(800, seed=1), SCHEMA, "paid").remark == ""
 
 
 def test_many_classes_and_a_synthetic_table_that_lacks_some():
     real, made = people(600), people(600, seed=1)
     made = made[made[:, 1] != 3]
-    found = predict(real, made, SCHEMA, "age")
+    found = train_and_test(real, made, SCHEMA, "age")
     assert found.classes == SCHEMA["age"].labels()
     synthetic, trained = (by_name(found)["gradient boosting", side] for side in ("synthetic", "real"))
     assert synthetic.balanced_accuracy <= 0.75, "a class that nobody taught is never right"
     assert not np.isnan(synthetic.roc_auc)
     assert trained.macro_f1 > 0.2
-    single = predict(real, made[made[:, 1] == 0], SCHEMA, "age")
+    single = train_and_test(real, made[made[:, 1] == 0], SCHEMA, "age")
     for model in ("gradient boosting", "logistic regression"):
         score = by_name(single)[model, "synthetic"]
         assert score.note == "one class in the training table"
@@ -197,7 +200,7 @@ def test_many_classes_and_a_synthetic_table_that_lacks_some():
 def test_the_majority_class_is_the_floor():
     real = people(1000)
     real[:, 2] = (np.arange(1000) % 5 == 0).astype(np.int32)
-    floor = by_name(predict(real, real, SCHEMA, "paid"))["majority class", "real"]
+    floor = by_name(train_and_test(real, real, SCHEMA, "paid"))["majority class", "real"]
     assert (floor.accuracy, floor.balanced_accuracy, floor.roc_auc) == (0.8, 0.5, 0.5)
     assert floor.macro_f1 == pytest.approx(0.8 / 1.8)
 
@@ -219,9 +222,9 @@ def test_long_training_tables_are_cut_by_a_fixed_draw(monkeypatch):
     from dpstream.tools.evaluate import prediction
 
     monkeypatch.setattr(prediction, "MOST_ROWS", 300)
-    found = predict(people(1000), people(800, seed=1), SCHEMA, "paid")
+    found = train_and_test(people(1000), people(800, seed=1), SCHEMA, "paid")
     assert (found.synthetic_rows, found.real_rows, found.test_rows) == (300, 300, 300)
-    assert found == predict(people(1000), people(800, seed=1), SCHEMA, "paid")
+    assert found == train_and_test(people(1000), people(800, seed=1), SCHEMA, "paid")
     assert MOST_ROWS == 50_000
 
 
@@ -236,27 +239,29 @@ def test_long_training_tables_are_cut_by_a_fixed_draw(monkeypatch):
 )
 def test_what_cannot_be_predicted_is_said(real, made, target, error, message):
     with pytest.raises(error, match=message):
-        predict(real, made, SCHEMA, target)
+        train_and_test(real, made, SCHEMA, target)
 
 
 def test_targets_that_no_data_can_help():
     fixed = Schema([Categorical("fixed", ["x"]), Boolean("paid")])
     with pytest.raises(ConfigError, match="one value only"):
-        predict(np.zeros((20, 2), np.int32), np.zeros((20, 2), np.int32), fixed, "fixed")
+        train_and_test(np.zeros((20, 2), np.int32), np.zeros((20, 2), np.int32), fixed, "fixed")
     with pytest.raises(ConfigError, match="no other column"):
-        predict(np.zeros((20, 1), np.int32), np.zeros((20, 1), np.int32), Schema([Boolean("paid")]), "paid")
+        train_and_test(
+            np.zeros((20, 1), np.int32), np.zeros((20, 1), np.int32), Schema([Boolean("paid")]), "paid"
+        )
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ConfigError, match=r"pip install 'dpstream\[evaluate\]'"):
-        predict(people(100), people(100), SCHEMA, "paid")
+        train_and_test(people(100), people(100), SCHEMA, "paid")
 
 
 def test_a_class_with_one_record_does_not_stop_the_split():
     real = people(60)
     real[:, 0] = 0
     real[0, 0] = 3
-    found = predict(real, people(60, seed=1), SCHEMA, "kind")
+    found = train_and_test(real, people(60, seed=1), SCHEMA, "kind")
     assert found.classes == ("u", "other")
     assert all(0 <= score.accuracy <= 1 for score in found.scores)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from dpstream.core.errors import InputError, LimitError
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit, junction_tree, tree_cells
@@ -42,6 +41,8 @@ def measure(
 
 def least_loss(domain: Domain, measurements: list[Measurement], total: float) -> float:
     """The least loss over *all* non-negative tables with this total: non-negative least squares."""
+    from scipy.optimize import nnls
+
     cells = math.prod(domain.sizes)
     codes = np.unravel_index(np.arange(cells), domain.sizes)
     rows, targets = [], []

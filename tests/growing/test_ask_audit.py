@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dpstream.core.privacy import Randomness
 from dpstream.lab.audits.asking_audit import audit_asking
-from dpstream.lab.audits.finding import Finding
+from dpstream.lab.audits.finding import AuditFinding
 
 
 def test_honest_questions_pass_and_broken_ones_are_caught() -> None:
     told: list[str] = []
-    findings: dict[str, Finding] = {
+    findings: dict[str, AuditFinding] = {
         one.subject: one for one in audit_asking("short", Randomness.seeded(1), told.append)
     }
     assert all(one.passed for one in findings.values()), [

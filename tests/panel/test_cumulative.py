@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
@@ -102,6 +101,8 @@ def test_what_holds_in_every_run(data):
 
 @pytest.mark.parametrize(("counter", "unit"), [("tree", REPLACE), ("toeplitz", Individual())])
 def test_estimates_are_unbiased_with_the_stated_error(counter, unit):
+    from scipy.stats import chi2
+
     panel = np.random.default_rng(3).integers(0, 2, (50, 6))
     plan = Cumulative(6, 3, counter, "levels").calibrate("0.02", unit)
     runs = 250
@@ -168,6 +169,8 @@ def test_bounds_of_very_little_noise_have_the_tails_of_sigma():
 
 
 def test_a_private_number_of_people_is_padded():
+    from scipy.stats import chi2
+
     plan = Cumulative(2, failure="0.02").calibrate("0.5")
     assert plan.total.rho == Fraction(1, 40)
     assert plan.padding == math.ceil(math.sqrt(2 * 20 * math.log(100)))
@@ -245,6 +248,8 @@ def test_a_panel_ends_at_its_horizon_and_releases_do_not_mix():
 @pytest.mark.parametrize("unit", [Individual(), REPLACE], ids=lambda u: u.relation)
 def test_shares_are_as_wrong_as_they_say(unit):
     """Where the number of people is private, a share hears its noise too; the counter's error alone is refused."""
+    from scipy.stats import chi2
+
     people, runs = 2_000, 400
     # No count comes near its neighbours, so the order is never enforced.
     panel = (np.random.default_rng(5).random((people, 3)) < 0.6).astype(np.int64)

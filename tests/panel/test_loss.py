@@ -21,8 +21,9 @@ from dpstream.core.errors import BudgetError
 from dpstream.core.privacy import ZCDP, DiscreteGaussian, Event, Individual, PureDP, Randomness
 from dpstream.families.panel import Cumulative, FixedWindow
 from dpstream.families.panel.thresholds import moved_loss, person_factor
+from dpstream.lab.audits.controls import QuietNoise
 from dpstream.lab.audits.panel_audit import exact_panel, history_loss, panel_subjects, sampled_panel
-from dpstream.lab.audits.panel_controls import broken_unpaired_counters, two_thirds
+from dpstream.lab.audits.panel_controls import broken_unpaired_counters
 from dpstream.lab.checks import certify
 
 REPLACE = Individual("replace")
@@ -50,7 +51,7 @@ def test_the_window_spends_exactly_its_budget_on_the_worst_history(unit):
         changed[0, 0] = 2
         found = history_loss(plan, base, np.vstack([others, changed]), Randomness.seeded(2))
         assert found == pytest.approx(0.3 / 4)
-    quiet = history_loss(plan, base, np.vstack([others, other]), Randomness.seeded(2), two_thirds)
+    quiet = history_loss(plan, base, np.vstack([others, other]), Randomness.seeded(2), QuietNoise)
     assert quiet == pytest.approx(0.3 * 9 / 4)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
@@ -40,6 +39,8 @@ def run(plan, panel, randomness):
 
 
 def test_the_rest_of_a_division_goes_to_every_set_of_symbols_alike():
+    from scipy.stats import chi2
+
     wanted, available = np.array([[5, 1, 2, 4]]), np.array([14])  # two are left of a division by four
     seen = Counter()
     generator = np.random.default_rng(1)
@@ -82,6 +83,8 @@ def test_splits_keep_sums_and_are_the_nearest(data):
 
 
 def test_extending_takes_every_assignment_alike():
+    from scipy.stats import chi2
+
     groups, numbers = np.array([0, 1, 0, 0, 0], np.int32), np.array([[1, 2, 1], [0, 0, 1]])
     generator, runs = np.random.default_rng(2), 9_000
     seen = Counter(tuple(extend(groups, numbers, generator).tolist()) for _ in range(runs))
@@ -164,6 +167,8 @@ def errors_of(plan, panel, query, runs, scale=1):
     ],
 )
 def test_answers_are_unbiased_with_the_stated_error(unit, query):
+    from scipy.stats import chi2
+
     generator = np.random.default_rng(4)
     panel = generator.integers(0, 2, (60, 7))
     plan = FixedWindow(7, 3, failure="1e-6").calibrate("0.05", unit)
@@ -441,6 +446,8 @@ def test_segments_share_the_budget_and_say_their_errors(unit):
 
 def test_shares_among_those_who_are_present():
     """Symbol 2 is "absent": of the people present now, how many report 1. Error against many runs."""
+    from scipy.stats import chi2
+
     panel = np.random.default_rng(6).choice(3, (3000, 4), p=[0.3, 0.2, 0.5])
     present, ones = AtLeast(1, 1, (0, 1)), Pattern((1,))
     plan = FixedWindow(4, 2, 3, "1e-4").calibrate("0.01", REPLACE)

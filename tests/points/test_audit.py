@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan, blocks, online
@@ -130,6 +129,8 @@ def outcomes(plan: OnlinePointsPlan, points: Floats, target: tuple[Floats, Float
 
 def lower_bound(one: list[int], two: list[int]) -> float:
     """A loss that is exceeded with confidence 1 - ALPHA: best of threshold events, by Clopper and Pearson."""
+    from scipy.stats import beta
+
     best, events = 0.0, np.unique(np.quantile(one + two, np.linspace(0.02, 0.98, 25)).astype(int))
     for left, right in ((np.array(one), np.array(two)), (-np.array(one), -np.array(two))):
         for event in np.unique(np.concatenate([events, -events])):

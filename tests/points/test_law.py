@@ -13,7 +13,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from dpstream.core.counters import CounterState
 from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
@@ -32,6 +31,8 @@ Transcript = tuple[object, ...]
 
 def same_law(left: list[object], right: list[object]) -> bool:
     """Two-sample chi-square at 1e-8; rare outcomes pooled."""
+    from scipy.stats import chi2
+
     one, two = Tally(left), Tally(right)
     common = [key for key in one.keys() | two.keys() if one[key] + two[key] >= 25]
     table = np.array([[one[key], two[key]] for key in common], float)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import lsq_linear
 
 from dpstream.core.errors import BudgetError, ConfigError, DataError, HorizonError, LimitError, UnitError
 from dpstream.core.privacy import Event, Individual, PureDP, Randomness, User
@@ -203,6 +202,8 @@ def test_splits_are_drawn_to_halves_as_far_as_they_are_noise() -> None:
 
 def test_pooling_is_least_squares() -> None:
     """Against a solver, with the root as a constraint of weight 10^6; and what is given is not changed."""
+    from scipy.optimize import lsq_linear
+
     generator = np.random.default_rng(2)
     counts = [generator.normal(10, 5, 1 << j) for j in (1, 2, 3)]
     kept = copy.deepcopy(counts)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 P_LOW = 1e-9
 #: What a wrong law has to reach in a negative control.
@@ -23,6 +22,8 @@ Cdf = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 
 def one_sample(samples: NDArray[np.int64], cdf: Cdf, bins: int = 40) -> float:
     """Chi-square p-value of integer samples against a distribution function, about equal bins."""
+    from scipy import stats
+
     span = int(np.abs(samples).max()) + 1
     # Bin edges from the law, not from the data: bisection for the quantiles.
     edges: list[int] = []
@@ -49,6 +50,8 @@ def one_sample(samples: NDArray[np.int64], cdf: Cdf, bins: int = 40) -> float:
 
 def categorical(outcomes: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float:
     """Chi-square p-value of outcomes against probabilities; rare outcomes are pooled."""
+    from scipy import stats
+
     expected = probabilities * len(outcomes)
     observed = np.bincount(outcomes, minlength=len(expected)).astype(float)
     rare = expected < 20
@@ -63,6 +66,8 @@ def categorical(outcomes: NDArray[np.int64], probabilities: NDArray[np.float64])
 
 
 def _chi_square(observed: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    from scipy import stats
+
     if len(expected) < 2:
         return 1.0
     return float(stats.chisquare(observed, expected * (observed.sum() / expected.sum())).pvalue)
@@ -70,6 +75,8 @@ def _chi_square(observed: NDArray[np.float64], expected: NDArray[np.float64]) ->
 
 def two_samples(a: NDArray[np.int64], b: NDArray[np.int64], bins: int = 30) -> float:
     """Chi-square p-value that two samples of equal size have one law."""
+    from scipy import stats
+
     both = np.concatenate([a, b])
     cuts = np.unique(np.quantile(both, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     table = np.array([np.bincount(np.searchsorted(cuts, x), minlength=len(cuts) + 1) for x in (a, b)])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import (
@@ -32,6 +31,8 @@ RHOS = ["1/1000", "1/50", "1/2", "3", "40"]
 
 def exact_gaussian_delta(rho: float, epsilon: float) -> float:
     """Delta of the continuous Gaussian mechanism with this rho (Balle, Wang 2018, Theorem 8)."""
+    from scipy import stats
+
     shift = math.sqrt(2 * rho)
     first = stats.norm.logcdf(shift / 2 - epsilon / shift)
     second = epsilon + stats.norm.logcdf(-shift / 2 - epsilon / shift)

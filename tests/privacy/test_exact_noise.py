@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import (
@@ -50,6 +49,8 @@ CASES: list[Noise] = [
 
 def cdf_of(noise: Noise, factor: Fraction | int = 1) -> Any:
     """A distribution function written down independently of the program; the scale times ``factor``."""
+    from scipy import stats
+
     if isinstance(noise, DiscreteLaplace):
         rate = float(1 / (noise.scale * factor))
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Randomness, waiting
@@ -24,6 +23,8 @@ def probability(noise: DiscreteLaplace, gap: int) -> float:
 @pytest.mark.parametrize("word_bits", [64, 3])
 def test_the_law_is_geometric(gap: int, word_bits: int) -> None:
     """Chi-square at 1e-8 each; with words of 3 bits ties are everyday. A neighbouring gap is told apart."""
+    from scipy.stats import chi2
+
     noise, limit, runs = DiscreteLaplace(Fraction(5, 2)), 12, 4000
     source = Randomness.seeded(gap)
     seen = [waiting_time(noise, gap, limit, source, word_bits=word_bits) or limit + 1 for _ in range(runs)]
@@ -73,6 +74,8 @@ def test_far_ends() -> None:
 
 def test_many_at_once_follow_the_same_law_and_ends_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chi-square at 1e-9 for each gap; then with a margin so wide that integers decide nearly everything."""
+    from scipy.stats import chi2
+
     noise, limit, runs = DiscreteLaplace(Fraction(5, 2)), 30, 20000
 
     def fits(gap: int, yes: float, source: Randomness, runs: int) -> bool:

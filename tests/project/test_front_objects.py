@@ -10,8 +10,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -32,6 +30,9 @@ def opened(folder: Path, seed: int = 1, **options: Any) -> Any:
 
 
 def test_every_kind_of_frame_is_the_same_batch(tmp_path: Path) -> None:
+    import pandas as pd
+    import polars as pl
+
     table = pa.table(ROWS)
     frames = [ROWS, table, pd.DataFrame(ROWS), pl.DataFrame(ROWS), duckdb.from_arrow(table), dp.Batch(ROWS)]
     with opened(tmp_path) as stream:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from dpstream.core.contracts import Measured
 from dpstream.core.counters import PURE_COUNTER_NAMES, CalibratedCounter, counter_by_name
@@ -75,6 +74,8 @@ def test_half_widths_are_the_smallest_that_hold_the_probability(law, confidence)
 
 def test_half_widths_on_the_coarse_grid():
     """Beyond a standard deviation of 1,024: Laplace noise has a quantile in closed form, many draws are normal."""
+    from scipy import stats
+
     scale = 10**6
     for confidence in (0.5, 0.95, 0.999, 0.999999):
         exact = -scale * math.log(1 - confidence)
@@ -229,6 +230,8 @@ def hits_of_cells(plan, steps, runs, seed, shrink=1.0):
 )
 def test_intervals_cover_what_they_promise(options, budget, steps):
     """Hits are a binomial number with the probability that the convolved law gives to the interval."""
+    from scipy import stats
+
     plan = DPStabs(PAIRS, k=EVERY, iterations=1, **options).calibrate(**budget, horizon=max(steps, 5))
     law = run(plan, batches(steps, deletes=plan.recipe.deletions))[1].noise
     share = convolved(law)[int(law.half_width(0.95))]
@@ -247,6 +250,8 @@ def test_intervals_cover_what_they_promise(options, budget, steps):
 ])  # fmt: skip
 def test_the_totals_error_is_the_error_of_the_total(recipe):
     """Mean square of error over stated error is 1 (kurtosis at most 6, as one Laplace draw: it adds up to less)."""
+    from scipy import stats
+
     plan, randomness, found = recipe.calibrate(epsilon="2"), Randomness.seeded(8), []
     for number in range(300):
         data = batches(3, rows=20, seed=number, deletes=recipe.deletions)
@@ -359,6 +364,8 @@ def test_a_counter_of_somebody_else():
 )
 def test_intervals_of_a_counter_that_decodes(counter, budget):
     """A law of at least the same variance: no fewer hits than promised, and not many more."""
+    from scipy import stats
+
     plan = DPStabs(PAIRS, k=EVERY, iterations=1, counter=counter).calibrate(**budget, horizon=6)
     hits = hits_of_cells(plan, 5, 25, seed=21)
     least = stats.binom.ppf(FALSE_ALARM / 2, len(hits), 0.95)

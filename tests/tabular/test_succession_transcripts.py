@@ -14,7 +14,8 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs
-from dpstream.lab.audits.transcripts import _Taped, transcript_loss
+from dpstream.lab.audits.transcript_tape import Tape, TapedNoise
+from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.project.start_table import ColumnSource, MappedTable
 
 OLD = Domain(("a", "b"), (2, 3))
@@ -45,7 +46,7 @@ def base_of(codes, total):
 
 def released(plan, batches, seed):
     """What a reader of the first stream has in the end: the table of the transcript that is judged."""
-    state, random = plan.start(), _Taped(Randomness.seeded(seed))
+    state, random = plan.start(), TapedNoise(Randomness.seeded(seed), Tape())
     for batch in batches:
         synthesis = plan.step(state, batch, random)
     rows = max(0, round(synthesis.total))

@@ -13,7 +13,7 @@ from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
-    from dpstream.lab.audits import AuditLength, Finding
+    from dpstream.lab.audits import AuditFinding, AuditLength
     from dpstream.lab.audits.audit_page import AuditReport
 
 __all__ = ["command"]
@@ -50,7 +50,7 @@ def command(
       dpstream audit dpstream.toml --only exact
       dpstream audit --long --out audit
     """
-    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_report
+    from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_audit_report
     from dpstream.lab.audits.runner import audit_names, run_audits
 
     names = (
@@ -60,7 +60,7 @@ def command(
     )
     folder = None if out is None else prepare_folder(out)
     began = time.perf_counter()
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     length: AuditLength = "long" if is_long else "short"
     audited = run_audits(names, length, _say_progress, config=config, processes=processes)
     for finding in audited:
@@ -76,7 +76,7 @@ def command(
     else:
         _print_end(report)
     if folder is not None:
-        for path in write_report(report, folder):
+        for path in write_audit_report(report, folder):
             click.echo(f"wrote {path}", err=as_json)
     if not report.findings:
         raise ConfigError(
@@ -89,7 +89,7 @@ def command(
 _HEADING = f"{'verdict':<8} {'claimed':>8} {'found':>9}  {'':<7} {'kind':<10} subject"
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: AuditFinding) -> str:
     from dpstream.lab.audits.audit_page import amount, verdict
 
     return (

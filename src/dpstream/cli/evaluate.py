@@ -16,7 +16,7 @@ from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dpstream.tools.evaluate.contract import Finding
+    from dpstream.tools.evaluate.contract import EvaluationResult
 
 __all__ = ["command"]
 
@@ -75,7 +75,7 @@ def command(
       dpstream evaluate dpstream.toml --workload all-3-way --every 26 --target nuisance
     """
     from dpstream.project import Config
-    from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, write_finding
+    from dpstream.tools.evaluate.contract import EvaluationRequest, FamilyEvaluation, write_result_files
     from dpstream.tools.evaluate.label import LABEL
     from dpstream.tools.evaluate.private_folder import check_private_folder, open_private_folder
     from dpstream.tools.family_tools import tool_of
@@ -83,7 +83,7 @@ def command(
 
     loaded = Config.load(config)
     with _progress(quiet=as_json) as progress:
-        asked = Asked(
+        asked = EvaluationRequest(
             releases=loaded.output.dir if releases is None else Path(releases),
             state=None if state is None else Path(state),
             workload=workload,
@@ -100,7 +100,7 @@ def command(
         check_private_folder(folder, places, where="--out")
         result = evaluation.find(loaded, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_finding(result, folder, evaluation.files)
+    written = write_result_files(result, folder, evaluation.files)
     if as_json:
         print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
@@ -157,7 +157,7 @@ def _lines(done: int, total: int) -> None:
         click.echo(f"evaluated {done} of {total} steps", err=True)
 
 
-def _print(result: Finding) -> None:
+def _print(result: EvaluationResult) -> None:
     from dpstream.tools.evaluate.label import LABEL
 
     out = console()

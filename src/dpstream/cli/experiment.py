@@ -15,14 +15,14 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.shared import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from dpstream.lab.experiments import Watch
+    from dpstream.lab.experiments import RunWatch
     from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
 __all__ = ["print_summary", "watching"]
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
+def watching() -> Iterator[RunWatch]:
     """Progress on standard error while runs go on; Ctrl-C and SIGTERM end them, and finished ones are kept."""
     # Several processes share the cores; a numerical library that takes them all for itself slows them down.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

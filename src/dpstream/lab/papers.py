@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpstream.lab.experiments import Watch
+    from dpstream.lab.experiments import RunWatch
     from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
 __all__ = ["DATA_SETS", "PAPERS", "BuiltDataSet", "Paper", "RunSettings"]
@@ -50,7 +50,7 @@ class Paper:
     """
 
     options: tuple[str, ...]
-    run: Callable[[RunSettings, Watch], ExperimentSummary]
+    run: Callable[[RunSettings, RunWatch], ExperimentSummary]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BuiltDataSet:
     says: tuple[str, ...]
 
 
-def _kumar(settings: RunSettings, watch: Watch) -> ExperimentSummary:
+def _kumar(settings: RunSettings, watch: RunWatch) -> ExperimentSummary:
     from dpstream.lab.experiments import reproduce_kumar
     from dpstream.lab.experiments.outcome_summary import summary_of
 
@@ -80,9 +80,9 @@ def _kumar(settings: RunSettings, watch: Watch) -> ExperimentSummary:
     return summary_of(outcome)
 
 
-def _bun(settings: RunSettings, watch: Watch) -> ExperimentSummary:
-    from dpstream.lab.panels import reproduce_bun
-    from dpstream.lab.panels.panel_summary import panel_summary
+def _bun(settings: RunSettings, watch: RunWatch) -> ExperimentSummary:
+    from dpstream.lab.experiments import reproduce_bun
+    from dpstream.lab.experiments.panel_summary import panel_summary
 
     outcome = reproduce_bun(
         settings.data,
@@ -98,10 +98,10 @@ def _bun(settings: RunSettings, watch: Watch) -> ExperimentSummary:
 
 
 def _sipp(file: str, out: Path) -> BuiltDataSet:
-    from dpstream.lab.panels.sipp import read_sipp, write_panel
+    from dpstream.lab.experiments.sipp import read_sipp, write_sipp_panel
 
     panel = read_sipp(file)
-    write_panel(panel, out)
+    write_sipp_panel(panel, out)
     facts = {
         "person_months": panel.rows,
         "households": panel.seen,

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
     from dpstream.project import Config
 
-__all__ = ["MARKER", "PANELS", "compare", "fresh_folder", "main"]
+__all__ = ["DEMO_MARKER", "PICTURE_FRAMES", "compare", "fresh_folder", "main"]
 
 #: Says that the demo made the folder; and everything else that a demo writes.
-MARKER, PICTURE = ".dpstream-demo", "demo.png"
+DEMO_MARKER, PICTURE = ".dpstream-demo", "demo.png"
 _OURS = ("data", "releases", "state", "dpstream.toml", "README.md", "simulation.json", PICTURE)
 
 #: A curve: its name, a question, and the question that says among whom; shares of them, or the number of all.
-Line = tuple[str, str, str]
+Curve = tuple[str, str, str]
 #: Frames: what is in them, the unit of the axis, and one or two curves, the upper one (at the end) first.
-PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
+PICTURE_FRAMES: tuple[tuple[str, str, tuple[Curve, ...]], ...] = (
     ("Size of the table", "notices", (("notices", "", ""),)),
     (
         "Causes",
@@ -140,7 +140,7 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     Errors:
         ConfigError: the folder is a file, or holds files and no demo made it.
     """
-    foreign = folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file()
+    foreign = folder.is_dir() and any(folder.iterdir()) and not (folder / DEMO_MARKER).is_file()
     if foreign or (folder.exists() and not folder.is_dir()):
         what = "the folder is not empty, and no demo made it" if foreign else "is a file"
         raise ConfigError(what, where=str(folder), allowed="a folder that is new, empty or a demo's")
@@ -149,8 +149,8 @@ def fresh_folder(folder: Path, fill: Callable[[Path], object]) -> None:
         fresh = Path(name) / "demo"
         fill(fresh)
         folder.mkdir(exist_ok=True)
-        check_target(folder / MARKER)
-        (folder / MARKER).write_text(
+        check_target(folder / DEMO_MARKER)
+        (folder / DEMO_MARKER).write_text(
             "Made by python -m dpstream.tools.demo, which may remove what it made.\n"
         )
         for old in (folder / one for one in _OURS):
@@ -179,7 +179,7 @@ def _program() -> str:
     return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))
 
 
-def compare(config: Config, releases: Path, steps: int, lines: Sequence[Line] = ()) -> NDArray[np.float64]:
+def compare(config: Config, releases: Path, steps: int, lines: Sequence[Curve] = ()) -> NDArray[np.float64]:
     """True and released values of all curves at steps 1 to ``steps``: two tables of steps by curves. Private.
 
     A share of nobody is NaN.
@@ -192,7 +192,7 @@ def compare(config: Config, releases: Path, steps: int, lines: Sequence[Line] = 
     schema = config.schema()
     asked = [
         tuple(" and ".join(f"({text})" for text in texts if text) for texts in ((part, among), (among,)))
-        for _, part, among in lines or [line for *_, panel in PANELS for line in panel]
+        for _, part, among in lines or [curve for *_, curves in PICTURE_FRAMES for curve in curves]
     ]
     pairs = [[parse_predicate(text, schema) if text else None for text in texts] for texts in asked]
 
@@ -222,23 +222,23 @@ def _count(question: Predicate | None, codes: NDArray[np.int32]) -> int:
 
 
 def _draw(path: Path, values: NDArray[np.float64], guarantee: str) -> None:
-    """The frames of ``PANELS`` with the true and the released curves."""
+    """The frames of ``PICTURE_FRAMES`` with the true and the released curves."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    from dpstream.tools.simulate.evictions import CHANGE_AT, START
+    from dpstream.tools.simulate.evictions import CHANGE_AT, FIRST_DAY
 
     steps = values.shape[1]
-    weeks = START + 7 * np.arange(1, steps + 1) - 1
+    weeks = FIRST_DAY + 7 * np.arange(1, steps + 1) - 1
     with rc_context({"font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11}):
         figure = Figure(figsize=(12.8, 7.8), dpi=150, facecolor="white")
         FigureCanvasAgg(figure)
         figure.subplots_adjust(left=0.05, right=0.975, top=0.75, bottom=0.077, wspace=0.17, hspace=0.38)
         first = 0
         for place, axes in enumerate(figure.subplots(2, 3, sharex=True).ravel()):
-            title, unit, lines = PANELS[place]
+            title, unit, lines = PICTURE_FRAMES[place]
             _panel(axes, title, unit, lines, weeks, values[:, :, first : first + len(lines)])
             first += len(lines)
             if steps > CHANGE_AT:
@@ -281,7 +281,12 @@ def _draw(path: Path, values: NDArray[np.float64], guarantee: str) -> None:
 
 
 def _panel(
-    axes: Axes, title: str, unit: str, lines: Sequence[Line], weeks: NDArray[Any], values: NDArray[np.float64]
+    axes: Axes,
+    title: str,
+    unit: str,
+    lines: Sequence[Curve],
+    weeks: NDArray[Any],
+    values: NDArray[np.float64],
 ) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import MaxNLocator

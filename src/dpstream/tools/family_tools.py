@@ -15,29 +15,29 @@ from dpstream.core.errors import ConfigError
 __all__ = ["tool_for", "tool_of"]
 
 Tool = Literal["evaluation", "page"]
-T = TypeVar("T")
-_EVALUATION, _REPORT = "dpstream.tools.evaluate", "dpstream.tools.report"
-_OURS: Final[dict[Tool, dict[str, str]]] = {
+Contract = TypeVar("Contract")
+#: What is a family's alone has a folder of that family's name; "" is what works for any stream.
+_OWN_TOOLS: Final[dict[Tool, dict[str, str]]] = {
     "evaluation": {
-        "": f"{_EVALUATION}.evaluation_files:ANY_TABLES",
-        "tabular": f"{_EVALUATION}.evaluation_files:TABLES",
-        "growing": f"{_EVALUATION}.evaluation_files:TABLES",
-        "asked": f"{_EVALUATION}.evaluation_files:TABLES",
-        "panel": f"{_EVALUATION}.panel_evaluation:PANEL",
-        "points": f"{_EVALUATION}.points.point_files:POINTS",
+        "": "dpstream.tools.evaluate.evaluation_files:ANY_TABLES_EVALUATION",
+        "tabular": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
+        "growing": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
+        "asked": "dpstream.tools.evaluate.evaluation_files:TABLES_EVALUATION",
+        "panel": "dpstream.tools.families.panel.panel_evaluation:PANEL_EVALUATION",
+        "points": "dpstream.tools.families.points.point_files:POINTS_EVALUATION",
     },
     "page": {
-        "": f"{_REPORT}.plain_page:PLAIN",
-        "tabular": f"{_REPORT}.table_page:TABLES",
-        "growing": f"{_REPORT}.table_page:TABLES",
-        "asked": f"{_REPORT}.table_page:TABLES",
-        "panel": f"{_REPORT}.panel_page:PANEL",
-        "points": f"{_REPORT}.points.points_page:POINTS",
+        "": "dpstream.tools.report.plain_page:PLAIN_PAGE",
+        "tabular": "dpstream.tools.report.table_page:TABLES_PAGE",
+        "growing": "dpstream.tools.report.table_page:TABLES_PAGE",
+        "asked": "dpstream.tools.report.table_page:TABLES_PAGE",
+        "panel": "dpstream.tools.families.panel.panel_page:PANEL_PAGE",
+        "points": "dpstream.tools.families.points.points_page:POINTS_PAGE",
     },
 }
 
 
-def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
+def tool_of(kind: Tool, contract: type[Contract], family: Family | None) -> Contract:
     """The evaluation or the page of a family; None: the one for any stream.
 
     Args:
@@ -49,7 +49,7 @@ def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
     own = None if family is None else family.tools.get(kind)
     if family is None or own is None:
         name = family.name if family is not None and is_built_in(family) else ""
-        found: T = EntryPoint(kind, _OURS[kind].get(name, _OURS[kind][""]), "").load()
+        found: Contract = EntryPoint(kind, _OWN_TOOLS[kind].get(name, _OWN_TOOLS[kind][""]), "").load()
         return found
     try:
         loaded = EntryPoint(kind, own, "").load()
@@ -65,8 +65,8 @@ def tool_of(kind: Tool, contract: type[T], family: Family | None) -> T:
     )
 
 
-def tool_for(kind: Tool, contract: type[T], mechanism: str) -> T:
-    """The same by the name of a mechanism, as in manifests; of one that is not installed: the one for any stream."""
+def tool_for(kind: Tool, contract: type[Contract], mechanism: str) -> Contract:
+    """``tool_of`` by the name of a mechanism, as manifests have it; the one for any stream if it is not installed."""
     try:
         family = family_of(mechanism)
     except ConfigError:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dpstream.project import Config
-from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, Finding, csv_bytes
+from dpstream.tools.evaluate.contract import EvaluationRequest, EvaluationResult, FamilyEvaluation, csv_bytes
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told, releases_of
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import element
 
 
-def _find(config: Config, asked: Asked) -> Finding:
+def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     steps = [step for step, _ in releases_of(config, asked.releases).states]
     facts = {"label": LABEL, "released": steps}
-    return Finding(config.name, facts, ("A toy was looked at.",), {"toy.csv": csv_bytes(["step"], [[1]])})
+    return EvaluationResult(
+        config.name, facts, ("A toy was looked at.",), {"toy.csv": csv_bytes(["step"], [[1]])}
+    )
 
 
 EVALUATION = FamilyEvaluation(("steps",), "a toy is only looked at", ("toy.csv",), _find)

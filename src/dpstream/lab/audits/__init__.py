@@ -1,18 +1,18 @@
 """Audits: does any mechanism lose more than it claims, and are broken ones caught?"""
 
-from dpstream.lab.audits.audit_page import AuditReport, write_report
-from dpstream.lab.audits.finding import TOLERANCE, Audit, AuditLength, Finding, Progress
+from dpstream.lab.audits.audit_page import AuditReport, write_audit_report
+from dpstream.lab.audits.finding import TOLERANCE, Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.runner import AUDITS, audit_names, run_audits
 
 __all__ = [
     "AUDITS",
     "TOLERANCE",
     "Audit",
+    "AuditFinding",
     "AuditLength",
+    "AuditProgress",
     "AuditReport",
-    "Finding",
-    "Progress",
     "audit_names",
     "run_audits",
-    "write_report",
+    "write_audit_report",
 ]

@@ -19,10 +19,9 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,6 @@ from numpy.typing import NDArray
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
-    DiscreteGaussian,
-    DiscreteLaplace,
     Event,
     Noise,
     PureDP,
@@ -41,9 +38,16 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
 from dpstream.families.tabular.aim_candidates import Candidates
-from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
-from dpstream.lab.audits.transcripts import selection_probabilities
+from dpstream.lab.audits.controls import QuietNoise
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.transcript_tape import (
+    Tape,
+    TapedNoise,
+    TapedSelector,
+    in_order,
+    noise_loss,
+    worst_choice_loss,
+)
 
 __all__ = ["aim_loss", "audit_aim", "exact_aim"]
 
@@ -62,11 +66,11 @@ _RECIPES = {
     "pairs and unions": AIM(rounds=3, max_cells=60),
 }
 
-Counts = Sequence[NDArray[np.int64]]
+MarginalCounts = Sequence[NDArray[np.int64]]
 Wrap = Callable[[Randomness], Randomness]
 
 
-def audit_aim(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_aim(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
     """Pure and zCDP, with and without unions, both relations; then the controls. Cost: short: about 3 s of one core."""
     workload, runs = Workload.all_k_way(_DOMAIN, 2), _TRANSCRIPTS[length]
     budgets: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
@@ -79,7 +83,7 @@ def audit_aim(length: AuditLength, randomness: Randomness, progress: Progress) -
         plan = _RECIPES["pairs"].calibrate(workload, budget, Event())
         chooser = replace(plan.recipe, measure_share=Fraction(1, 10))
         for name, broken, wrap in (
-            ("2/3 of the noise", plan, BrokenQuietNoise),
+            ("2/3 of the noise", plan, QuietNoise),
             (
                 "half the sensitivity of its scores",
                 BrokenSelection(chooser, workload, budget, plan.unit),
@@ -99,7 +103,7 @@ def exact_aim(
     wrap: Wrap | None = None,
     *,
     control: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """The largest loss over transcripts, on a crowded table, on one whose columns agree, and on one without records."""
     began, worst, where = time.perf_counter(), -1.0, ""
     for name, codes in _tables(plan.workload.domain).items():
@@ -110,7 +114,7 @@ def exact_aim(
                 if loss > worst:
                     how = "noise that leans" if lean else "drawn noise"
                     worst, where = loss, f"a {name} table, {how}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
@@ -127,7 +131,7 @@ def _tables(domain: Domain) -> dict[str, NDArray[np.int32]]:
     return {"crowded": crowd, "agreeing": agreeing, "nearly empty": crowd[:1]}
 
 
-def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[Counts, Counts]]:
+def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[MarginalCounts, MarginalCounts]]:
     """Both directions, since a loss has a sign."""
     if plan.unit.relation == "replace":
         changed = codes.copy()
@@ -143,8 +147,8 @@ def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[Count
 
 def aim_loss(
     plan: AIMPlan,
-    base: Counts,
-    neighbour: Counts,
+    base: MarginalCounts,
+    neighbour: MarginalCounts,
     randomness: Randomness,
     wrap: Wrap | None = None,
     lean: int = 0,
@@ -156,25 +160,22 @@ def aim_loss(
         lean: the side to which all noise leans, or 0.
     """
     outer, place = wrap or _as_it_is, {clique: i for i, clique in enumerate(plan.counted)}
-    first = _Tape(lean=lean)
-    found = _scripted(plan, first).run_on(base, outer(_Taped(randomness, first)))
+
+    def leaning(noise: Noise, size: int) -> NDArray[np.int64]:
+        drawn = randomness.draw(noise, size)
+        return lean * (np.abs(drawn) + _LEAN * math.ceil(noise.variance**0.5)) if lean else drawn
+
+    first = Tape()
+    found = _scripted(plan, first).run_on(base, outer(TapedNoise(randomness, first, fresh=leaning)))
     changes = {clique: base[i] - neighbour[i] for clique, i in place.items()}
     changes[()] = changes[plan.counted[0]].sum(keepdims=True)
-    moved = [changes[m.clique] for m in found.measurements]
-    second = _Tape(script=first, moved=moved)
-    again = _scripted(plan, second).run_on(neighbour, outer(_Taped(randomness, second)))
-    if not _same(plan, found, again) or len(first.choices) != len(second.choices):
+    moved = in_order([changes[m.clique] for m in found.measurements])
+    second = Tape(script=first)
+    again = _scripted(plan, second).run_on(neighbour, outer(TapedNoise(randomness, second, moved)))
+    if not _same(plan, found, again) or not first.matches(second):
         return math.inf
-    pure, chosen, noisy = isinstance(plan.budget, PureDP), 0.0, 0.0
-    for (_, law), (_, other) in zip(first.choices, second.choices, strict=True):
-        ratio = np.log(law) - np.log(other)
-        chosen += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
-    for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
-        if isinstance(noise, DiscreteLaplace):
-            noisy += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
-        elif isinstance(noise, DiscreteGaussian):
-            noisy += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
-    return chosen + abs(noisy)
+    chosen = worst_choice_loss(first, second, pure=isinstance(plan.budget, PureDP))
+    return chosen + abs(noise_loss(first, second))
 
 
 def _same(plan: AIMPlan, one: AIMRun, other: AIMRun) -> bool:
@@ -188,20 +189,6 @@ def _same(plan: AIMPlan, one: AIMRun, other: AIMRun) -> bool:
     )
     answers = zip(one.model.marginals(plan.counted), other.model.marginals(plan.counted), strict=True)
     return measured and all(np.array_equal(a, b) for a, b in answers)
-
-
-class BrokenQuietNoise(Randomness):
-    """BROKEN: draws 2/3 of the noise that it is asked for. True loss of the measurements: 3/2 epsilon, 9/4 rho."""
-
-    def __init__(self, inner: Randomness) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner = inner
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """The quieter noise."""
-        if isinstance(noise, DiscreteLaplace):
-            return self._inner.draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
-        return self._inner.draw(DiscreteGaussian(noise.sigma_squared * Fraction(4, 9)), size)
 
 
 class _HalfSensitivity(Candidates):
@@ -224,59 +211,8 @@ def _as_it_is(randomness: Randomness) -> Randomness:
     return randomness
 
 
-@dataclass
-class _Tape:
-    """Choices with their laws, and draws, in order; or, with a script, the same ones again."""
-
-    lean: int = 0
-    script: _Tape | None = None
-    moved: Sequence[NDArray[np.int64]] = ()
-    choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
-    draws: list[tuple[Noise, NDArray[np.int64]]] = field(default_factory=list)
-
-
-class _Taped(Randomness):
-    """Fresh noise, noise that leans, or what makes the same measurement."""
-
-    def __init__(self, inner: Randomness, tape: _Tape) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner, self._tape = inner, tape
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """See the class."""
-        tape, number = self._tape, len(self._tape.draws)
-        if tape.script is not None and number < len(tape.script.draws):
-            drawn = tape.script.draws[number][1] + tape.moved[number]
-        else:
-            drawn = self._inner.draw(noise, size)
-            if tape.lean:
-                drawn = tape.lean * (np.abs(drawn) + _LEAN * math.ceil(noise.variance**0.5))
-        tape.draws.append((noise, drawn))
-        return drawn
-
-
-@dataclass(frozen=True)
-class _Scripted(Selector):
-    """Writes down every choice and the law that it was made by; with a script, takes the choices from there."""
-
-    tape: _Tape = field(default_factory=_Tape)
-
-    def choose(
-        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
-    ) -> int:
-        tape, index = self.tape, np.asarray(allowed)
-        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
-        if tape.script is None or len(tape.choices) >= len(tape.script.choices):
-            chosen = super().choose(numerators, denominators, allowed, sensitivity, randomness)
-            place = int(np.flatnonzero(index == chosen)[0])
-        else:
-            place = tape.script.choices[len(tape.choices)][0]
-        tape.choices.append((place, law))
-        return int(index[place])
-
-
-def _scripted(plan: AIMPlan, tape: _Tape) -> AIMPlan:
+def _scripted(plan: AIMPlan, tape: Tape) -> AIMPlan:
     """The plan as it is, broken parts included, with choices that are written down."""
     clone = copy.copy(plan)
-    object.__setattr__(clone, "selector", lambda budget: _Scripted(budget, tape))
+    object.__setattr__(clone, "selector", lambda budget: TapedSelector(budget, tape))
     return clone

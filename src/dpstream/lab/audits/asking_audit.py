@@ -28,7 +28,7 @@ from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.numeric_sparse import Books, Draw, NumericSparse, SparseRun
 from dpstream.families.growing.pmwg import PMWG, PMWGPlan, PMWGState
 from dpstream.families.growing.pmwg_noise import XI_BITS, PowerNoise
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 
 __all__ = ["audit_asking", "exact_run", "spent_asking"]
 
@@ -36,10 +36,12 @@ __all__ = ["audit_asking", "exact_run", "spent_asking"]
 _GRID, _START, _REACH = 2, 4, 40
 _QUESTIONS = 400
 
-Shares = tuple[tuple[int, int], ...]
+QuestionShares = tuple[tuple[int, int], ...]
 
 
-def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_asking(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Runs of tests on all noise, honest and broken; then analysts, on honest plans and on one that never stops."""
     progress("tests of questions, all noise")
     for epsilon in (Fraction(1, 2), Fraction(2)):
@@ -47,7 +49,7 @@ def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress
         sparse = NumericSparse(PureDP.of(100), PowerNoise(2 * epsilon), Fraction(1, 4), _GRID)
         yield exact_run(sparse, f"run of tests at {epsilon}")
     progress("controls of questions")
-    for broken in (BrokenFreshThreshold, BrokenQuiet, BrokenHalfCharge):
+    for broken in (BrokenFreshRunThreshold, BrokenQuietQuestions, BrokenHalfCharge):
         facts = (sparse.budget, sparse.noise, sparse.threshold, _GRID)
         yield exact_run(broken(*facts), f"run of tests, {broken.WORDS}", control=True)
     progress("what analysts can spend on questions")
@@ -68,7 +70,7 @@ def audit_asking(length: AuditLength, randomness: Randomness, progress: Progress
 # Exact.
 
 
-def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> Finding:
+def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> AuditFinding:
     """The worst loss of a run over some questions and neighbours, against the charge that it books."""
     began, worst, where = time.perf_counter(), -1.0, ""
     opened = sparse.start(Books(), _START, lambda noise: 0)
@@ -82,8 +84,8 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         losses[:-1] += [_number(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
         loss = float(losses.max())
         if loss > worst:
-            worst, where = loss, f"shares {_told(shares)} against {_told(other)}"
-    return Finding.exact(
+            worst, where = loss, f"shares {_shares_text(shares)} against {_shares_text(other)}"
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(ended.spent),
@@ -108,11 +110,11 @@ def _number(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: t
     return float(abs(found[0] - found[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
 
-def _told(shares: Shares) -> str:
+def _shares_text(shares: QuestionShares) -> str:
     return ", ".join(f"{share}/{t}" for t, share in shares[:4]) + (", ..." if len(shares) > 4 else "")
 
 
-def _neighbours() -> Iterator[tuple[Shares, Shares]]:
+def _neighbours() -> Iterator[tuple[QuestionShares, QuestionShares]]:
     """Tested shares (t, records), and the same with one record's value replaced: each may move by 1 either way."""
     for count, last, share, grown in itertools.product((1, 12), (-1, 1), (-2, 0, 1, 3), (0, 3)):
         times = [_START + (grown * i) // 4 for i in range(count)]
@@ -125,7 +127,7 @@ def _neighbours() -> Iterator[tuple[Shares, Shares]]:
 def _halts(
     sparse: NumericSparse,
     opened: Books,
-    shares: Shares,
+    shares: QuestionShares,
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> NDArray[np.float64]:
     """Probability of halting at each question, and (last) at none."""
@@ -195,7 +197,7 @@ def _reach(law: DiscreteLaplace) -> int:
 
 
 @dataclass(frozen=True)
-class BrokenFreshThreshold(NumericSparse):
+class BrokenFreshRunThreshold(NumericSparse):
     """BROKEN: the listing's threshold noise, drawn anew at each test."""
 
     WORDS = "threshold noise anew at each test (as listed)"
@@ -206,14 +208,14 @@ class BrokenFreshThreshold(NumericSparse):
 
 
 @dataclass(frozen=True)
-class BrokenQuiet(NumericSparse):
+class BrokenQuietQuestions(NumericSparse):
     """BROKEN: 2/3 of the tests' noise."""
 
     WORDS = "2/3 of the noise"
 
     @cached_property
     def question_noise(self) -> DiscreteLaplace:
-        """Too little."""
+        """Too little noise."""
         return DiscreteLaplace(Fraction(8 * self.grid, 3))
 
 
@@ -224,7 +226,7 @@ class BrokenHalfCharge(NumericSparse):
     WORDS = "half of it charged"
 
     def start(self, books: Books, t: int, draw: Draw) -> Books:
-        """Charges half."""
+        """Charge half of what the run costs."""
         honest = super().start(books, t, draw)
         return replace(honest, spent=books.spent + (honest.spent - books.spent) / 2)
 
@@ -266,12 +268,12 @@ class BrokenEndless(PMWGPlan):
     """BROKEN: starts runs that nothing pays for."""
 
     def _open_run(self, state: PMWGState, draw: Draw) -> str:
-        """Any run is paid."""
+        """Open a run as if nothing had been spent."""
         state.books = replace(state.books, spent=Fraction(0))
         return super()._open_run(state, draw)
 
 
-def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> Finding:
+def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> AuditFinding:
     """What an analyst spends at most, by the noise that is really drawn, whatever the books say.
 
     Tests find every question hard: the noise is chosen so, since the sum of charges must stay within the budget
@@ -299,7 +301,7 @@ def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: boo
         state.t += 1
 
     analyst(ask, arrive)
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=subject,
         claimed=float(plan.budget.amount),

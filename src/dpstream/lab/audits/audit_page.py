@@ -13,11 +13,11 @@ from typing import Any
 import dpstream
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.lab.audits.finding import AuditLength, Finding
+from dpstream.lab.audits.finding import AuditFinding, AuditLength
 
-__all__ = ["AuditReport", "verdict", "write_report"]
+__all__ = ["AuditReport", "verdict", "write_audit_report"]
 
-FORMAT = 1
+AUDIT_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class AuditReport:
         seconds: wall-clock time of the whole.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     length: AuditLength
     command: str
     config: str | None
@@ -42,12 +42,12 @@ class AuditReport:
         return bool(self.findings) and all(finding.passed for finding in self.findings)
 
     @property
-    def exceeding(self) -> tuple[Finding, ...]:
+    def exceeding(self) -> tuple[AuditFinding, ...]:
         """Honest mechanisms that lose more than they claim."""
         return tuple(f for f in self.findings if f.caught and not f.control)
 
     @property
-    def missed(self) -> tuple[Finding, ...]:
+    def missed(self) -> tuple[AuditFinding, ...]:
         """Broken mechanisms that were not caught."""
         return tuple(f for f in self.findings if f.control and not f.caught)
 
@@ -65,9 +65,9 @@ class AuditReport:
         return sentences + [f"the control was not caught: {f.subject}" for f in self.missed]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """All findings, JSON-able."""
         return {
-            "format": FORMAT,
+            "format": AUDIT_FORMAT,
             "version": dpstream.__version__,
             "command": self.command,
             "length": self.length,
@@ -79,7 +79,7 @@ class AuditReport:
         }
 
     def markdown(self) -> str:
-        """The page."""
+        """The report as a Markdown page."""
         honest = [f for f in self.findings if not f.control]
         controls = [f for f in self.findings if f.control]
         lines = ["# Audit: does the program lose more privacy than it says?", "", *self._summary(), ""]
@@ -166,7 +166,7 @@ class AuditReport:
         )
 
 
-def _table(findings: Sequence[Finding]) -> list[str]:
+def _table(findings: Sequence[AuditFinding]) -> list[str]:
     empirical = any(f.kind == "empirical" for f in findings)
     heads = (
         ["subject", "claimed", "found", "verdict"] + (["runs", "confidence"] if empirical else []) + ["where"]
@@ -187,10 +187,10 @@ def _table(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def verdict(finding: Finding) -> str:
+def verdict(finding: AuditFinding) -> str:
     """In one word; words in capitals are alarms.
 
-    >>> verdict(Finding("x", "exact", 1.0, 1.5, None, None, True, "", 0.0))
+    >>> verdict(AuditFinding("x", "exact", 1.0, 1.5, None, None, True, "", 0.0))
     'caught'
     """
     if finding.control:
@@ -236,7 +236,7 @@ def prepare_folder(folder: str | Path) -> Path:
     return place
 
 
-def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
+def write_audit_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     """``audit.md`` and ``audit.json``; each replaces an older one as a whole."""
     page, data = folder / "audit.md", folder / "audit.json"
     durable.replace_file(page, report.markdown().encode(), mode=0o644)

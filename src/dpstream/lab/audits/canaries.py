@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch
+from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["Pair", "Scene", "TinyStream", "crowded", "empty"]
 
-Codes = NDArray[np.int32]
 Record = tuple[int, ...]
 
 

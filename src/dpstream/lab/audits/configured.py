@@ -19,7 +19,7 @@ from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.controls import broken_quiet_counter, broken_quiet_selector
 from dpstream.lab.audits.counters_audit import audit_counter
 from dpstream.lab.audits.exact import exact_counter, exact_selector
-from dpstream.lab.audits.finding import Audit, AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.selection_audit import audit_selector
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def configured_audits(config: Config) -> dict[str, Audit]:
     plan = config.plan()
     parts = _parts(plan)
 
-    def exact(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    def exact(length: AuditLength, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
         began = time.perf_counter()
         progress("the configured counter")
         ticks = _ticks(parts.counter, _EXACT_TICKS[length])
@@ -80,7 +80,7 @@ def configured_audits(config: Config) -> dict[str, Audit]:
             yield chosen
             loss += parts.select.times * chosen.found
             words += f" + {parts.select.times} x {chosen.found:.6g} selected"
-        yield Finding.exact(
+        yield AuditFinding.exact(
             began,
             subject=f"configured {plan.name}, {_who(plan.unit)} over the whole stream (sum of parts)",
             claimed=float(plan.budget.amount),
@@ -91,13 +91,17 @@ def configured_audits(config: Config) -> dict[str, Audit]:
         )
         yield from _controls(parts, ticks)
 
-    def counters(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    def counters(
+        length: AuditLength, randomness: Randomness, progress: AuditProgress
+    ) -> Iterator[AuditFinding]:
         progress("the configured counter, many runs")
         ticks = _ticks(parts.counter, _TICKS[length])
         subject = f"configured counter {parts.counter.name}, {ticks} ticks"
         yield audit_counter(parts.counter, ticks, _COUNTER_RUNS[length], randomness, subject)
 
-    def selection(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+    def selection(
+        length: AuditLength, randomness: Randomness, progress: AuditProgress
+    ) -> Iterator[AuditFinding]:
         if parts.select is None:
             progress("nothing is selected: every marginal is measured at every step")
             return
@@ -116,8 +120,8 @@ def configured_audits(config: Config) -> dict[str, Audit]:
     return {"exact": exact, "counters": counters, "selection": selection}
 
 
-def _controls(parts: _Parts, ticks: int) -> Iterator[Finding]:
-    """The same counter and selector with 2/3 of their noise: the exact audits must see that at this budget too."""
+def _controls(parts: _Parts, ticks: int) -> Iterator[AuditFinding]:
+    """The configured counter and selector with 2/3 of their noise, which the exact audits must see at this budget."""
     quiet = broken_quiet_counter(parts.counter)
     yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
     if parts.select is not None:

@@ -28,11 +28,14 @@ from dpstream.core.privacy import (
     Randomness,
 )
 from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.transcript_tape import SameWords
 
 __all__ = [
     "BrokenFreshThreshold",
     "BrokenQuietThreshold",
     "BrokenShortTree",
+    "QuietNoise",
+    "ReusedNoise",
     "broken_quiet_counter",
     "broken_quiet_selector",
 ]
@@ -78,24 +81,35 @@ def _quiet_halves(counter: FactoredCounter) -> FactoredCounter:
     def measure(
         self: FactoredCounter, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
     ) -> NDArray[np.int64]:
-        return kind.measure(self, state, increment, _Quiet(randomness))
+        return kind.measure(self, state, increment, QuietNoise(randomness))
 
     quiet: FactoredCounter = object.__new__(type(f"Quiet{kind.__name__}", (kind,), {"measure": measure}))
     quiet.__dict__.update(counter.__dict__)
     return quiet
 
 
-class _Quiet(Randomness):
-    """Draws 2/3 of what is asked for."""
-
-    def __init__(self, inner: Randomness) -> None:
-        self._inner = inner
+class QuietNoise(SameWords):
+    """BROKEN: draws 2/3 of the noise that it is asked for. True loss: 3/2 epsilon, 9/4 rho."""
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         """The quieter noise."""
         if isinstance(noise, DiscreteLaplace):
             return self._inner.draw(DiscreteLaplace(noise.scale * _QUIET), size)
         return self._inner.draw(DiscreteGaussian(noise.sigma_squared * _QUIET**2), size)
+
+
+class ReusedNoise(SameWords):
+    """BROKEN: gives the first noise of each law again and again, as if it were fresh."""
+
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(inner)
+        self._kept: dict[tuple[Noise, int], NDArray[np.int64]] = {}
+
+    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
+        """The noise that was drawn first."""
+        if (noise, size) not in self._kept:
+            self._kept[noise, size] = self._inner.draw(noise, size)
+        return self._kept[noise, size].copy()
 
 
 class _ShortTreeCalibrated(CalibratedIntervalCounter):
@@ -128,12 +142,12 @@ class BrokenQuietThreshold(AboveThreshold):
 
     @property
     def threshold_noise(self) -> DiscreteLaplace:
-        """Too quiet."""
+        """Two thirds of the noise."""
         return DiscreteLaplace(super().threshold_noise.scale * _QUIET)
 
     @property
     def question_noise(self) -> DiscreteLaplace:
-        """Too quiet."""
+        """Two thirds of the noise."""
         return DiscreteLaplace(super().question_noise.scale * _QUIET)
 
 

@@ -31,11 +31,11 @@ from dpstream.core.counters import (
 from dpstream.core.errors import BudgetError, DataError
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.lab.audits.controls import BrokenShortTree, broken_quiet_counter
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import clopper_pearson, distinguish
 
 __all__ = [
-    "CONFIDENCE",
+    "COUNTERS_CONFIDENCE",
     "audit_counter",
     "audit_counters",
     "border_steps",
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 #: Of every empirical finding: the dozen of honest counters and selectors are accused with probability 6e-7 at most.
-CONFIDENCE = 1 - 5e-8
+COUNTERS_CONFIDENCE = 1 - 5e-8
 
 #: Runs a side that only choose what to look at, and how many sums are looked at.
 _PILOT, _COLUMNS = 6_000, 14
@@ -64,7 +64,9 @@ class _Size:
 _SIZES: dict[AuditLength, _Size] = {"short": _Size(16, 200_000), "long": _Size(32, 600_000)}
 
 
-def audit_counters(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_counters(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Every counter of configuration files, by its public running code; then the controls."""
     size, one, half = _SIZES[length], PureDP.of(1), ZCDP.of("0.5")
     for name in COUNTER_NAMES:
@@ -116,7 +118,7 @@ def audit_counter(
     *,
     control: bool = False,
     steps: Sequence[int] | None = None,
-) -> Finding:
+) -> AuditFinding:
     """Lower confidence bound on what a counter's first ``ticks`` outputs cost.
 
     Args:
@@ -128,7 +130,7 @@ def audit_counter(
     """
     began = time.perf_counter()
     steps = border_steps(ticks) if steps is None else steps
-    confidence = 1 - (1 - CONFIDENCE) / len(steps)
+    confidence = 1 - (1 - COUNTERS_CONFIDENCE) / len(steps)
     cells = counter.unit.changed_cells
     pure = isinstance(counter.budget, PureDP)
     noise = _outputs(counter, ticks, None, _PILOT + runs, cells, randomness)
@@ -144,12 +146,12 @@ def audit_counter(
             bound = rho_lower_bound(a @ weights, b @ weights, confidence=confidence, train=_TRAIN)
         if bound > best:
             best, detail = bound, f"most at tick {step} of {_listing(steps)}"
-    return Finding(
+    return AuditFinding(
         subject=subject,
         kind="empirical",
         claimed=float(counter.budget.amount),
         found=best,
-        confidence=CONFIDENCE,
+        confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=detail,

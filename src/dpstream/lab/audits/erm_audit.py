@@ -26,7 +26,7 @@ from dpstream.families.growing import Database
 from dpstream.families.growing.erm import ERM, ErmRun
 from dpstream.families.growing.erm_features import FeatureMap
 from dpstream.families.growing.erm_loss import LossName
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.checks import NoiseTape
 
 __all__ = ["audit_classifiers", "exact_classifier"]
@@ -36,7 +36,9 @@ _DOMAIN = Domain(("a", "b", "label"), (2, 2, 2))
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
 
 
-def audit_classifiers(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_classifiers(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Both losses under both budgets, then three broken ones."""
     progress("classifiers, all replacements of a record")
     features = FeatureMap(_DOMAIN, "label")
@@ -58,7 +60,7 @@ def audit_classifiers(length: AuditLength, randomness: Randomness, progress: Pro
         yield exact_classifier(ERM(wide, "svm", lam=1.0), budget, what, control=True)
 
 
-def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = False) -> Finding:
+def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = False) -> AuditFinding:
     """The largest loss over all replacements of one record in some databases."""
     began, worst, where = time.perf_counter(), 0.0, ""
     every = [np.array(code, np.int32) for code in itertools.product(*map(range, _DOMAIN.sizes))]
@@ -76,7 +78,7 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
             loss = _loss(first - second, noise)
             if loss > worst:
                 worst, where = loss, f"database {number}: {every[i].tolist()} against {every[j].tolist()}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, {'pure' if isinstance(budget, PureDP) else 'zCDP'}",
         claimed=budget,

@@ -37,9 +37,10 @@ from dpstream.lab.audits.controls import (
     broken_quiet_selector,
 )
 from dpstream.lab.audits.counters_audit import calibrated_by_name, divergence_rate
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.sparse_audit import audit_sparse
-from dpstream.lab.audits.transcripts import selection_probabilities, transcript_loss
+from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
+from dpstream.lab.audits.transcripts import transcript_loss
 from dpstream.lab.checks import certify
 
 __all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
@@ -55,7 +56,9 @@ _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("0.5"))
 _UNITS = (Event(), Event("replace"))
 
 
-def audit_exact(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_exact(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """All exact audits, then their controls. ``randomness`` makes the transcripts."""
     for name, budget, unit in itertools.product(COUNTER_NAMES, _BUDGETS, _UNITS):
         progress(f"certificate of counter {name}")
@@ -86,7 +89,7 @@ def audit_exact(length: AuditLength, randomness: Randomness, progress: Progress)
     yield from _controls(_TRANSCRIPTS[length], randomness, progress)
 
 
-def _controls(transcripts: int, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def _controls(transcripts: int, randomness: Randomness, progress: AuditProgress) -> Iterator[AuditFinding]:
     for budget in _BUDGETS:
         progress(f"controls, {_words(budget)}")
         quiet = broken_quiet_counter(SimpleCounter().calibrate(budget, Event()))
@@ -117,13 +120,13 @@ def _controls(transcripts: int, randomness: Randomness, progress: Progress) -> I
 
 def exact_counter(
     counters: Sequence[tuple[CalibratedCounter, int]], subject: str, *, control: bool = False
-) -> Finding:
+) -> AuditFinding:
     """The worst certified loss of some counters with the same claim, each over its number of ticks."""
     began = time.perf_counter()
     proofs = [certify(counter, ticks) for counter, ticks in counters]
     worst = max(proofs, key=lambda proof: proof.certified)
     horizons = _ranges([proof.ticks for proof in proofs])
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, certificate",
         claimed=worst.claimed,
@@ -157,7 +160,7 @@ def exact_selector(
     *,
     sensitivity: Fraction | int = 1,
     control: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """The worst loss of one choice over adversarial neighbouring scores.
 
     Scores are multiples of the sensitivity; in each neighbour every score falls, stays or rises by it.
@@ -183,7 +186,7 @@ def exact_selector(
             loss = float(np.abs(np.log(before / after)).max()) if pure else divergence_rate(before, after)
             if loss > worst:
                 worst, where = loss, f"scores {base} with changes {moves}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, probabilities",
         claimed=float(claimed.amount),
@@ -213,7 +216,7 @@ _SCORES: tuple[tuple[int, ...], ...] = (
 
 def exact_threshold(
     test: AboveThreshold, subject: str, *, deviations: int = 30, control: bool = False
-) -> Finding:
+) -> AuditFinding:
     """The worst loss of a whole above-threshold run, by its running code on every value of its noise.
 
     Neighbours: four numbers that are each low or near the threshold, each changed by less, nothing or more (or all
@@ -242,7 +245,7 @@ def exact_threshold(
         loss = float(np.abs(ratio).max())
         if loss > worst:
             worst, where = loss, f"{len(before)} numbers, the last {before[-4:]} against {after[-4:]}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(test.epsilon),
@@ -326,7 +329,7 @@ class _Given(Randomness):
         self.laws: list[Noise] = []
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """The next known values."""
+        """Give the next known values, then zeros."""
         self.laws.extend([noise] * size)
         given, self._values = self._values[:size], self._values[size:]
         return np.array([*given, *[0] * (size - len(given))], dtype=np.int64)
@@ -357,7 +360,7 @@ def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
 
 def exact_transcripts(
     plan: DPStabsPlan, transcripts: int, randomness: Randomness, subject: str
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """The largest exact losses among random transcripts of tiny random streams over the plan's columns.
 
     The neighbour has one more record at one step, in turn; or another one in place of it (replace). First the loss
@@ -375,7 +378,7 @@ def exact_transcripts(
     counters = next(float(part.total) for part in plan.parts() if part.name == "measure")
     lines = [(subject, float(plan.budget.amount), total), (f"{subject}, counters' share", counters, noise)]
     for name, claimed, (found, at) in lines if plan.selector is not None else lines[:1]:
-        yield Finding(
+        yield AuditFinding(
             subject=f"{name}, transcripts",
             kind="exact",
             claimed=claimed,
@@ -410,19 +413,19 @@ def _tiny_streams(
     return base, batches(), at + 1
 
 
-class _Leaning(Randomness):
+class _Leaning(SameWords):
     """Noise as it comes (0), all above zero (1), or with a fixed sign for each cell (2).
 
     Outcomes of the last two kinds are rare, and as possible as others: no transcript may lose more than the budget.
     """
 
     def __init__(self, inner: Randomness, kind: int, generator: np.random.Generator) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        super().__init__(inner)
         self._kind = kind
         self._signs = generator.choice(np.array([-1, 1]), size=64)
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Noise that leans."""
+        """Draw noise, and turn its signs to the side."""
         drawn = super().draw(noise, size)
         if self._kind == 0:
             return drawn

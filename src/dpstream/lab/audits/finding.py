@@ -10,20 +10,20 @@ from typing import Any, Literal
 from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
 from dpstream.core.privacy.randomness import Randomness
 
-__all__ = ["TOLERANCE", "Audit", "AuditLength", "Finding", "Progress"]
+__all__ = ["TOLERANCE", "Audit", "AuditFinding", "AuditLength", "AuditProgress"]
 
 AuditLength = Literal["short", "long"]
 
-#: Told in words what is audited next.
-Progress = Callable[[str], None]
+#: Is called with words for what is audited next.
+AuditProgress = Callable[[str], None]
 
-#: Relative slack (absolute for a claim of nothing) of ``Finding.caught``: exact losses are sums and logarithms
+#: Relative slack (absolute for a claim of nothing) of ``AuditFinding.caught``: exact losses are sums and logarithms
 #: of floats.
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """One subject, audited once. Public: audits read invented neighbours only, never private data.
 
     Attributes:
@@ -61,7 +61,7 @@ class Finding:
         control: bool,
         detail: str,
         unit: Literal["epsilon", "rho"] = "epsilon",
-    ) -> Finding:
+    ) -> AuditFinding:
         """The true loss; ``began``: ``time.perf_counter()`` then. A claimed budget says its own unit."""
         if isinstance(claimed, PureDP | ZCDP):
             claimed, unit = float(claimed.amount), "epsilon" if isinstance(claimed, PureDP) else "rho"
@@ -88,4 +88,4 @@ class Finding:
 
 
 #: One part of an audit: findings as they come. Real randomness in use, seeded in tests.
-Audit = Callable[[AuditLength, Randomness, Progress], Iterator[Finding]]
+Audit = Callable[[AuditLength, Randomness, AuditProgress], Iterator[AuditFinding]]

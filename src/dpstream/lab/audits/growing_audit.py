@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Event, Noise, PureDP, Randomness
+from dpstream.core.privacy import Event, Noise, PureDP, Randomness
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import MWEM, BlackBox, Counts, Database, GrowingPlan, MWEMPGMBox, SmallDB
@@ -33,9 +33,9 @@ from dpstream.families.growing.distributions import AnyTable
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.selector import Selector
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.growing_subjects import Codes, GrowingSubject, growing_subjects
-from dpstream.lab.audits.transcripts import selection_probabilities
+from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, TapedSelector, noise_loss, worst_choice_loss
 
 __all__ = ["GrowingSubject", "audit_growing", "exact_growing", "growing_loss"]
 
@@ -45,14 +45,16 @@ _TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
 _LEAN = 4
 
 
-def audit_growing(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_growing(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Schedulers and improvers around each black box, then the controls. Cost: short: about 2 s of one core."""
     for subject in growing_subjects():
         progress(f"control: {subject.name}" if subject.control else subject.name)
         yield exact_growing(subject, _TRANSCRIPTS[length], randomness)
 
 
-def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> Finding:
+def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over transcripts, with the canary in the first step and in the last."""
     began = time.perf_counter()
     plan, worst, where = subject.plan, -1.0, ""
@@ -67,7 +69,7 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
                     loss,
                     f"a record of step {at + 1}, {'noise that leans' if lean else 'drawn noise'}",
                 )
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject.name}, transcripts",
         claimed=plan.budget,
@@ -98,24 +100,25 @@ def growing_loss(
         ConfigError: a black box that this audit cannot script.
     """
     moved = _Moved(plan, base, neighbour)
-    first = _Tape(moved, lean)
-    released = _run(plan, base, first, wrap(_Taped(randomness, first)))
-    second = _Tape(moved, script=first)
-    again = _run(plan, neighbour, second, wrap(_Taped(randomness, second)))
+    first, second = _RunTape(), _RunTape()
+    second.script = first
+
+    def leaning(noise: Noise, size: int) -> NDArray[np.int64]:
+        drawn, shift = randomness.draw(noise, size), moved.of(first.t, first.last, size)
+        away = np.abs(drawn) + _LEAN * math.ceil(noise.variance**0.5)
+        return np.where(shift != 0, lean * np.sign(shift) * away, drawn) if lean else drawn
+
+    def shift(at: int, size: int) -> NDArray[np.int64]:
+        return moved.of(second.t, second.last, size)
+
+    released = _run(plan, base, first, wrap(TapedNoise(randomness, first, fresh=leaning)))
+    again = _run(plan, neighbour, second, wrap(TapedNoise(randomness, second, shift)))
     same = len(released) == len(again) and all(map(np.array_equal, released, again))
-    if not same or (len(first.draws), len(first.choices)) != (len(second.draws), len(second.choices)):
+    if not same or not first.matches(second):
         return math.inf
-    pure = isinstance(plan.budget, PureDP)
-    loss = 0.0
-    for (chosen, law), (_, other) in zip(first.choices, second.choices, strict=True):
-        ratio = np.log(law) - np.log(other)
-        loss += float(ratio[chosen]) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
-    for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
-        if isinstance(noise, DiscreteLaplace):
-            loss += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
-        elif isinstance(noise, DiscreteGaussian):
-            loss += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
-    return abs(loss)
+    if not isinstance(plan.budget, PureDP):
+        return worst_choice_loss(first, second, pure=False) + noise_loss(first, second)
+    return abs(first.chosen_loss(second) + noise_loss(first, second))
 
 
 class _Moved:
@@ -147,70 +150,27 @@ class _Moved:
 
 
 @dataclass
-class _Tape:
-    """Choices with their laws, and draws, in order; or, with a script, the same ones again."""
+class _RunTape(Tape):
+    """A tape that knows which run of the black box it is in."""
 
-    moved: _Moved
-    lean: int = 0
-    script: _Tape | None = None
     t: int = 0
-    last: int | None = None
-    choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
-    draws: list[tuple[Noise, NDArray[np.int64]]] = field(default_factory=list)
+    before: int = 0
 
     def begin(self, t: int) -> None:
         """A run of the black box."""
-        self.t, self.last = t, None
+        self.t, self.before = t, len(self.choices)
 
-
-class _Taped(Randomness):
-    """Fresh noise, noise that leans, or what makes the same measurement."""
-
-    def __init__(self, inner: Randomness, tape: _Tape) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner, self._tape = inner, tape
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """See the class."""
-        tape = self._tape
-        shift = tape.moved.of(tape.t, tape.last, size)
-        if tape.script is not None and len(tape.draws) < len(tape.script.draws):
-            drawn = tape.script.draws[len(tape.draws)][1] + shift
-        else:
-            drawn = self._inner.draw(noise, size)
-            if tape.lean:
-                away = np.abs(drawn) + _LEAN * math.ceil(noise.variance**0.5)
-                drawn = np.where(shift != 0, tape.lean * np.sign(shift) * away, drawn)
-        tape.draws.append((noise, drawn))
-        return drawn
-
-
-@dataclass(frozen=True)
-class _Scripted(Selector):
-    """Writes down every choice and the law that it was made by; with a script, takes the choices from there."""
-
-    tape: _Tape | None = None
-
-    def choose(
-        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
-    ) -> int:
-        tape, index = self.tape, np.asarray(allowed)
-        assert tape is not None
-        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
-        if tape.script is None:
-            chosen = super().choose(numerators, denominators, allowed, sensitivity, randomness)
-        else:
-            chosen = int(index[tape.script.choices[len(tape.choices)][0]])
-        tape.choices.append((int(np.flatnonzero(index == chosen)[0]), law))
-        tape.last = chosen
-        return chosen
+    @property
+    def last(self) -> int | None:
+        """What this run chose last; None before its first choice."""
+        return self.choices[-1].chosen if len(self.choices) > self.before else None
 
 
 def _run(
-    plan: GrowingPlan, steps: Sequence[Codes], tape: _Tape, randomness: Randomness
+    plan: GrowingPlan, steps: Sequence[Codes], tape: _RunTape, randomness: Randomness
 ) -> list[NDArray[np.generic]]:
-    """Everything that is released, as it is kept, and what readers are told with it."""
-    plan = replace(plan, box=_Watched(_scripted(plan.box, tape), tape))
+    """Everything that is released, as it is kept, with the stated accuracy."""
+    plan = replace(plan, box=_WatchedBox(_scripted(plan.box, tape), tape))
     state, released = plan.start(), list[NDArray[np.generic]]()
     for codes in steps:
         synthesis = plan.step(state, EncodedBatch(plan.domain, codes), randomness)
@@ -221,48 +181,48 @@ def _run(
 
 
 @dataclass(frozen=True)
-class _Watched(BlackBox[AnyTable]):
-    """A black box whose runs are told to the tape."""
+class _WatchedBox(BlackBox[AnyTable]):
+    """A black box that tells the tape when a run begins."""
 
     inner: BlackBox[AnyTable]
-    tape: _Tape
+    tape: _RunTape
 
     @property
     def reads(self) -> Counts:
-        """As the black box."""
+        """Of the black box inside."""
         assert isinstance(self.inner.reads, Counts)
         return self.inner.reads
 
     def options(self) -> dict[str, Any]:
-        """As the black box."""
+        """Of the black box inside."""
         return self.inner.options()
 
     def describe(self) -> str:
-        """As the black box."""
+        """Of the black box inside."""
         return self.inner.describe()
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
-        """As the black box."""
+        """Of the black box inside."""
         self.tape.begin(data.t)
         return self.inner.run(budget, data, randomness)
 
     def unpack(self, packed: Packed) -> AnyTable:
-        """As the black box."""
+        """Of the black box inside."""
         return self.inner.unpack(packed)
 
 
 @dataclass(frozen=True)
 class _ScriptedPlan(MWEMPGMPlan):
-    tape: _Tape | None = None
+    tape: _RunTape | None = None
 
     def _selector(self, budget: Budget) -> Selector:
-        return _Scripted(budget, self.tape)
+        return TapedSelector(budget, self.tape or Tape())
 
 
 @dataclass(frozen=True)
 class _ScriptedRecipe(MWEMPGM):
     inner: MWEMPGM = field(default_factory=MWEMPGM)
-    tape: _Tape | None = None
+    tape: _RunTape | None = None
 
     def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
         """As the recipe does, whatever it is; its choices by the tape."""
@@ -272,21 +232,21 @@ class _ScriptedRecipe(MWEMPGM):
 
 @dataclass(frozen=True)
 class _ScriptedMWEM(MWEM):
-    tape: _Tape | None = None
+    tape: _RunTape | None = None
 
     def _selector(self, budget: Budget) -> Selector:
-        return _Scripted(budget, self.tape)
+        return TapedSelector(budget, self.tape or Tape())
 
 
 @dataclass(frozen=True)
 class _ScriptedSmallDB(SmallDB):
-    tape: _Tape | None = None
+    tape: _RunTape | None = None
 
     def _selector(self, budget: Budget) -> Selector:
-        return _Scripted(budget, self.tape)
+        return TapedSelector(budget, self.tape or Tape())
 
 
-def _scripted(box: BlackBox[AnyTable], tape: _Tape) -> BlackBox[AnyTable]:
+def _scripted(box: BlackBox[AnyTable], tape: _RunTape) -> BlackBox[AnyTable]:
     """The same black box, with choices by the tape."""
     if isinstance(box, MWEMPGMBox):
         return MWEMPGMBox(box.workload, _ScriptedRecipe(inner=box.recipe, tape=tape))

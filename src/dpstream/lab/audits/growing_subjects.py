@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpstream.core.privacy import ZCDP, DiscreteGaussian, DiscreteLaplace, Event, Noise, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
@@ -29,10 +27,11 @@ from dpstream.families.growing import (
 from dpstream.families.growing.run_schedule import Growth
 from dpstream.families.tabular import MWEMPGM
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
+from dpstream.lab.audits.controls import QuietNoise
+from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["Codes", "GrowingSubject", "growing_subjects"]
 
-Codes = NDArray[np.int32]
 
 _ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 _THREE = Workload.all_k_way(Domain(("a", "b", "c"), (2, 2, 3)), 1)
@@ -104,8 +103,8 @@ def _controls() -> Iterator[GrowingSubject]:
     yield control("budgets that do not decay", _with_growth(plan, _NotDecaying))
     yield control("a run at every step, each epoch charged once", _with_growth(plan, _EveryStep))
     yield control("budgets of past epochs given again", _with_growth(plan, _PastAgain))
-    yield control("2/3 of the noise", plan, _TwoThirds)
-    yield control("2/3 of the noise, zCDP", zcdp, _TwoThirds)
+    yield control("2/3 of the noise", plan, QuietNoise)
+    yield control("2/3 of the noise, zCDP", zcdp, QuietNoise)
     added = replace(plan, box=MWEMPGMBox(_ONE, _AddedOnly()))
     yield control("noise for a record that is added", added)
 
@@ -124,7 +123,7 @@ class _NotDecaying(Growth):
     """BROKEN: every run has what the first four epochs have together."""
 
     def run(self, first: int, last: int, t: int) -> ScheduledRun:
-        """Too much, for ever."""
+        """A run whose budget does not decay."""
         return replace(super().run(0, 3, t), first=first, last=last)
 
 
@@ -132,7 +131,7 @@ class _EveryStep(Growth):
     """BROKEN: the black box runs at every step, with its epoch's budget, as if an epoch were one run."""
 
     def due(self, done: int, t: int) -> ScheduledRun | None:
-        """Whatever was done."""
+        """A run at every step, whatever was done before."""
         epoch = self.epoch(t)
         return None if epoch < 0 else self.run(min(done + 1, epoch), epoch, t)
 
@@ -144,21 +143,6 @@ class _PastAgain(Growth):
         """From the first epoch on."""
         run = super().due(done, t)
         return None if run is None else self.run(0, run.last, t)
-
-
-class _TwoThirds(Randomness):
-    """BROKEN: 2/3 of the noise that is asked for."""
-
-    def __init__(self, inner: Randomness) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner = inner
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Not what was asked for."""
-        if isinstance(noise, DiscreteGaussian):
-            return self._inner.draw(DiscreteGaussian(noise.sigma_squared * Fraction(4, 9)), size)
-        assert isinstance(noise, DiscreteLaplace)
-        return self._inner.draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
 
 
 @dataclass(frozen=True)

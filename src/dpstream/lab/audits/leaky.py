@@ -42,7 +42,7 @@ def _with_counters_at(plan: DPStabsPlan, factor: int) -> DPStabsPlan:
 
 
 @dataclass
-class _Counted:
+class _CountedBox:
     inner: DPStabsState
     records: int
 
@@ -53,22 +53,22 @@ class ExactTotal:
 
     plan: DPStabsPlan
 
-    def start(self) -> _Counted:
-        """Nothing counted."""
-        return _Counted(self.plan.start(), 0)
+    def start(self) -> _CountedBox:
+        """A state in which nothing is counted yet."""
+        return _CountedBox(self.plan.start(), 0)
 
-    def step(self, state: _Counted, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+    def step(self, state: _CountedBox, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """The plan's synthesis with an exact total."""
         synthesis = self.plan.step(state.inner, batch, randomness)
         state.records += int(batch.count([()])[0][0])
         return replace(synthesis, records=float(state.records))
 
-    def pack_state(self, state: _Counted) -> Packed:
+    def pack_state(self, state: _CountedBox) -> Packed:
         """The plan's state and the count."""
         packed = self.plan.pack_state(state.inner)
         return Packed({"inner": packed.meta, "records": state.records}, packed.arrays)
 
-    def unpack_state(self, packed: Packed) -> _Counted:
+    def unpack_state(self, packed: Packed) -> _CountedBox:
         """The inverse of ``pack_state``."""
         inner = self.plan.unpack_state(Packed(packed.meta["inner"], packed.arrays))
-        return _Counted(inner, packed.meta["records"])
+        return _CountedBox(inner, packed.meta["records"])

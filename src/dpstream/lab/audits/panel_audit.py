@@ -21,21 +21,21 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters.names import ZCDP_COUNTER_NAMES
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteGaussian, Individual, Noise, Randomness
+from dpstream.core.privacy import DiscreteGaussian, Individual, Randomness
 from dpstream.families.panel import Cumulative, CumulativePlan, FixedWindow, FixedWindowPlan
 from dpstream.families.panel.cumulative import CumulativeRelease
 from dpstream.families.panel.window import WindowRelease
-from dpstream.lab.audits.counters_audit import CONFIDENCE, _discriminant, rho_lower_bound
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.controls import QuietNoise, ReusedNoise
+from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, _discriminant, rho_lower_bound
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.panel_controls import (
     BrokenPrivateSplit,
     BrokenUnpairedNoise,
     broken_quiet,
     broken_unpaired_counters,
-    two_thirds,
 )
-from dpstream.lab.audits.panel_controls import reused as reused_noise
-from dpstream.lab.audits.transcripts import _rows_drawn
+from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
+from dpstream.lab.audits.transcripts import rows_drawn
 
 __all__ = ["PanelSubject", "audit_panels", "exact_panel", "history_loss", "panel_subjects", "sampled_panel"]
 
@@ -65,7 +65,9 @@ class PanelSubject:
     pair: tuple[History | None, History] | None = None
 
 
-def audit_panels(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_panels(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Both synthesizers under both relations, exactly and by runs; then the controls."""
     for subject in panel_subjects():
         progress(subject.name)
@@ -76,7 +78,7 @@ def audit_panels(length: AuditLength, randomness: Randomness, progress: Progress
 
 
 def panel_subjects() -> tuple[PanelSubject, ...]:
-    """What is audited."""
+    """All synthesizers that are audited: honest ones, controls, and those that are audited by runs."""
     return (*_honest(), *_controls(), *_sampled())
 
 
@@ -100,13 +102,13 @@ def _honest() -> Iterator[PanelSubject]:
 def _controls() -> Iterator[PanelSubject]:
     window = FixedWindow(4, 2).calibrate("1/2", Individual("replace"))
     plan = replace(window, unit=Individual())
-    yield PanelSubject("window with 2/3 of the noise", window, two_thirds, True)
+    yield PanelSubject("window with 2/3 of the noise", window, QuietNoise, True)
     yield PanelSubject("window, split by private people", BrokenPrivateSplit.of(window), control=True)
     yield PanelSubject(
         "window, split by private people, add-remove", BrokenPrivateSplit.of(plan), control=True
     )
     yield PanelSubject("window, sqrt(2) too little noise", BrokenUnpairedNoise.of(window), control=True)
-    yield PanelSubject("window, one noise for all histograms", window, reused_noise, True)
+    yield PanelSubject("window, one noise for all histograms", window, ReusedNoise, True)
     one = Cumulative(5, thresholds=1, counter="simple").calibrate("1/2", Individual("replace"))
     yield PanelSubject("cumulative, one change paid of two", broken_unpaired_counters(one), control=True)
     for unit in _UNITS:
@@ -114,7 +116,7 @@ def _controls() -> Iterator[PanelSubject]:
         yield PanelSubject(
             f"cumulative with 2/3 of the noise, {unit.relation}", broken_quiet(every), control=True
         )
-    yield PanelSubject("cumulative, one noise for all ticks", one, reused_noise, True)
+    yield PanelSubject("cumulative, one noise for all ticks", one, ReusedNoise, True)
 
 
 def _sampled() -> Iterator[PanelSubject]:
@@ -122,11 +124,11 @@ def _sampled() -> Iterator[PanelSubject]:
     window = FixedWindow(2, 2).calibrate(2, Individual("replace"))
     pair: tuple[History, History] = ((0, 0), (1, 1))
     yield PanelSubject("window of 2 of 2, replace, runs", window, pair=pair)
-    yield PanelSubject("window of 2 of 2, replace, 2/3 of the noise, runs", window, two_thirds, True, pair)
+    yield PanelSubject("window of 2 of 2, replace, 2/3 of the noise, runs", window, QuietNoise, True, pair)
     first = FixedWindow(2, 2).calibrate(2)
     yield PanelSubject("window of 2 of 2, add-remove, runs", first, pair=(None, (1, 1)))
     yield PanelSubject(
-        "window of 2 of 2, add-remove, 2/3 of the noise, runs", first, two_thirds, True, (None, (1, 1))
+        "window of 2 of 2, add-remove, 2/3 of the noise, runs", first, QuietNoise, True, (None, (1, 1))
     )
     one = Cumulative(2, thresholds=1, counter="simple").calibrate(2, Individual("replace"))
     pair = ((1, 0), (0, 1))
@@ -139,7 +141,7 @@ def _sampled() -> Iterator[PanelSubject]:
 # Exact.
 
 
-def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Finding:
+def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over pairs of histories: all of them where there are no more than ``pairs``."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
@@ -150,7 +152,7 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Fi
         loss = history_loss(plan, _with(others, one), _with(others, other), randomness, subject.wrap)
         if loss > worst:
             worst, where = loss, f"{'nobody' if one is None else one} against {other}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject.name}, histories",
         claimed=float(plan.budget.rho),
@@ -205,12 +207,12 @@ def history_loss(
     """
     # The coins that follow the noise have to be the same in both runs.
     seed = randomness.words(4).tobytes()
-    first = _Taped(seed, None, [])
-    released = _run(plan, base, wrap(first))
+    first = Tape()
+    released = _run(plan, base, wrap(TapedNoise.apart(seed, first)))
     moved = _window_moves if isinstance(plan, FixedWindowPlan) else _cumulative_moves
     shifts = moved(plan, base, neighbour)  # type: ignore[arg-type]
-    second = _Taped(seed, first.draws, shifts)
-    again = _run(plan, neighbour, wrap(second))
+    second = Tape(script=first)
+    again = _run(plan, neighbour, wrap(TapedNoise.apart(seed, second, in_order(shifts))))
     # Fewer draws than noisy counts: some noise was used twice.
     if len(first.draws) != len(shifts) or not all(map(np.array_equal, released, again)):
         return math.inf
@@ -220,27 +222,6 @@ def history_loss(
             raise ConfigError("a panel drew noise that is not Gaussian", where="audit")
         loss += int((shift**2).sum()) / (2 * law.sigma_squared)
     return float(loss)
-
-
-class _Taped(Randomness):
-    """Writes down every draw; with a tape, gives that noise with the ``shifts`` added."""
-
-    def __init__(
-        self, seed: bytes, tape: list[tuple[Noise, NDArray[np.int64]]] | None, shifts: list[NDArray[np.int64]]
-    ) -> None:
-        inner = Randomness.seeded(seed)
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        # Noise from elsewhere: a run that is given its noise uses up the same words as one that draws it.
-        self._noise = Randomness.seeded(seed + b"noise")
-        self._tape, self._shifts = tape, shifts
-        self.draws: list[tuple[Noise, NDArray[np.int64]]] = []
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Fresh noise, or what makes the same output."""
-        at = len(self.draws)
-        drawn = self._noise.draw(noise, size) if self._tape is None else self._tape[at][1] + self._shifts[at]
-        self.draws.append((noise, drawn))
-        return drawn
 
 
 def _run(plan: Plan, panel: NDArray[np.int64], randomness: Randomness) -> list[NDArray[np.generic]]:
@@ -275,7 +256,7 @@ def _window_moves(
 def _cumulative_moves(
     plan: CumulativePlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """The same for each threshold's counter: its matrix times the change of its increments, in the order of draws."""
+    """How much each noise has to rise: a counter's matrix times the change of its increments, in the order of draws."""
     periods, largest = plan.recipe.periods, plan.recipe.largest
     moves = [] if plan.total_noise is None else [np.array([len(base) - len(neighbour)])]
     moved, drawn = [], []
@@ -283,7 +264,7 @@ def _cumulative_moves(
         ticks, counter = periods - b + 1, plan.counters[b - 1]
         change = _arrivals(base, b)[b - 1 :] - _arrivals(neighbour, b)[b - 1 :]
         moved.append(counter.materialize(ticks).encoder @ change)
-        drawn.append(_rows_drawn(counter, ticks))
+        drawn.append(rows_drawn(counter, ticks))
     taken = [0] * largest
     for period, b in itertools.product(range(1, periods + 1), range(1, largest + 1)):
         for count in drawn[b - 1][period - b] if period >= b else ():
@@ -302,7 +283,7 @@ def _arrivals(panel: NDArray[np.int64], b: int) -> NDArray[np.int64]:
 # Empirical.
 
 
-def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> Finding:
+def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> AuditFinding:
     """Lower confidence bound on the loss of one pair of histories, from ``runs`` runs on each."""
     began = time.perf_counter()
     assert subject.pair is not None
@@ -314,13 +295,13 @@ def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> F
         sides.append(np.array([_features(_run(plan, panel, wrapped)) for _ in range(_PILOT + runs)]))
     weights = _discriminant(sides[0][:_PILOT], sides[1][:_PILOT])
     scores: Sequence[NDArray[np.float64]] = [side[_PILOT:] @ weights for side in sides]
-    found = rho_lower_bound(scores[0], scores[1], confidence=CONFIDENCE)
-    return Finding(
+    found = rho_lower_bound(scores[0], scores[1], confidence=COUNTERS_CONFIDENCE)
+    return AuditFinding(
         subject=subject.name,
         kind="empirical",
         claimed=float(plan.budget.rho),
         found=found,
-        confidence=CONFIDENCE,
+        confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=subject.control,
         detail=f"{'nobody' if subject.pair[0] is None else subject.pair[0]} against {subject.pair[1]}",

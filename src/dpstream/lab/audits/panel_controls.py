@@ -7,14 +7,13 @@ audits imports it.
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import DiscreteGaussian, Event, Noise, Randomness
+from dpstream.core.privacy import DiscreteGaussian, Event
 from dpstream.families.panel import CumulativePlan, FixedWindowPlan
 from dpstream.families.panel.extension import extend, split_whole
 from dpstream.families.panel.window import WindowRelease, WindowState
@@ -25,8 +24,6 @@ __all__ = [
     "BrokenUnpairedNoise",
     "broken_quiet",
     "broken_unpaired_counters",
-    "reused",
-    "two_thirds",
 ]
 
 
@@ -62,7 +59,7 @@ class BrokenUnpairedNoise(_Broken):
 
     @cached_property
     def noises(self) -> tuple[DiscreteGaussian, ...]:
-        """Too quiet."""
+        """Half of the variance that replacement needs."""
         return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
 
 
@@ -78,31 +75,3 @@ def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
 def broken_quiet(plan: CumulativePlan) -> CumulativePlan:
     """BROKEN: counters with 2/3 of the noise."""
     return replace(plan, counters=tuple(broken_quiet_counter(counter) for counter in plan.counters))
-
-
-def two_thirds(inner: Randomness) -> Randomness:
-    """BROKEN: 2/3 of the noise that is asked for. True loss: 9/4 of rho."""
-    return _Passed(inner, Fraction(2, 3), keep=False)
-
-
-def reused(inner: Randomness) -> Randomness:
-    """BROKEN: the first noise again and again, as if it were fresh."""
-    return _Passed(inner, Fraction(1), keep=True)
-
-
-class _Passed(Randomness):
-    def __init__(self, inner: Randomness, factor: Fraction, keep: bool) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner, self._factor, self._keep = inner, factor, keep
-        self._kept: dict[tuple[Noise, int], NDArray[np.int64]] = {}
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Not what was asked for."""
-        if not isinstance(noise, DiscreteGaussian):
-            return self._inner.draw(noise, size)
-        law = DiscreteGaussian(noise.sigma_squared * self._factor**2)
-        if not self._keep:
-            return self._inner.draw(law, size)
-        if (noise, size) not in self._kept:
-            self._kept[noise, size] = self._inner.draw(law, size)
-        return self._kept[noise, size].copy()

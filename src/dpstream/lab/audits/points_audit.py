@@ -21,12 +21,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
+from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.families.points import OnlinePoints, OnlinePointsPlan
 from dpstream.families.points.cell_counters import CellRule, PointCells, cell_rule
 from dpstream.families.points.cell_schedule import PAPER
 from dpstream.families.points.partition import codes_of
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.controls import ReusedNoise
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import distinguish
 from dpstream.lab.audits.points_controls import (
     BrokenFreeHistory,
@@ -36,17 +37,16 @@ from dpstream.lab.audits.points_controls import (
     BrokenTwiceStored,
     FarPlan,
     quiet_rule,
-    repeated,
 )
+from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, in_order
 from dpstream.lab.checks import certify
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = ["PointsSubject", "audit_points", "exact_points", "points_subjects"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 #: Of each empirical bound.
-CONFIDENCE = 1 - 1e-7
+POINTS_CONFIDENCE = 1 - 1e-7
 _RUNS: dict[AuditLength, int] = {"short": 12_000, "long": 30_000}
 _PLACES: dict[AuditLength, int] = {"short": 4, "long": 40}
 _POINTS = 300
@@ -68,7 +68,9 @@ class PointsSubject:
     control: bool = False
 
 
-def audit_points(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_points(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Sums of whole streams exactly; segments and whole releases by runs; with their controls."""
     for subject in points_subjects():
         progress(subject.name)
@@ -99,7 +101,7 @@ def _controls() -> Iterator[PointsSubject]:
     for dimension in (1, 8):
         plan, words = _far("default", dimension, 8), f"points, d = {dimension}"
         yield PointsSubject(f"{words}, 2/3 of the noise", BrokenQuiet.of(plan), control=True)
-        yield PointsSubject(f"{words}, one noise for all blocks", plan, repeated, True)
+        yield PointsSubject(f"{words}, one noise for all blocks", plan, ReusedNoise, True)
         yield PointsSubject(f"{words}, levels stored twice", BrokenTwiceStored.of(plan), control=True)
         yield PointsSubject(f"{words}, what is read later is free", BrokenFreeHistory.of(plan), control=True)
     late = BrokenLateLevels.of(_far("default", 8, 8))
@@ -109,22 +111,22 @@ def _controls() -> Iterator[PointsSubject]:
 # Exact.
 
 
-def exact_points(subject: PointsSubject, places: int, randomness: Randomness) -> Finding:
+def exact_points(subject: PointsSubject, places: int, randomness: Randomness) -> AuditFinding:
     """The largest loss over streams that differ in one point: first, last, at borders of levels; near and far."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
     points = generator.random((_POINTS, plan.recipe.dimension))
-    first = _Taped(randomness.words(4).tobytes(), None, [])
-    released = _run(plan, codes_of(points, _DEPTH), subject.wrap(first))
+    seed, first = randomness.words(4).tobytes(), Tape()
+    released = _run(plan, codes_of(points, _DEPTH), subject.wrap(TapedNoise.apart(seed, first)))
     worst, where, chosen = -1.0, "", _places(plan, places, generator)
     near = [(place, 2.0**-9) for place in (0, _POINTS // 2, _POINTS - 1)]
     for place, far in [*near, *((place, 0.5) for place in chosen)]:
         moved = points.copy()
         moved[place] = (moved[place] + far) % 1.0
-        loss = _loss(subject, first, released, (points, moved), place)
+        loss = _loss(subject, (seed, first, released), (points, moved), place)
         if loss > worst:
             worst, where = loss, f"point {place + 1} of {_POINTS} moved by {far:.2g}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject.name}, sums and rules",
         claimed=float(plan.budget.epsilon),
@@ -143,15 +145,16 @@ def _places(plan: OnlinePointsPlan, most: int, generator: np.random.Generator) -
 
 def _loss(
     subject: PointsSubject,
-    first: _Taped,
-    released: list[NDArray[np.generic]],
+    run: tuple[bytes, Tape, list[NDArray[np.generic]]],
     streams: tuple[Floats, Floats],
     place: int,
 ) -> float:
     """What all sums of a stream lose about it against the neighbour, and its sparse counters at most."""
+    (seed, first, released), second = run, Tape()
+    second.script = first
     base, neighbour = (codes_of(points, _DEPTH) for points in streams)
     moves = _moves(subject.plan, base, neighbour)
-    again = _run(subject.plan, neighbour, subject.wrap(_Taped(first.seed, first.draws, moves)))
+    again = _run(subject.plan, neighbour, subject.wrap(TapedNoise.apart(seed, second, in_order(moves))))
     same = len(released) == len(again) and all(map(np.array_equal, released, again))
     # More or fewer draws than the schedule knows: something else was noised, or noise was used twice.
     if len(first.draws) != len(moves) or not same:
@@ -172,30 +175,6 @@ def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int)
             ticks = min(8, plan.schedule.ticks(level))
             loss += 2 * (float(1 / rule.tests.scale) + certify(rule.segments, ticks).certified)
     return loss
-
-
-class _Taped(Randomness):
-    """Writes down every draw; with a tape, gives that noise with the moves added."""
-
-    def __init__(self, seed: bytes, tape: list[tuple[Noise, Ints]] | None, moves: list[Ints | None]) -> None:
-        inner = Randomness.seeded(seed)
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._noise = Randomness.seeded(seed + b"noise")
-        self.seed, self._tape, self._moves = seed, tape, moves
-        self.draws: list[tuple[Noise, Ints]] = []
-
-    def draw(self, noise: Noise, size: int) -> Ints:
-        """Fresh noise, or what makes the same output; nothing where the tape has ended."""
-        at = len(self.draws)
-        if self._tape is None:
-            drawn = self._noise.draw(noise, size)
-        elif at < min(len(self._tape), len(self._moves)) and len(self._tape[at][1]) == size:
-            move = self._moves[at]
-            drawn = self._tape[at][1] + (0 if move is None or len(move) != size else move)
-        else:
-            drawn = np.zeros(size, np.int64)
-        self.draws.append((noise, drawn))
-        return drawn
 
 
 def _run(plan: OnlinePointsPlan, codes: Ints, randomness: Randomness) -> list[NDArray[np.generic]]:
@@ -283,7 +262,7 @@ def _sampled_cells() -> Iterator[tuple[str, type[PointCells], CellRule, bool]]:
 
 def _sampled_segments(
     name: str, kind: type[PointCells], rule: CellRule, control: bool, runs: int, randomness: Randomness
-) -> Finding:
+) -> AuditFinding:
     """At which ticks segments of one cell end, on two streams of five points: one column for each pattern."""
     began = time.perf_counter()
     watched = type(kind.__name__, (_Watched, kind), {})
@@ -292,13 +271,13 @@ def _sampled_segments(
         arrivals = np.array(codes, np.int64)
         patterns = [_ends(watched, rule, arrivals, randomness) for _ in range(runs)]
         sides.append(np.eye(1 << _TICKS)[patterns])
-    bound = distinguish(sides[0], sides[1], confidence=CONFIDENCE, seed=_SEED)
-    return Finding(
+    bound = distinguish(sides[0], sides[1], confidence=POINTS_CONFIDENCE, seed=_SEED)
+    return AuditFinding(
         subject=name,
         kind="empirical",
         claimed=2.0,
         found=bound.epsilon,
-        confidence=CONFIDENCE,
+        confidence=POINTS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=f"the fourth of five points moved out of the cell; {bound.statistic}",

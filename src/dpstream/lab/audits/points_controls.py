@@ -10,10 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
+from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.families.points.blocks import noisy
 from dpstream.families.points.cell_counters import CellRule, PointCells
 from dpstream.families.points.cell_schedule import Schedule
@@ -28,7 +25,6 @@ __all__ = [
     "BrokenTwiceStored",
     "FarPlan",
     "quiet_rule",
-    "repeated",
 ]
 
 _QUIET = Fraction(2, 3)
@@ -37,11 +33,11 @@ _FAR = 2**30
 
 
 class FarPlan(OnlinePointsPlan):
-    """No segment ever ends."""
+    """Online points whose thresholds are out of reach, so that no segment ever ends."""
 
     @classmethod
     def of(cls, plan: OnlinePointsPlan) -> Self:
-        """``plan``, with that difference."""
+        """``plan`` with thresholds that are out of reach."""
         return cls(plan.recipe, plan.budget, plan.unit, plan.design)
 
     def rule(self, depth: int, level: int) -> CellRule:
@@ -53,7 +49,7 @@ class BrokenQuiet(FarPlan):
     """BROKEN: 2/3 of the noise of all cells. True loss: 3/2 epsilon, but for the first sums of depths."""
 
     def rule(self, depth: int, level: int) -> CellRule:
-        """Too quiet."""
+        """A rule with too little noise."""
         return quiet_rule(super().rule(depth, level))
 
 
@@ -107,24 +103,6 @@ class BrokenLateLevels(_Rescheduled):
     """BROKEN: every level pays like a depth's first one, so that late arrivals pay for each depth in full."""
 
     KIND = _Flat
-
-
-def repeated(inner: Randomness) -> Randomness:
-    """BROKEN: the first noise of each law again and again, as if it were fresh."""
-    return _Repeated(inner)
-
-
-class _Repeated(Randomness):
-    def __init__(self, inner: Randomness) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner = inner
-        self._kept: dict[tuple[Noise, int], NDArray[np.int64]] = {}
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Not what was asked for."""
-        if (noise, size) not in self._kept:
-            self._kept[noise, size] = self._inner.draw(noise, size)
-        return self._kept[noise, size].copy()
 
 
 class BrokenKeptThreshold(PointCells):

@@ -42,8 +42,8 @@ from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
-from dpstream.lab.audits.transcripts import selection_probabilities
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, worst_choice_loss
 
 __all__ = ["audit_pooled", "exact_pooled", "pooled_loss"]
 
@@ -57,7 +57,9 @@ _ROWS = 260
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 3, "long": 40}
 
 
-def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_pooled(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Pure, zCDP, both relations, deletions, few marginals; then the controls. Cost: short: about 12 s of a core."""
     recipe = Pooled(Workload.all_k_way(_DOMAIN, 2), select_share=Fraction(1, 2), iterations=5)
     runs = _TRANSCRIPTS[length]
@@ -90,7 +92,7 @@ def audit_pooled(length: AuditLength, randomness: Randomness, progress: Progress
 
 def exact_pooled(
     plan: PooledPlan, transcripts: int, randomness: Randomness, subject: str, *, control: bool = False
-) -> Finding:
+) -> AuditFinding:
     """The largest loss over places of the record and transcripts."""
     began, worst, where = time.perf_counter(), -1.0, 0
     for number, at in enumerate(_AT):
@@ -99,7 +101,7 @@ def exact_pooled(
             loss = pooled_loss(plan, base, other, randomness)
             if loss > worst:
                 worst, where = loss, at
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, transcripts",
         claimed=plan.budget,
@@ -154,12 +156,9 @@ def pooled_loss(
     except _OtherTranscript:
         return math.inf
     same = len(released) == len(again) and all(map(np.array_equal, released, again))
-    if not same or len(first.choices) != len(second.choices) or len(first.taken) != len(second.taken):
+    if not same or not first.matches(second) or len(first.taken) != len(second.taken):
         return math.inf
-    pure, chosen, noisy = isinstance(plan.budget, PureDP), 0.0, 0.0
-    for (_, law), (_, other) in zip(first.choices, second.choices, strict=True):
-        ratio = np.log(law) - np.log(other)
-        chosen += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
+    chosen, noisy = worst_choice_loss(first, second, pure=isinstance(plan.budget, PureDP)), 0.0
     for (noise, _, drawn), (_, _, needed) in zip(first.taken, second.taken, strict=True):
         moved = np.abs(needed - drawn)
         if isinstance(noise, DiscreteLaplace):
@@ -190,31 +189,11 @@ class _OtherTranscript(Exception):
 
 
 @dataclass
-class _Log:
-    """Choices with their laws, and measurements; with a script, they are those of another run."""
+class _Log(Tape):
+    """A tape that also holds the measurements: law, released values, and the noise in them."""
 
     script: _Log | None = None
-    choices: list[tuple[int, NDArray[np.float64]]] = field(default_factory=list)
     taken: list[tuple[AnyNoise, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Chooser(Selector):
-    log: _Log = field(default_factory=_Log)
-
-    def choose(
-        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
-    ) -> int:
-        index = np.asarray(allowed)
-        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
-        if self.log.script is None:
-            choice = super().choose(numerators, denominators, allowed, sensitivity, randomness)
-        elif len(self.log.choices) < len(self.log.script.choices):
-            choice = self.log.script.choices[len(self.log.choices)][0]
-        else:
-            raise _OtherTranscript
-        self.log.choices.append((choice, law))
-        return choice
 
 
 class _Hooks:
@@ -223,7 +202,7 @@ class _Hooks:
     log: _Log
 
     def selector(self, budget: Budget) -> Selector:
-        return _Chooser(budget, self.log)
+        return TapedSelector(budget, self.log)
 
     def noisy(self, exact: NDArray[np.int64], noise: AnyNoise, randomness: Randomness) -> NDArray[np.int64]:
         log = self.log

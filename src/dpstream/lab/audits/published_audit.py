@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.privacy import PureDP
@@ -25,12 +24,12 @@ from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan, ModelSynthesis
 from dpstream.families.tabular.state import DPStabsState
 from dpstream.io.sinks import Publisher
-from dpstream.lab.audits.finding import Finding
+from dpstream.lab.audits.finding import AuditFinding
 from dpstream.stream import Batch, open_stream
+from dpstream.tools.evaluate.array_types import Codes
 
 __all__ = ["BlindPlan", "LeakyPlan", "audit_published", "published_bytes"]
 
-Codes = NDArray[np.int32]
 
 _SCHEMA = Schema((Categorical("place", ("north", "south", "west")), Boolean("paid")))
 _STEPS = 3
@@ -54,7 +53,7 @@ class LeakyPlan(BlindPlan):
         return replace(synthesis, records=synthesis.records + there)
 
 
-def audit_published() -> Iterator[Finding]:
+def audit_published() -> Iterator[AuditFinding]:
     """The published files of a mechanism that reads nothing, and of one that does (the control)."""
     recipe = DPStabs(Workload.all_k_way(_SCHEMA.domain, 2))
     plan = recipe.calibrate(PureDP.of(1))
@@ -80,7 +79,7 @@ def published_bytes(plan: DPStabsPlan, batches: Sequence[Codes]) -> dict[str, by
         return {str(path.relative_to(releases)): path.read_bytes() for path in files}
 
 
-def _finding(subject: str, plan: DPStabsPlan, *, control: bool) -> Finding:
+def _finding(subject: str, plan: DPStabsPlan, *, control: bool) -> AuditFinding:
     start = time.perf_counter()
     streams = {
         "no record": [_rows(0)] * _STEPS,
@@ -102,7 +101,7 @@ def _finding(subject: str, plan: DPStabsPlan, *, control: bool) -> Finding:
     detail = (
         f"all {len(first)} files, {size} bytes, are equal" if not differing else f"differs: {differing[0]}"
     )
-    return Finding.exact(
+    return AuditFinding.exact(
         start,
         subject=subject,
         claimed=0.0,

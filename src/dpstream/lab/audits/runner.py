@@ -16,7 +16,7 @@ from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.counters_audit import audit_counters
 from dpstream.lab.audits.erm_audit import audit_classifiers
 from dpstream.lab.audits.exact import audit_exact
-from dpstream.lab.audits.finding import Audit, AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import Audit, AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.growing_audit import audit_growing
 from dpstream.lab.audits.panel_audit import audit_panels
 from dpstream.lab.audits.points_audit import audit_points
@@ -57,12 +57,12 @@ def audit_names(*, configured: bool) -> tuple[str, ...]:
 def run_audits(
     names: Sequence[str],
     length: AuditLength,
-    progress: Progress,
+    progress: AuditProgress,
     *,
     config: str | Path | None = None,
     seed: int | None = None,
     processes: int = 2,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Run some audits and give findings as they come.
 
     Args:
@@ -110,8 +110,8 @@ def _parallel(
     config: str | None,
     seed: int | None,
     processes: int,
-    progress: Progress,
-) -> Iterator[Finding]:
+    progress: AuditProgress,
+) -> Iterator[AuditFinding]:
     # Fresh interpreters: a fork would copy the threads' locks of numerical libraries.
     context: Any = multiprocessing.get_context("spawn")
     told = context.Queue()

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from dpstream.core.privacy import ZCDP, AboveThreshold, Budget, Noise, PureDP, Randomness
 from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.controls import BrokenFreshThreshold, BrokenQuietThreshold, broken_quiet_selector
-from dpstream.lab.audits.counters_audit import CONFIDENCE, rho_lower_bound
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.counters_audit import COUNTERS_CONFIDENCE, rho_lower_bound
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.loss_bounds import lower_bound
+from dpstream.lab.audits.transcript_tape import SameWords
 
 __all__ = ["Questions", "audit_outcomes", "audit_selection", "audit_selector", "audit_threshold"]
 
@@ -56,7 +57,9 @@ AGAINST = Questions((0, 0, 0, 0, 1), (1, 1, 1, 1, 0), 1)
 TOGETHER = Questions((0,) * 48, (1,) * 48, 1)
 
 
-def audit_selection(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_selection(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Both selectors and the above-threshold test by their public running code; then the controls."""
     runs, one, half = _RUNS[length], PureDP.of(1), ZCDP.of("0.5")
     for budget in (one, half):
@@ -98,7 +101,7 @@ def audit_selector(
     *,
     sensitivity: Fraction | int = 1,
     control: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """Lower confidence bound on what one choice costs.
 
     Args:
@@ -128,9 +131,9 @@ def audit_threshold(
     subject: str,
     *,
     control: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """Lower confidence bound on what a whole run of an above-threshold test costs."""
-    noise = _Buffered(randomness)
+    noise = _BufferedNoise(randomness)
     thresholds = {item.before: item.threshold for item in questions}
     thresholds |= {item.after: item.threshold for item in questions}
 
@@ -160,11 +163,11 @@ def _short(values: Sequence[int]) -> str:
     return "numbers " + ", ".join(f"{n} x {value}" if n > 1 else f"{value}" for value, n in groups)
 
 
-class _Buffered(Randomness):
+class _BufferedNoise(SameWords):
     """The same noise, drawn many at a time: single draws cost thirty times as much."""
 
     def __init__(self, inner: Randomness) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        super().__init__(inner)
         self._ready: dict[Noise, Iterator[int]] = {}
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
@@ -194,7 +197,7 @@ def audit_outcomes(
     subject: str,
     *,
     control: bool = False,
-) -> Finding:
+) -> AuditFinding:
     """Lower confidence bound for a mechanism with few outcomes; the error is shared out among the pairs.
 
     Args:
@@ -202,7 +205,7 @@ def audit_outcomes(
         pairs: neighbouring inputs, and what to call them.
     """
     began = time.perf_counter()
-    confidence = 1 - (1 - CONFIDENCE) / len(pairs)
+    confidence = 1 - (1 - COUNTERS_CONFIDENCE) / len(pairs)
     pure = isinstance(claimed, PureDP)
     best, detail, runs = -1.0, "", 0
     for before, after, name in pairs:
@@ -215,12 +218,12 @@ def audit_outcomes(
             bound = rho_lower_bound(ratio[a], ratio[b], confidence=confidence, train=_TRAIN)
         if bound > best:
             best, detail = bound, f"most with {name}"
-    return Finding(
+    return AuditFinding(
         subject=subject,
         kind="empirical",
         claimed=float(claimed.amount),
         found=best,
-        confidence=CONFIDENCE,
+        confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=detail,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpstream.core.counters import CounterState, SimpleCounter, SparseCounter
 from dpstream.core.counters.sparse_counter import CalibratedSparseCounter
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness
-from dpstream.lab.audits.finding import Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditProgress
 from dpstream.lab.checks import NoiseTape, certify
 
 __all__ = ["audit_sparse", "exact_sparse"]
@@ -35,7 +35,7 @@ _REACH = 45
 Stream = tuple[int, ...]
 
 
-def audit_sparse(progress: Progress) -> Iterator[Finding]:
+def audit_sparse(progress: AuditProgress) -> Iterator[AuditFinding]:
     """The sparse counter at two budgets and thresholds, then three broken ones."""
     progress("sparse counter, all noise")
     low = SparseCounter(_TICKS + 1, SimpleCounter(), Fraction(1, 2))
@@ -53,7 +53,7 @@ def audit_sparse(progress: Progress) -> Iterator[Finding]:
         yield exact_sparse(broken(*facts), f"counter sparse, {broken.WORDS}", control=True)
 
 
-def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: bool = False) -> Finding:
+def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: bool = False) -> AuditFinding:
     """The worst log-ratio of a pattern of releases, and what the counter of segments costs besides."""
     began, cell = time.perf_counter(), _Cell(counter)
     worst, where = -1.0, ""
@@ -63,7 +63,7 @@ def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: boo
             loss = float(np.abs(np.log(cell.law(stream) / cell.law(other))).max())
             if loss > worst:
                 worst, where = loss, f"increments {stream} against {other}"
-    return Finding.exact(
+    return AuditFinding.exact(
         began,
         subject=f"{subject}, all noise",
         claimed=float(counter.budget.amount),
@@ -170,7 +170,7 @@ class _Recorded(Randomness):
         self.first: NDArray[np.int64] | None = None
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """As ``inner``."""
+        """Draw from ``inner``; keep the first values."""
         drawn = self._inner.draw(noise, size)
         self.first = drawn.copy() if self.first is None else self.first
         return drawn

@@ -6,8 +6,8 @@ borders of blocks and trees), replaced, inserted and deleted again (two events, 
 everything released at all steps (``outputs``) a statistic is learned on one part of the runs; the rest proves a lower
 bound on the loss (``statistics``).
 
-* Confidence: ``CONFIDENCE`` for each finding. There are at most 40 of honest mechanisms, so all of them together
-  accuse an honest program with probability 1e-6 at most. The same runs' bound at 95 % is in ``Finding.detail``: it
+* Confidence: ``STREAMS_CONFIDENCE`` a finding. There are at most 40 of honest mechanisms, so all of them together
+  accuse an honest program with probability 1e-6 at most. The same runs' bound at 95 % is in ``AuditFinding.detail``: it
   says more about how near the loss comes to the claim, and would be wrong once in twenty.
 * zCDP plans are held to the (epsilon, delta) guarantee that their rho implies at one large delta (``zcdp_to_epsilon``:
   Canonne, Kamath, Steinke 2020); a small delta would need more runs than there is time for.
@@ -29,7 +29,7 @@ from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import MWEMPGM, Baseline, BaselinePlan, DPStabs, DPStabsPlan
 from dpstream.lab.audits.canaries import Pair, Scene, crowded, empty
-from dpstream.lab.audits.finding import AuditLength, Finding, Progress
+from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.leaky import (
     ExactTotal,
     a_quarter_of_the_noise,
@@ -41,7 +41,7 @@ from dpstream.lab.audits.outputs import Mechanism, Outputs, features, run_scene
 from dpstream.lab.audits.published_audit import audit_published
 
 __all__ = [
-    "CONFIDENCE",
+    "STREAMS_CONFIDENCE",
     "StreamSubject",
     "audit_stream",
     "audit_streams",
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 #: Of each finding: 40 findings keep the whole audit's false-alarm rate below 1e-6.
-CONFIDENCE = 1 - 2.5e-8
+STREAMS_CONFIDENCE = 1 - 2.5e-8
 
 #: Delta at which zCDP plans are held to their (epsilon, delta).
 DELTA = Fraction(1, 100)
@@ -86,7 +86,9 @@ class StreamSubject:
     control: bool = False
 
 
-def audit_streams(length: AuditLength, randomness: Randomness, progress: Progress) -> Iterator[Finding]:
+def audit_streams(
+    length: AuditLength, randomness: Randomness, progress: AuditProgress
+) -> Iterator[AuditFinding]:
     """Whole streams, then the controls, then what is published of them.
 
     Cost: short: about a minute and a half of one core; long: 15 times the runs, and the time.
@@ -101,7 +103,7 @@ def audit_streams(length: AuditLength, randomness: Randomness, progress: Progres
 
 def audit_stream(
     subject: StreamSubject, runs: int, randomness: Randomness, tick: Callable[[], None] = lambda: None
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """One finding per pair of the subject's scene, all from the same runs; ``tick`` after each run."""
     start = time.perf_counter()
     outputs = run_scene(subject.mechanism, subject.workload.cliques, subject.scene, runs, randomness, tick)
@@ -111,7 +113,7 @@ def audit_stream(
         yield _finding(subject, outputs, pair, share)
 
 
-def _finding(subject: StreamSubject, outputs: Outputs, pair: Pair, seconds: float) -> Finding:
+def _finding(subject: StreamSubject, outputs: Outputs, pair: Pair, seconds: float) -> AuditFinding:
     start = time.perf_counter()
     budget = group(subject.budget, pair.events)
     delta = 0.0 if isinstance(budget, PureDP) else float(DELTA)
@@ -119,18 +121,18 @@ def _finding(subject: StreamSubject, outputs: Outputs, pair: Pair, seconds: floa
     first, second, names = features(outputs, subject.scene, pair, subject.law)
     strict, usual = (
         distinguish(first, second, confidence=level, seed=_SEED, delta=delta, train=_TRAIN, names=names)
-        for level in (CONFIDENCE, 0.95)
+        for level in (STREAMS_CONFIDENCE, 0.95)
     )
     claim = f"{budget} for {pair.events} events, " if pair.events > 1 else ""
     if delta:
         claim = f"{budget}, that is ({claimed:.3g}, {delta:g})-DP, "
     detail = f"{claim}{strict.statistic}; at 95 % alone the bound is {usual.epsilon:.2f}"
-    return Finding(
+    return AuditFinding(
         subject=f"{subject.name}, {pair.name}",
         kind="empirical",
         claimed=claimed,
         found=strict.epsilon,
-        confidence=CONFIDENCE,
+        confidence=STREAMS_CONFIDENCE,
         runs=strict.runs,
         control=subject.control,
         detail=detail,

@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,18 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch, StartTable
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import (
-    DiscreteLaplace,
-    Noise,
-    PureDP,
-    Randomness,
-    exponential_probabilities,
-    permute_and_flip_probabilities,
-    selection_epsilon,
-)
+from dpstream.core.privacy import DiscreteLaplace, Noise, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
-from dpstream.families.tabular.selector import Selector
+from dpstream.lab.audits.transcript_tape import (
+    Tape,
+    TapedChoice,
+    TapedNoise,
+    TapedSelector,
+    in_order,
+    noise_loss,
+)
 
-__all__ = ["TranscriptLoss", "selection_probabilities", "transcript_loss"]
+__all__ = ["TranscriptLoss", "rows_drawn", "transcript_loss"]
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,6 @@ class TranscriptLoss:
     def total(self) -> float:
         """The log-ratio; its absolute value is the loss."""
         return self.selections + self.noise
-
-
-def selection_probabilities(
-    selector: Selector, numerators: Any, denominators: Any, sensitivity: Any
-) -> NDArray[np.float64]:
-    """The law of ``selector.choose`` on these scores (all of them allowed)."""
-    if isinstance(selector.budget, PureDP):
-        return permute_and_flip_probabilities(
-            numerators, denominators, epsilon=selector.budget.epsilon, sensitivity=sensitivity
-        )
-    epsilon = selection_epsilon(selector.budget.rho)
-    return exponential_probabilities(numerators, denominators, epsilon=epsilon, sensitivity=sensitivity)
 
 
 def transcript_loss(
@@ -93,81 +80,32 @@ def transcript_loss(
     """
     if not isinstance(plan.budget, PureDP):
         raise ConfigError("transcripts are compared in epsilon", where="audit", allowed="a pure budget")
-    first = _Taped(randomness)
-    one, other = (None, None) if starts is None else starts
-    choices, ended = _run(plan, base, first, None, one)
-    asked = [choice for choice, _ in choices]
-    second = _Taped(randomness, first.draws, _shifts(plan, base, neighbour, asked))
-    again, ended_again = _run(plan, neighbour, second, asked, other)
+    first, (one, other) = Tape(), (None, None) if starts is None else starts
+    ended = _run(plan, base, first, TapedNoise(randomness, first), one)
+    shifts = _shifts(plan, base, neighbour, [choice.chosen for choice in first.choices])
+    second = Tape(script=first)
+    again = _run(plan, neighbour, second, TapedNoise(randomness, second, in_order(shifts)), other)
     # One of them may have released more than the other.
-    if len(ended) != len(ended_again) or not all(map(np.array_equal, ended, ended_again)):
+    same = len(ended) == len(again) and all(map(np.array_equal, ended, again))
+    if not same or not first.matches(second):
         return TranscriptLoss(0.0, math.inf)
-    selections = sum(p - q for (_, p), (_, q) in zip(choices, again, strict=True))
-    noise = 0.0
-    for (law, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
-        if not isinstance(law, DiscreteLaplace):
-            raise ConfigError("a pure plan drew noise that is not Laplace", where="audit")
-        noise += float((np.abs(needed) - np.abs(drawn)).sum()) / float(law.scale)
-    return TranscriptLoss(selections, noise)
-
-
-class _Taped(Randomness):
-    """Writes down every draw; with a tape, gives that noise less the ``shifts``."""
-
-    def __init__(
-        self,
-        inner: Randomness,
-        tape: list[tuple[Noise, NDArray[np.int64]]] | None = None,
-        shifts: list[NDArray[np.int64]] | None = None,
-    ) -> None:
-        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
-        self._inner, self._tape, self._shifts = inner, tape, shifts or []
-        self.draws: list[tuple[Noise, NDArray[np.int64]]] = []
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Fresh noise, or what makes the same output."""
-        position = len(self.draws)
-        if self._tape is None:
-            drawn = self._inner.draw(noise, size)
-        else:
-            drawn = self._tape[position][1] - self._shifts[position]
-        self.draws.append((noise, drawn))
-        return drawn
-
-
-@dataclass(frozen=True)
-class _Scripted(Selector):
-    """Writes down every choice and its log-probability; with a script, takes the choices from there."""
-
-    script: Sequence[int] | None = None
-    log: list[tuple[int, float]] = field(default_factory=list)
-
-    def choose(
-        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
-    ) -> int:
-        if self.script is None:
-            choice = super().choose(numerators, denominators, allowed, sensitivity, randomness)
-        else:
-            choice = self.script[len(self.log)]
-        index = np.asarray(allowed)
-        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
-        self.log.append((choice, math.log(law[list(allowed).index(choice)])))
-        return choice
+    if not all(isinstance(law, DiscreteLaplace) for law, _ in first.draws):
+        raise ConfigError("a pure plan drew noise that is not Laplace", where="audit")
+    return TranscriptLoss(first.chosen_loss(second), noise_loss(first, second))
 
 
 def _run(
     plan: DPStabsPlan,
     batches: Sequence[PrivateBatch],
+    tape: Tape,
     randomness: Randomness,
-    script: Sequence[int] | None,
     begin: StartTable | None,
-) -> tuple[list[tuple[int, float]], list[NDArray[Any]]]:
-    """Choices with log-probabilities, and everything released: totals, models' marginals, counters' outputs, and
-    the synthesis as it is kept, stated errors and measurements included."""
+) -> list[NDArray[Any]]:
+    """Everything released: totals, models' marginals, counters' outputs, and the synthesis as it is kept, stated
+    errors and measurements included."""
     rounds = plan.recipe.rounds * len(plan.recipe.sides)
-    log: list[tuple[int, float]] = []
     if plan.selector is not None:
-        plan = replace(plan, selector=_Scripted(plan.selector.budget, script, log))
+        plan = replace(plan, selector=TapedSelector(plan.selector.budget, tape))
     state = plan.start() if begin is None else plan.start_from(begin)
     released: list[NDArray[Any]] = []
     for step, batch in enumerate(batches, 1):
@@ -179,21 +117,22 @@ def _run(
         released.append(np.frombuffer(json.dumps([packed.meta, list(packed.arrays)]).encode(), np.uint8))
         released.extend(packed.arrays.values())
         if plan.selector is None:
-            log.extend((index, 0.0) for _ in plan.recipe.sides for index in range(plan.recipe.rounds))
-        if len(log) != step * rounds:
+            everything = [TapedChoice(index, 0, np.ones(1)) for index in range(plan.recipe.rounds)]
+            tape.choices += everything * len(plan.recipe.sides)
+        if len(tape.choices) != step * rounds:
             raise ConfigError("a step was cut short: the model was full", where="audit", allowed="max_cells")
-    return log, released
+    return released
 
 
 def _shifts(
     plan: DPStabsPlan, base: Sequence[PrivateBatch], neighbour: Sequence[PrivateBatch], choices: list[int]
 ) -> list[NDArray[np.int64]]:
-    """By how much each noise must fall on ``neighbour`` for the counters to say the same, draw by draw."""
+    """How much is added to each noise on ``neighbour`` for the counters to say the same, draw by draw."""
     cliques, sides = plan.cells.cliques, plan.recipe.sides
     encoder = plan.counter.materialize(len(base)).encoder
     changes = [
         [
-            [after - before for before, after in zip(a.count(cliques, s), b.count(cliques, s), strict=True)]
+            [before - after for before, after in zip(a.count(cliques, s), b.count(cliques, s), strict=True)]
             for s in sides
         ]
         for a, b in zip(base, neighbour, strict=True)
@@ -206,7 +145,7 @@ def _shifts(
         history[side, choice].append(changes[step][side][choice])
     # Noise may be drawn ahead: it must make up for later changes, too.
     moved = {key: encoder[:, : len(own)] @ np.array(own) for key, own in history.items()}
-    drawn = _rows_drawn(plan.counter, len(base))
+    drawn = rows_drawn(plan.counter, len(base))
     ticks, rows = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     result = []
     for key in asked:
@@ -217,7 +156,7 @@ def _shifts(
     return result
 
 
-def _rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
+def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
     """For each tick, how many values a cell gets in each of its draws."""
     state, zero, found = counter.init(1), np.zeros(1, np.int64), []
     for _ in range(ticks):
@@ -228,12 +167,12 @@ def _rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
 
 
 class _Silent(Randomness):
-    """No noise; notes how much was asked for."""
+    """Gives zeros and writes down how many values each draw asked for."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Zeros."""
+        """Give zeros."""
         self.sizes.append(size)
         return np.zeros(size, np.int64)

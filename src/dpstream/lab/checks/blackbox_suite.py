@@ -16,19 +16,18 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.tables import count_marginals
 from dpstream.families.growing import BlackBox, Counts, Database, ReleasedTable
-from dpstream.lab.checks.conformance import CheckResult, ConformanceReport
+from dpstream.lab.checks.conformance import FALSE_ALARM, CheckResult, ConformanceReport
 
 __all__ = ["check_black_box"]
 
 #: Probability that ``check_black_box`` rejects a black box that keeps its budget (only the check of the loss is random
 #: in that way).
-FALSE_ALARM = 1e-8
 _BUDGET = PureDP(Fraction(1))
 _SIZES = (1, 2, 50)
 
 
 @dataclass(frozen=True)
-class _Subject:
+class _BlackBoxSubject:
     box: BlackBox[Any]
     column: int
     t: int
@@ -80,7 +79,7 @@ def check_black_box(box: BlackBox[Any], *, t: int = 20, runs: int = 1000, seed: 
         raise ConfigError(
             "too little to see anything", where="check_black_box", allowed="t from 2, runs from 100"
         )
-    subject = _Subject(box.fitted(0.5), _column(box), t, runs, seed)
+    subject = _BlackBoxSubject(box.fitted(0.5), _column(box), t, runs, seed)
     return ConformanceReport(box.name, tuple(_results(subject)), "black box")
 
 
@@ -95,7 +94,7 @@ def _column(box: BlackBox[Any]) -> int:
     return wide[0]
 
 
-def _results(subject: _Subject) -> Iterator[CheckResult]:
+def _results(subject: _BlackBoxSubject) -> Iterator[CheckResult]:
     for name, check in _CHECKS.items():
         try:
             problem, detail = check(subject)
@@ -107,7 +106,7 @@ def _results(subject: _Subject) -> Iterator[CheckResult]:
 Outcome = tuple[bool, str]
 
 
-def _runs_at_every_size(subject: _Subject) -> Outcome:
+def _runs_at_every_size(subject: _BlackBoxSubject) -> Outcome:
     """The data are read-only: writing to them stops it."""
     for t in _SIZES:
         data = subject.database(t)
@@ -117,7 +116,7 @@ def _runs_at_every_size(subject: _Subject) -> Outcome:
     return False, f"a distribution at {', '.join(map(str, _SIZES))} records"
 
 
-def _repeats(subject: _Subject) -> Outcome:
+def _repeats(subject: _BlackBoxSubject) -> Outcome:
     """Randomness from elsewhere, or memory of earlier runs, shows as a difference."""
     data = subject.database(subject.t)
     first = subject.run(data, "same").pack()
@@ -127,14 +126,14 @@ def _repeats(subject: _Subject) -> Outcome:
     return False, "nothing but the database and the randomness it is given"
 
 
-def _packs(subject: _Subject) -> Outcome:
+def _packs(subject: _BlackBoxSubject) -> Outcome:
     released = subject.run(subject.database(subject.t), "packed").pack()
     if not _equal(released, subject.box.unpack(released).pack()):
         return True, "unpack(pack) is another release"
     return False, "unpack(pack) gives the release"
 
 
-def _loses_no_more(subject: _Subject) -> Outcome:
+def _loses_no_more(subject: _BlackBoxSubject) -> Outcome:
     """Tails of one statistic, chosen on half of the runs and judged on the others by exact binomial limits."""
     sides = []
     for replaced in (False, True):
@@ -174,7 +173,7 @@ def _equal(one: Packed, other: Packed) -> bool:
     return same and all(np.array_equal(array, other.arrays[name]) for name, array in one.arrays.items())
 
 
-_CHECKS: dict[str, Callable[[_Subject], Outcome]] = {
+_CHECKS: dict[str, Callable[[_BlackBoxSubject], Outcome]] = {
     "runs at every size, on read-only data": _runs_at_every_size,
     "depends on data and randomness only": _repeats,
     "packs whole": _packs,

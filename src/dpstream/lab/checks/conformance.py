@@ -294,7 +294,7 @@ def _memory(subject: _Subject) -> CheckResult:
 
 
 class _Silence(NoiseTape):
-    """Zeros, without a record."""
+    """Gives zeros, and writes nothing down."""
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         return np.zeros(size, np.int64)

@@ -132,7 +132,7 @@ class _Costs:
             self._rows.setdefault(rate, []).append(row)
 
     def of(self, shift: NDArray[Any]) -> Fraction:
-        """Of one shift."""
+        """The cost of one shift."""
         power = 1 if self.laplace else 2
         moved = np.flatnonzero(shift != 0)
         return sum((self.rates[i] * abs(int(shift[i])) ** power for i in moved), Fraction(0))

@@ -108,14 +108,14 @@ def read_cell(counter: CalibratedCounter, ticks: int) -> RecordedMap | None:
     width = m + ticks
     increments = np.zeros((ticks, width), np.int64)
     increments[np.arange(ticks), m + np.arange(ticks)] = 1
-    outputs = measured_on_tape(counter, increments, _Impulses(width))
+    outputs = measured_on_tape(counter, increments, _ImpulseSource(width))
     recorded = RecordedMap(outputs[:, :m], outputs[:, m:], laws, ticks, 1)
     rng = np.random.default_rng(20)
     sound = all(_superposes(counter, recorded, size, cells, rng) for size in _SIZES for cells in (2, 5))
     return recorded if sound else None
 
 
-class _Impulses(NoiseTape):
+class _ImpulseSource(NoiseTape):
     """Every cell's own number of draw is 1, all others are 0."""
 
     def __init__(self, width: int) -> None:

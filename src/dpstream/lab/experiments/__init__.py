@@ -1,12 +1,16 @@
-"""Experiments on whole streams: the paper's, and comparisons of any methods. For evaluation only."""
+"""Experiments on streams and panels: two papers', and comparisons of any methods. For evaluation only."""
 
+from dpstream.lab.experiments.bun import BUN_RHOS, PanelOutcome, reproduce_bun
+from dpstream.lab.experiments.bun_tables import AnswerLine, lines_of
 from dpstream.lab.experiments.comparison import Comparison
-from dpstream.lab.experiments.grid import Result, Silent, Watch, run_grid
-from dpstream.lab.experiments.kumar import KUMAR_EPSILONS, Outcome, data_folder, reproduce_kumar
-from dpstream.lab.experiments.kumar_tables import KumarLine, summarise
+from dpstream.lab.experiments.grid import Result, RunWatch, Silent, run_grid
+from dpstream.lab.experiments.kumar import KUMAR_EPSILONS, ExperimentOutcome, data_folder, reproduce_kumar
+from dpstream.lab.experiments.kumar_tables import ErrorLine, error_lines
 from dpstream.lab.experiments.methods import KUMAR_METHODS, OWN_METHODS, Method
 from dpstream.lab.experiments.offline_ceiling import Offline, Peer
-from dpstream.lab.experiments.printed_numbers import PAPER, Published, published_kumar
+from dpstream.lab.experiments.panel_data import KNOWN_PANELS, Panel, load_panel
+from dpstream.lab.experiments.panel_runs import CumulativeRun, WindowRun
+from dpstream.lab.experiments.printed_numbers import PRINTED_IN, PrintedNumber, published_kumar
 from dpstream.lab.experiments.replayed_streams import (
     KUMAR_STREAMS,
     ConfigSource,
@@ -18,32 +22,42 @@ from dpstream.lab.experiments.replayed_streams import (
 from dpstream.lab.experiments.runs import Task, evaluated_steps, run_task
 
 __all__ = [
+    "BUN_RHOS",
+    "KNOWN_PANELS",
     "KUMAR_EPSILONS",
     "KUMAR_METHODS",
     "KUMAR_STREAMS",
     "OWN_METHODS",
-    "PAPER",
+    "PRINTED_IN",
+    "AnswerLine",
     "Comparison",
     "ConfigSource",
-    "KumarLine",
+    "CumulativeRun",
+    "ErrorLine",
+    "ExperimentOutcome",
     "KumarSource",
     "Method",
     "Offline",
-    "Outcome",
+    "Panel",
+    "PanelOutcome",
     "Peer",
-    "Published",
+    "PrintedNumber",
     "Replay",
     "Result",
+    "RunWatch",
     "Silent",
     "StreamSource",
     "Task",
-    "Watch",
+    "WindowRun",
     "data_folder",
+    "error_lines",
     "evaluated_steps",
     "kumar_stream",
+    "lines_of",
+    "load_panel",
     "published_kumar",
+    "reproduce_bun",
     "reproduce_kumar",
     "run_grid",
     "run_task",
-    "summarise",
 ]

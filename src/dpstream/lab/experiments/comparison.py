@@ -11,15 +11,15 @@ from typing import Any
 from dpstream.core.contracts import shown
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.schema.toml import load_toml
-from dpstream.lab.experiments.grid import Watch, run_grid
-from dpstream.lab.experiments.kumar import Outcome, data_folder, epsilon_text
-from dpstream.lab.experiments.kumar_figures import draw_figures, require_matplotlib
-from dpstream.lab.experiments.kumar_tables import KumarLine, csv_table, markdown_table, summarise
+from dpstream.lab.experiments.grid import RunWatch, run_grid
+from dpstream.lab.experiments.kumar import ExperimentOutcome, data_folder, epsilon_text
+from dpstream.lab.experiments.kumar_figures import draw_error_figures, require_matplotlib
+from dpstream.lab.experiments.kumar_tables import ErrorLine, error_lines, errors_csv, markdown_table
 from dpstream.lab.experiments.methods import Method
 from dpstream.lab.experiments.offline_ceiling import Offline
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.replayed_streams import KUMAR_STREAMS, ConfigSource, KumarSource, StreamSource
-from dpstream.lab.experiments.runs import EVERY, LAST, Task
+from dpstream.lab.experiments.runs import EVALUATE_EVERY, EVALUATE_LAST, Task
 from dpstream.lab.experiments.settings import settings_table
 from dpstream.project import Config
 from dpstream.project.reader import did_you_mean
@@ -27,7 +27,7 @@ from dpstream.tools.evaluate.label import LABEL
 
 __all__ = ["Comparison"]
 
-FORMAT = 1
+COMPARISON_FORMAT = 1
 _KEYS = {
     "format": "1",
     "epsilons": 'a list of exact positive numbers such as ["0.5", "1"]',
@@ -72,7 +72,7 @@ class Comparison:
         """
         file = Path(path)
         document = load_toml(file)
-        read = _File(str(file), document)
+        read = _ComparisonFile(str(file), document)
         streams = tuple(
             read.stream(name, table, data) for name, table in read.tables("streams", required=True)
         )
@@ -90,7 +90,7 @@ class Comparison:
         )  # fmt: skip
 
     def tasks(self) -> list[Task]:
-        """All runs."""
+        """Every run of the comparison: streams, budgets, methods and repetitions."""
         everything: list[Method | Offline] = [*self.methods, *self.offline]
         return [
             Task(source, method, epsilon, repeat, self.steps, self.workload)
@@ -101,8 +101,8 @@ class Comparison:
         ]
 
     def run(
-        self, out: str | Path, *, jobs: int = 2, figures: bool = True, watch: Watch | None = None
-    ) -> Outcome:
+        self, out: str | Path, *, jobs: int = 2, figures: bool = True, watch: RunWatch | None = None
+    ) -> ExperimentOutcome:
         """Run everything and write ``runs/``, ``table.csv``, ``table.md``, ``figures/`` and ``settings.md``.
 
         Finished runs with equal settings are not repeated (see ``run_grid``). Real noise.
@@ -116,15 +116,15 @@ class Comparison:
             require_matplotlib()
         private = PrivateFolder(out, self._apart_from())
         results = run_grid(self.tasks(), private, jobs=jobs, watch=watch)
-        lines = summarise(results)
-        private.write("table.csv", csv_table(lines))
+        lines = error_lines(results)
+        private.write("table.csv", errors_csv(lines))
         private.write("table.md", self._page(lines))
         private.write(
             "settings.md", f"**{LABEL}**\n\n# Settings of the comparison\n\n{settings_table(results)}"
         )
         names = ["table.csv", "table.md", "settings.md"]
-        names += draw_figures(results, private) if figures else []
-        return Outcome(private.path, tuple(names), tuple(lines), tuple(results))
+        names += draw_error_figures(results, private) if figures else []
+        return ExperimentOutcome(private.path, tuple(names), tuple(lines), tuple(results))
 
     def _apart_from(self) -> dict[str, Path]:
         """The released tables and the secret states of the configurations that are read."""
@@ -136,13 +136,13 @@ class Comparison:
                 places[f"state of {source.label}"] = config.state_dir
         return places
 
-    def _page(self, lines: Sequence[KumarLine]) -> str:
+    def _page(self, lines: Sequence[ErrorLine]) -> str:
         runs = f"{self.repeats} repetitions" if self.repeats > 1 else "One run"
         spread = ", mean with the lowest and the highest in brackets" if self.repeats > 1 else ""
         part = "" if self.steps is None else f" of the first {self.steps} steps"
         head = (
             f"**{LABEL}**\n\n# Comparison: {self.path.name}\n\n{runs}{part}{spread}. Errors are taken at every "
-            f"{EVERY}th step and at each of the last {LAST}, over which the table averages."
+            f"{EVALUATE_EVERY}th step and at each of the last {EVALUATE_LAST}, over which the table averages."
         )
         if self.offline:
             head += (
@@ -153,8 +153,8 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _File:
-    """The document, read strictly."""
+class _ComparisonFile:
+    """A comparison file as it was read; every key is checked."""
 
     file: str
     document: Mapping[str, Any]
@@ -166,8 +166,9 @@ class _File:
                 raise ConfigError(
                     f"unknown key {key!r} ({shown(value)}){hint}", where=self.file, allowed=", ".join(_KEYS)
                 )
-        if self.document.get("format", FORMAT) != FORMAT or isinstance(self.document.get("format"), bool):
-            raise self.wrong("format", f"unknown format {shown(self.document['format'])}")
+        stated = self.document.get("format", COMPARISON_FORMAT)
+        if isinstance(stated, bool) or stated != COMPARISON_FORMAT:
+            raise self.wrong("format", f"unknown format {shown(stated)}")
 
     def wrong(self, key: str, what: str, allowed: str | None = None) -> ConfigError:
         return ConfigError(what, where=f"{self.file} {key}", allowed=allowed or _KEYS[key])

@@ -19,13 +19,13 @@ from dpstream.core.paths import parse_json
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.runs import Task, settings_hash
 
-__all__ = ["Result", "Runnable", "Silent", "Watch", "run_all", "run_grid"]
+__all__ = ["Result", "RunWatch", "Runnable", "Silent", "run_all", "run_grid"]
 
 _RUNS = "runs"
 
 
-class Watch(Protocol):
-    """Told how the runs go on."""
+class RunWatch(Protocol):
+    """Shows people how the runs go on."""
 
     def expect(self, runs: int, done: int) -> None:
         """How many runs there are, and how many of them were there already."""
@@ -41,7 +41,7 @@ class Watch(Protocol):
 
 
 class Silent:
-    """A ``Watch`` that says nothing."""
+    """A ``RunWatch`` that says nothing."""
 
     def expect(self, runs: int, done: int) -> None:
         """Nothing."""
@@ -86,7 +86,7 @@ class _Planned:
 
 
 def run_grid(
-    tasks: Sequence[Task], folder: PrivateFolder, *, jobs: int = 1, watch: Watch | None = None
+    tasks: Sequence[Task], folder: PrivateFolder, *, jobs: int = 1, watch: RunWatch | None = None
 ) -> list[Result]:
     """Do all tasks; results in the order of the tasks.
 
@@ -107,7 +107,7 @@ def run_grid(
 
 
 def run_all(
-    tasks: Sequence[Runnable], folder: PrivateFolder, *, jobs: int = 1, watch: Watch | None = None
+    tasks: Sequence[Runnable], folder: PrivateFolder, *, jobs: int = 1, watch: RunWatch | None = None
 ) -> list[dict[str, Any]]:
     """What ``run_grid`` does, for runs of any kind; gives what each ``run`` gave."""
     if jobs < 1:
@@ -189,13 +189,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _alone(todo: Sequence[_Planned], seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
+def _alone(todo: Sequence[_Planned], seen: RunWatch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
     for plan in todo:
         seen.started(plan.task.name)
         yield plan, plan.task.run()
 
 
-def _shared(todo: Sequence[_Planned], jobs: int, seen: Watch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
+def _shared(todo: Sequence[_Planned], jobs: int, seen: RunWatch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
     """No more tasks are handed out than there are processes, so that "started" is true."""
     waiting = list(reversed(todo))
     running: dict[Future[dict[str, Any]], _Planned] = {}
@@ -252,7 +252,7 @@ class _Clock:
         self._done = 0.0
 
     def left(self, plan: _Planned) -> float | None:
-        """After another run."""
+        """Seconds that are left once this run is done."""
         self._left -= plan.cost
         self._done += plan.cost
         if self._done <= 0.0:

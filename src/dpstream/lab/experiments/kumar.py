@@ -10,11 +10,17 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import PureDP, decimal_text
-from dpstream.lab.experiments.grid import Result, Watch, run_grid
-from dpstream.lab.experiments.kumar_figures import draw_figures, require_matplotlib
-from dpstream.lab.experiments.kumar_tables import KumarLine, csv_table, markdown_table, summarise, verdict
+from dpstream.lab.experiments.grid import Result, RunWatch, run_grid
+from dpstream.lab.experiments.kumar_figures import draw_error_figures, require_matplotlib
+from dpstream.lab.experiments.kumar_tables import (
+    ErrorLine,
+    at_or_below_print,
+    error_lines,
+    errors_csv,
+    markdown_table,
+)
 from dpstream.lab.experiments.methods import KUMAR_METHODS, OWN_METHODS
-from dpstream.lab.experiments.printed_numbers import PAPER, published_kumar
+from dpstream.lab.experiments.printed_numbers import PRINTED_IN, published_kumar
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.lab.experiments.replayed_streams import KUMAR_STREAMS, KumarSource
 from dpstream.lab.experiments.runs import Task
@@ -27,7 +33,7 @@ __all__ = [
     "QUICK_EPSILONS",
     "QUICK_STEPS",
     "QUICK_STREAMS",
-    "Outcome",
+    "ExperimentOutcome",
     "data_folder",
     "epsilon_text",
     "reproduce_kumar",
@@ -43,12 +49,12 @@ _BESIDE = ("AvgWE", "MaxWE", "AvgL1", "MaxL1")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """What an experiment left behind. Private: ``lines`` and all files are for evaluation only."""
 
     folder: Path
     files: tuple[str, ...]
-    lines: tuple[KumarLine, ...]
+    lines: tuple[ErrorLine, ...]
     results: tuple[Result, ...]
 
 
@@ -97,8 +103,8 @@ def reproduce_kumar(
     quick: bool = False,
     jobs: int = 2,
     figures: bool = True,
-    watch: Watch | None = None,
-) -> Outcome:
+    watch: RunWatch | None = None,
+) -> ExperimentOutcome:
     """Run the paper's grid and write ``runs/``, ``table.csv``, ``table.md``, ``figures/`` and ``settings.md``.
 
     Real noise from the operating system; finished runs with equal settings are not repeated (see ``run_grid``).
@@ -142,14 +148,14 @@ def reproduce_kumar(
     private = PrivateFolder(out)
     results = run_grid(tasks, private, jobs=jobs, watch=watch)
     printed = None if quick else published_kumar()
-    lines = summarise(results, printed)
+    lines = error_lines(results, printed)
     settings = kumar_settings(results, quick=quick)
     names = ["table.csv", "table.md", "settings.md"]
-    private.write("table.csv", csv_table(lines))
+    private.write("table.csv", errors_csv(lines))
     private.write("table.md", _page(lines, repeats, quick))
     private.write("settings.md", settings)
-    names += draw_figures(results, private, printed) if figures else []
-    return Outcome(private.path, tuple(names), tuple(lines), tuple(results))
+    names += draw_error_figures(results, private, printed) if figures else []
+    return ExperimentOutcome(private.path, tuple(names), tuple(lines), tuple(results))
 
 
 def _chosen(
@@ -164,7 +170,7 @@ def _chosen(
     return names
 
 
-def _page(lines: Sequence[KumarLine], repeats: int, quick: bool) -> str:
+def _page(lines: Sequence[ErrorLine], repeats: int, quick: bool) -> str:
     metrics, beside = _COLUMNS, () if quick else _BESIDE
     head = [f"**{LABEL}**", "", "# The paper's experiments, run with dpstream", ""]
     runs = f"{repeats} repetitions" if repeats > 1 else "One run"
@@ -177,7 +183,7 @@ def _page(lines: Sequence[KumarLine], repeats: int, quick: bool) -> str:
         ]
     else:
         head += [
-            f"{runs}, errors averaged over the last ten steps.{spread} Beside them the numbers of {PAPER} "
+            f"{runs}, errors averaged over the last ten steps.{spread} Beside them the numbers of {PRINTED_IN} "
             '("paper"; blank where it has none). The printed relative errors (AvgRelWE, MaxRelWE) stand after our '
             "L1 errors, which they resemble; our cell by cell relative errors are in the columns before. ~~Struck "
             "through~~: Adult-randomized-bs-200 is printed with the same eight numbers at epsilon 2 and 4, surely "
@@ -188,11 +194,13 @@ def _page(lines: Sequence[KumarLine], repeats: int, quick: bool) -> str:
     return "\n".join(head) + "\n\n" + markdown_table(lines, metrics, beside)
 
 
-def _counts(lines: Sequence[KumarLine]) -> list[str]:
+def _counts(lines: Sequence[ErrorLine]) -> list[str]:
     rows = []
     # Only what is defined alike: the printed relative errors are not.
     for metric in ("AvgWE", "MaxWE"):
-        parts = [f"{method} {below} of {of}" for method, (below, of) in verdict(lines, metric).items()]
+        parts = [
+            f"{method} {below} of {of}" for method, (below, of) in at_or_below_print(lines, metric).items()
+        ]
         if parts:
             rows.append(f"* {metric} at or below the printed number: {', '.join(parts)}.")
     return rows

@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
+from dpstream.lab.experiments.figure_style import PALETTE, QUIET, dress, figure
 from dpstream.lab.experiments.grid import Result
 from dpstream.lab.experiments.kumar_tables import PRINTED_AS, Printed
 from dpstream.lab.experiments.private_output import PrivateFolder
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.style import PALETTE, QUIET, dress, figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-__all__ = ["GROUPS", "draw_figures", "require_matplotlib"]
+__all__ = ["GROUPS", "draw_error_figures", "require_matplotlib"]
 
 #: Figure -> the metrics of its rows, with what an axis says.
 GROUPS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -55,7 +55,7 @@ def require_matplotlib() -> None:
         )
 
 
-def draw_figures(
+def draw_error_figures(
     results: Sequence[Result], folder: PrivateFolder, printed: Printed | None = None
 ) -> list[str]:
     """Write ``figures/STREAM-errors.png`` and ``figures/STREAM-relative.png``; returns their names.

@@ -10,14 +10,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpstream.lab.experiments.grid import Result
-from dpstream.lab.experiments.printed_numbers import Published
+from dpstream.lab.experiments.printed_numbers import PrintedNumber
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS
 
-__all__ = ["PRINTED_AS", "KumarLine", "Printed", "csv_table", "markdown_table", "summarise", "verdict"]
+__all__ = [
+    "PRINTED_AS",
+    "ErrorLine",
+    "Printed",
+    "at_or_below_print",
+    "error_lines",
+    "errors_csv",
+    "markdown_table",
+]
 
 #: (stream, epsilon, metric, method) -> the number in print.
-Printed = Mapping[tuple[str, Fraction, str, str], Published]
+Printed = Mapping[tuple[str, Fraction, str, str], PrintedNumber]
 
 #: Beside which printed metric ours stands. The printed relative errors are of the size of L1 errors, and far below
 #: any cell by cell relative error, so both are put beside them.
@@ -40,7 +48,7 @@ _HEADS = (
 
 
 @dataclass(frozen=True)
-class KumarLine:
+class ErrorLine:
     """One metric of one method on one stream: mean, deviation and range over the repetitions.
 
     ``mean`` and the others are None where no repetition has a number (an empty table).
@@ -56,7 +64,7 @@ class KumarLine:
     low: float | None
     high: float | None
     repeats: int
-    published: Published | None = None
+    published: PrintedNumber | None = None
 
     @property
     def text(self) -> str:
@@ -83,7 +91,7 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if value < 1.0 else f"{value:.3g}"
 
 
-def summarise(results: Sequence[Result], printed: Printed | None = None) -> list[KumarLine]:
+def error_lines(results: Sequence[Result], printed: Printed | None = None) -> list[ErrorLine]:
     """One line per stream, epsilon, method and metric, in the order of the results."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
@@ -99,7 +107,7 @@ def summarise(results: Sequence[Result], printed: Printed | None = None) -> list
                 else printed.get((stream, Fraction(epsilon), PRINTED_AS[metric], method))
             )
             lines.append(
-                KumarLine(
+                ErrorLine(
                     stream,
                     epsilon,
                     method,
@@ -116,7 +124,7 @@ def summarise(results: Sequence[Result], printed: Printed | None = None) -> list
     return lines
 
 
-def csv_table(lines: Sequence[KumarLine]) -> str:
+def errors_csv(lines: Sequence[ErrorLine]) -> str:
     """Everything, one line per metric; the last column says what such numbers are."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -139,7 +147,7 @@ def _exact(value: float | None) -> str:
 
 
 def markdown_table(
-    lines: Sequence[KumarLine], metrics: Sequence[str], printed_beside: Sequence[str] = ()
+    lines: Sequence[ErrorLine], metrics: Sequence[str], printed_beside: Sequence[str] = ()
 ) -> str:
     """One table per stream: a row per epsilon and method.
 
@@ -151,7 +159,7 @@ def markdown_table(
         heads += [metric, "paper"] if metric in printed_beside else [metric]
     blocks = []
     for stream in dict.fromkeys(line.stream for line in lines):
-        rows: dict[tuple[str, str], dict[str, KumarLine]] = {}
+        rows: dict[tuple[str, str], dict[str, ErrorLine]] = {}
         for line in lines:
             if line.stream == stream:
                 rows.setdefault((line.epsilon, line.method), {})[line.metric] = line
@@ -172,14 +180,14 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _paper(found: Published | None) -> str:
+def _paper(found: PrintedNumber | None) -> str:
     """A number in print; a surely misprinted one is struck through; blank where there is none."""
     if found is None:
         return ""
     return f"{found.value:.4f}" if found.target else f"~~{found.value:.4f}~~"
 
 
-def verdict(lines: Sequence[KumarLine], metric: str) -> dict[str, tuple[int, int]]:
+def at_or_below_print(lines: Sequence[ErrorLine], metric: str) -> dict[str, tuple[int, int]]:
     """Method -> (in how many places ours is at or below the printed number, number of places)."""
     counts: dict[str, tuple[int, int]] = {}
     for line in lines:

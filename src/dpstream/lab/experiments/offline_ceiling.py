@@ -56,7 +56,7 @@ class Offline:
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Where the method stands, for messages."""
         return f"{self.file} [offline.{self.label}]"
 
     @property

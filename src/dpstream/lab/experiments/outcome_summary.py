@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpstream.lab.experiments.kumar import Outcome
+from dpstream.lab.experiments.kumar import ExperimentOutcome
 from dpstream.lab.experiments.kumar_tables import PRINTED_AS
 
 __all__ = ["ExperimentSummary", "summary_of"]
@@ -43,7 +43,7 @@ class ExperimentSummary:
         return f"Wrote {', '.join(self.files[:count])}{what} and {figures} figures to {self.folder}"
 
 
-def summary_of(outcome: Outcome) -> ExperimentSummary:
+def summary_of(outcome: ExperimentOutcome) -> ExperimentSummary:
     """Errors of every method, beside the printed ones where there are any."""
     shown = ("AvgWE", "MaxWE", "AvgL1")
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}

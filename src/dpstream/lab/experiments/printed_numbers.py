@@ -8,16 +8,16 @@ from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["PAPER", "Published", "published_kumar"]
+__all__ = ["PRINTED_IN", "PrintedNumber", "published_kumar"]
 
-PAPER = (
+PRINTED_IN = (
     "Kumar, Strohmer, Vershynin, Differentially Private Synthetic High-dimensional Tabular Stream (2024), "
     "Tables 1 to 3"
 )
 
 
 @dataclass(frozen=True)
-class Published:
+class PrintedNumber:
     """One printed number.
 
     Attributes:
@@ -33,7 +33,7 @@ class Published:
 
 
 @cache
-def published_kumar() -> dict[tuple[str, Fraction, str, str], Published]:
+def published_kumar() -> dict[tuple[str, Fraction, str, str], PrintedNumber]:
     """(stream, epsilon, metric, method) -> what is printed; 240 numbers.
 
     Methods are ``baseline``, ``proposed-simple`` and ``proposed-block`` (three streams only).
@@ -43,7 +43,7 @@ def published_kumar() -> dict[tuple[str, Fraction, str, str], Published]:
     """
     text = files(__package__).joinpath("published_kumar.csv").read_text(encoding="utf-8")
     return {
-        (row["stream"], Fraction(row["epsilon"]), row["metric"], row["method"]): Published(
+        (row["stream"], Fraction(row["epsilon"]), row["metric"], row["method"]): PrintedNumber(
             float(row["value"]), row["target"] == "yes", row["source"]
         )
         for row in csv.DictReader(text.splitlines())

@@ -38,5 +38,5 @@ class PrivateFolder:
         return write_private(path, content.encode("utf-8") if isinstance(content, str) else content)
 
     def write_json(self, name: str, value: Any) -> Path:
-        """The same with JSON; a number that is not finite has no place in it."""
+        """Replace a file by JSON; a number that is not finite is refused."""
         return self.write(name, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

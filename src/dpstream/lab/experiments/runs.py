@@ -20,12 +20,20 @@ from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, errors_or_blank
 from dpstream.tools.evaluate.true_table import TrueTable
 
-__all__ = ["EVERY", "LAST", "Task", "evaluated_steps", "run_task", "settings_hash", "task_facts"]
+__all__ = [
+    "EVALUATE_EVERY",
+    "EVALUATE_LAST",
+    "Task",
+    "evaluated_steps",
+    "run_task",
+    "settings_hash",
+    "task_facts",
+]
 
-FORMAT = 1
+RUN_FORMAT = 1
 #: Errors are taken at every tenth step and at each of the last ten, over which the tables average.
-EVERY = 10
-LAST = 10
+EVALUATE_EVERY = 10
+EVALUATE_LAST = 10
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,9 @@ def evaluated_steps(steps: int) -> list[int]:
     >>> evaluated_steps(1)
     [1]
     """
-    return [step for step in range(1, steps + 1) if step % EVERY == 0 or step > steps - LAST]
+    return [
+        step for step in range(1, steps + 1) if step % EVALUATE_EVERY == 0 or step > steps - EVALUATE_LAST
+    ]
 
 
 def task_facts(task: Task) -> tuple[dict[str, Any], float]:
@@ -87,7 +97,7 @@ def task_facts(task: Task) -> tuple[dict[str, Any], float]:
     workload = Workload.parse(stream.domain, task.workload)
     steps = _steps(stream, task)
     facts = {
-        "format": FORMAT,
+        "format": RUN_FORMAT,
         "program": dpstream.__version__,
         "stream": task.source.label,
         "data": stream.fingerprint,
@@ -130,7 +140,7 @@ def run_task(task: Task, seen: Callable[[int, int], None] | None = None) -> dict
     points = (_once if task.once else _stepwise)(task, stream, workload, seen)
     used, wall = time.process_time() - begin, time.perf_counter() - clock
     steps = facts["steps"]
-    last = [values for step, values in points if step > steps - LAST]
+    last = [values for step, values in points if step > steps - EVALUATE_LAST]
     return {
         "label": LABEL,
         "settings": facts,

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpstream.lab.experiments.grid import Result
-from dpstream.lab.experiments.runs import EVERY, LAST
+from dpstream.lab.experiments.runs import EVALUATE_EVERY, EVALUATE_LAST
 from dpstream.tools.evaluate.label import LABEL
 
 __all__ = ["kumar_settings", "settings_table"]
 
 #: (what the paper leaves open, what was chosen). The options of each method follow from the runs themselves.
-OPEN = (
+LEFT_OPEN_BY_KUMAR = (
     (
         "How many marginals are measured at a step (`k`)",
         "4 in all three methods, of 78 (Adult) and 231 (Eviction) pairs.",
@@ -97,14 +97,14 @@ def kumar_settings(results: Sequence[Result], *, quick: bool) -> str:
         "",
         "# Settings of the reproduction",
         "",
-        f"Every batch is cut beforehand. Errors are taken at every {EVERY}th step and at each of the last {LAST}, over "
-        "which the tables average. The guarantee of every run is pure differential privacy for one record added or "
-        "removed, with the printed epsilon for the whole stream; the errors themselves are computed from the private "
-        "tables.",
+        f"Every batch is cut beforehand. Errors are taken at every {EVALUATE_EVERY}th step and at each of the last "
+        f"{EVALUATE_LAST}, over which the tables average. The guarantee of every run is pure differential privacy for "
+        "one record added or removed, with the printed epsilon for the whole stream; the errors themselves are "
+        "computed from the private tables.",
         "",
         "| The paper leaves open | Chosen here |",
         "|---|---|",
-        *(f"| {what} | {chosen} |" for what, chosen in OPEN),
+        *(f"| {what} | {chosen} |" for what, chosen in LEFT_OPEN_BY_KUMAR),
         "",
     ]
     if quick:
@@ -113,7 +113,7 @@ def kumar_settings(results: Sequence[Result], *, quick: bool) -> str:
 
 
 def settings_table(results: Sequence[Result]) -> str:
-    """What every method of every stream was told, from the runs themselves."""
+    """The options of every method on every stream, from the runs themselves."""
     groups: dict[str, dict[str, Any]] = {}
     epsilons: dict[str, dict[str, None]] = {}
     for result in results:

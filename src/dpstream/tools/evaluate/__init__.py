@@ -4,7 +4,7 @@ from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evalu
 from dpstream.tools.evaluate.evaluation_files import write_evaluation
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, total_variation, workload_errors
-from dpstream.tools.evaluate.prediction import Prediction, Score, predict
+from dpstream.tools.evaluate.prediction import Prediction, PredictionScore, train_and_test
 from dpstream.tools.evaluate.private_folder import open_private_folder
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 from dpstream.tools.evaluate.utility import Utility, association, cramers_v
@@ -14,7 +14,7 @@ __all__ = [
     "METRICS",
     "Evaluation",
     "Prediction",
-    "Score",
+    "PredictionScore",
     "StepEvaluation",
     "TrueStep",
     "TrueTable",
@@ -25,8 +25,8 @@ __all__ = [
     "cramers_v",
     "evaluate_run",
     "open_private_folder",
-    "predict",
     "total_variation",
+    "train_and_test",
     "true_steps",
     "workload_errors",
     "write_evaluation",

@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SUMMARIES",
-    "Asked",
+    "EvaluationProgress",
+    "EvaluationRequest",
+    "EvaluationResult",
     "FamilyEvaluation",
-    "Finding",
-    "Shown",
+    "SummaryTable",
     "blank",
     "csv_bytes",
     "json_bytes",
     "number",
     "summary_text",
-    "write_finding",
+    "write_result_files",
 ]
 
+#: Is given how many of the steps to be evaluated are done, and how many there are.
+EvaluationProgress = Callable[[int, int], None]
 SUMMARIES: Final = ("summary.md", "summary.json")
 #: Pictures that earlier versions wrote; beside newer numbers they would show other ones.
 _EARLIER: Final = tuple(
@@ -41,7 +44,7 @@ _EARLIER: Final = tuple(
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationRequest:
     """What an evaluation was asked for; None: what the family does by default.
 
     Attributes:
@@ -49,7 +52,7 @@ class Asked:
         state: where the secret state is, if elsewhere than the file says.
         workload, target, synthetic: see ``evaluate_run``; ``workload`` by its name.
         steps, every: which steps.
-        progress: told how many of the steps to be evaluated are done, and how many there are.
+        progress: is called after every evaluated step.
     """
 
     releases: Path
@@ -59,11 +62,11 @@ class Asked:
     every: int | None = None
     synthetic: str | None = None
     target: str | None = None
-    progress: Callable[[int, int], None] | None = None
+    progress: EvaluationProgress | None = None
 
 
 @dataclass(frozen=True)
-class Shown:
+class SummaryTable:
     """A table of a summary; the columns in ``right`` are numbers."""
 
     title: str
@@ -73,7 +76,7 @@ class Shown:
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class EvaluationResult:
     """What an evaluation found. Evaluation only, not releasable.
 
     Attributes:
@@ -84,7 +87,7 @@ class Finding:
 
     stream: str
     facts: Mapping[str, Any] = field(repr=False)
-    told: Sequence[str | Shown] = field(repr=False)
+    told: Sequence[str | SummaryTable] = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
 
 
@@ -93,7 +96,7 @@ class FamilyEvaluation:
     """How the releases of a family are compared with its private table.
 
     Attributes:
-        options: fields of ``Asked`` that apply beside ``releases`` and ``progress``.
+        options: fields of ``EvaluationRequest`` that apply beside ``releases`` and ``progress``.
         refusal: what the stream is, and what is compared of it: said where another option is given.
         files: names of all files that it may write beside ``SUMMARIES``.
         find: compares; writes nothing.
@@ -102,10 +105,10 @@ class FamilyEvaluation:
     options: tuple[str, ...]
     refusal: str
     files: tuple[str, ...]
-    find: Callable[[Config, Asked], Finding]
+    find: Callable[[Config, EvaluationRequest], EvaluationResult]
 
-    def check(self, asked: Asked) -> None:
-        """Before anything is read.
+    def check(self, asked: EvaluationRequest) -> None:
+        """Refuse options that do not apply, before anything is read.
 
         Errors:
             ConfigError: an option that does not apply.
@@ -124,7 +127,7 @@ class FamilyEvaluation:
             )
 
 
-def write_finding(found: Finding, folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
+def write_result_files(found: EvaluationResult, folder: Path, names: Sequence[str]) -> tuple[Path, ...]:
     """Write all files into a folder that ``open_private_folder`` gave; what is there is replaced.
 
     Args:
@@ -141,7 +144,7 @@ def write_finding(found: Finding, folder: Path, names: Sequence[str]) -> tuple[P
     return written
 
 
-def summary_text(found: Finding) -> str:
+def summary_text(found: EvaluationResult) -> str:
     """The main numbers as Markdown."""
     lines = [f"# {found.stream}: {LABEL}", ""]
     for one in found.told:
@@ -180,7 +183,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def blank(value: Any) -> Any:
-    """The same with None in the place of NaN, all the way down: JSON knows no NaN."""
+    """Replaces NaN by None, also inside lists and tables: JSON knows no NaN."""
     if isinstance(value, dict):
         return {key: blank(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
+from dpstream.tools.evaluate.contract import EvaluationProgress
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import METRICS, WorkloadErrors, churn, errors_or_blank
-from dpstream.tools.evaluate.prediction import check_target, predict
-from dpstream.tools.evaluate.synthetic_side import Published, Synthetic, open_releases
+from dpstream.tools.evaluate.prediction import check_prediction_target, train_and_test
+from dpstream.tools.evaluate.synthetic_side import PublishedSteps, Synthetic, open_releases
 from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
 from dpstream.tools.evaluate.utility import Utility, pairwise
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 __all__ = ["Evaluation", "StepEvaluation", "choose_steps", "evaluate_run"]
-
-#: Told how many of the steps to be evaluated are done, and how many there are.
-Progress = Callable[[int, int], None]
 
 _LATE = {
     "next-step": "Late records were released in a later step; the truth here has them in the step of their own time.",
@@ -129,7 +127,7 @@ def evaluate_run(
     every: int | None = None,
     synthetic: Synthetic = "tables",
     target: str | None = None,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> Evaluation:
     """Compare a run's releases with the private table that they stand for.
 
@@ -164,11 +162,11 @@ def evaluate_run(
             "the workload was made for other columns", where="workload", allowed=", ".join(domain.names)
         )
     if target is not None:
-        check_target(config.schema(), target)
+        check_prediction_target(config.schema(), target)
     with open_releases(config, synthetic, state, out) as releases:
         wanted = choose_steps(releases.steps, steps, every)
         chosen_steps = frozenset(wanted)
-        run = _Run(releases, chosen)
+        run = _StepComparison(releases, chosen)
         true = None
         for true in true_steps(config, until=wanted[-1]):
             if true.step in chosen_steps:
@@ -236,10 +234,10 @@ def choose_steps(
     return tuple(sorted(set(asked)))
 
 
-class _Run:
+class _StepComparison:
     """Compares steps one after the other; remembers the marginals of the last release that was read."""
 
-    def __init__(self, releases: Published, workload: Workload) -> None:
+    def __init__(self, releases: PublishedSteps, workload: Workload) -> None:
         self.found: list[StepEvaluation] = []
         self._releases = releases
         self._cliques = workload.cliques
@@ -247,7 +245,7 @@ class _Run:
         self._before: tuple[int, Sequence[NDArray[Any]]] | None = None
 
     def compare(self, true: TrueStep) -> None:
-        """One step."""
+        """Compare one step with its release, and keep what was found."""
         before = self._earlier(true.step - 1)
         released = self._releases.take(true.step)
         marginals = released.marginals(self._cliques)
@@ -266,13 +264,13 @@ class _Run:
         return self._releases.take(step).marginals(self._cliques) if step in self._available else None
 
 
-def _utility(config: Config, releases: Published, true: TrueStep, target: str | None) -> Utility | None:
+def _utility(config: Config, releases: PublishedSteps, true: TrueStep, target: str | None) -> Utility | None:
     """Everything about the last step's tables as wholes."""
     schema = config.schema()
     released = releases.take(true.step)
     prediction = None
     if target is not None:
-        prediction = predict(true.table.rows(), releases.codes(true.step), schema, target)
+        prediction = train_and_test(true.table.rows(), releases.codes(true.step), schema, target)
     if true.table.records < 1 or released.rows < 1:
         return None
     return pairwise(schema.domain, true.table.marginals, released.marginals, prediction)

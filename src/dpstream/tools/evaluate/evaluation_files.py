@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 from dpstream.core.errors import ConfigError
 from dpstream.core.tables import Workload
 from dpstream.tools.evaluate.contract import (
-    Asked,
+    EvaluationRequest,
+    EvaluationResult,
     FamilyEvaluation,
-    Finding,
-    Shown,
+    SummaryTable,
     blank,
     csv_bytes,
     json_bytes,
     number,
-    write_finding,
+    write_result_files,
 )
 from dpstream.tools.evaluate.evaluation import Evaluation, StepEvaluation, evaluate_run
 from dpstream.tools.evaluate.metrics import METRICS
@@ -33,7 +33,14 @@ from dpstream.tools.evaluate.utility import Utility
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["ANY_TABLES", "FILES", "TABLES", "finding_of", "summarise", "write_evaluation"]
+__all__ = [
+    "ANY_TABLES_EVALUATION",
+    "FILES",
+    "TABLES_EVALUATION",
+    "result_of",
+    "tables_summary",
+    "write_evaluation",
+]
 
 FILES: Final = ("steps.csv", "workloads.csv", "association.csv", "utility.json")
 
@@ -43,25 +50,27 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> tuple[Path, ...]:
 
     Files that this evaluation has nothing for (associations of an empty table) are removed.
     """
-    return write_finding(finding_of(evaluation), folder, FILES)
+    return write_result_files(result_of(evaluation), folder, FILES)
 
 
-def finding_of(evaluation: Evaluation) -> Finding:
+def result_of(evaluation: Evaluation) -> EvaluationResult:
     """What is printed and written of an evaluation."""
     files = {"steps.csv": _steps(evaluation), "workloads.csv": _workloads(evaluation)}
     if evaluation.utility is not None:
         files["association.csv"] = _associations(evaluation.utility)
     files["utility.json"] = json_bytes(_utility(evaluation))
-    return Finding(evaluation.stream, summarise(evaluation), tuple(_told(evaluation)), files)
+    return EvaluationResult(
+        evaluation.stream, tables_summary(evaluation), tuple(_summary_parts(evaluation)), files
+    )
 
 
-def _find(config: Config, asked: Asked) -> Finding:
+def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     """Of our own mechanisms for tables: by default the marginals that they were asked for."""
     config.table_recipe("evaluate")
     return _compare(config, asked, asked.workload)
 
 
-def _find_any(config: Config, asked: Asked) -> Finding:
+def _find_any(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     """Of any stream whose released columns are the private ones: by default single columns.
 
     Errors:
@@ -77,7 +86,7 @@ def _find_any(config: Config, asked: Asked) -> Finding:
     return _compare(config, asked, asked.workload or "all-1-way")
 
 
-def _compare(config: Config, asked: Asked, workload: str | None) -> Finding:
+def _compare(config: Config, asked: EvaluationRequest, workload: str | None) -> EvaluationResult:
     found = evaluate_run(
         config,
         state=asked.state,
@@ -89,20 +98,20 @@ def _compare(config: Config, asked: Asked, workload: str | None) -> Finding:
         target=asked.target,
         progress=asked.progress,
     )
-    return finding_of(found)
+    return result_of(found)
 
 
-TABLES: Final = FamilyEvaluation(
+TABLES_EVALUATION: Final = FamilyEvaluation(
     options=("workload", "steps", "every", "synthetic", "target", "state"),
     refusal="the stream is one of tables",
     files=FILES,
     find=_find,
 )
 #: Of a family that brings no evaluation.
-ANY_TABLES: Final = replace(TABLES, find=_find_any)
+ANY_TABLES_EVALUATION: Final = replace(TABLES_EVALUATION, find=_find_any)
 
 
-def summarise(evaluation: Evaluation) -> dict[str, Any]:
+def tables_summary(evaluation: Evaluation) -> dict[str, Any]:
     """The main numbers for programs, JSON-able; a number that does not exist is None."""
     utility = evaluation.utility
     prediction = None if utility is None else utility.prediction
@@ -130,7 +139,7 @@ def summarise(evaluation: Evaluation) -> dict[str, Any]:
     return made
 
 
-def _told(found: Evaluation) -> Iterator[str | Shown]:
+def _summary_parts(found: Evaluation) -> Iterator[str | SummaryTable]:
     last, ten = found.last, found.mean()
     period = f" ({last.period})" if last.period else ""
     yield (
@@ -141,18 +150,20 @@ def _told(found: Evaluation) -> Iterator[str | Shown]:
     yield from (f"Note: {note}" for note in found.notes)
     rows = [[name, number(value), number(ten[name])] for name, value in last.errors.as_dict().items()]
     headings = ["error", f"step {last.step}{period}", found.mean_words()]
-    yield Shown("Errors of marginals", headings, rows, right=[1, 2])
+    yield SummaryTable("Errors of marginals", headings, rows, right=[1, 2])
     yield (
         f"True records {last.records}, synthetic rows {last.rows}; change against the release before (churn, from "
         f"releases alone): {number(last.churn)} (total variation)."
     )
     worst = [[" x ".join(found.columns[i]), number(error)] for i, error in found.worst(5)]
-    yield Shown(f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1])
+    yield SummaryTable(
+        f"Marginals with the largest error at step {last.step}", ["marginal", "L1"], worst, right=[1]
+    )
     if found.utility is not None:
-        yield from _utility_told(found.utility, last.step)
+        yield from _utility_parts(found.utility, last.step)
 
 
-def _utility_told(utility: Utility, step: int) -> Iterator[str | Shown]:
+def _utility_parts(utility: Utility, step: int) -> Iterator[str | SummaryTable]:
     facts = utility.as_dict()
     kinds = [
         ("total variation, single columns", "tv_one_way"),
@@ -160,7 +171,7 @@ def _utility_told(utility: Utility, step: int) -> Iterator[str | Shown]:
         ("difference of associations (Cramer's V)", "association_difference"),
     ]
     rows = [[name, number(facts[f"mean_{key}"]), number(facts[f"max_{key}"])] for name, key in kinds]
-    yield Shown(f"Utility at step {step}", ["", "mean", "largest"], rows, right=[1, 2])
+    yield SummaryTable(f"Utility at step {step}", ["", "mean", "largest"], rows, right=[1, 2])
     prediction = utility.prediction
     if prediction is None:
         return
@@ -174,7 +185,7 @@ def _utility_told(utility: Utility, step: int) -> Iterator[str | Shown]:
         for score in prediction.scores
     ]
     headings = ["classifier", "trained on", "accuracy", "balanced", "macro F1", "ROC AUC", ""]
-    yield Shown(f"Predicting {prediction.target}", headings, scores, right=[2, 3, 4, 5])
+    yield SummaryTable(f"Predicting {prediction.target}", headings, scores, right=[2, 3, 4, 5])
     yield (
         f"Trained on {prediction.synthetic_rows} synthetic or {prediction.real_rows} real records, tested on the same "
         f"{prediction.test_rows} real records; seed {prediction.seed}."

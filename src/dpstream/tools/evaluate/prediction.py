@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.numeric import Ordered
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["MOST_ROWS", "SEED", "Prediction", "Score", "check_target", "predict"]
+__all__ = ["MOST_ROWS", "SEED", "Prediction", "PredictionScore", "check_prediction_target", "train_and_test"]
 
 #: Of the split and of the classifiers.
 SEED: Final = 20240901
@@ -35,12 +36,11 @@ _MOST_CATEGORIES: Final = 255
 #: Trees in all: one per round and class (two classes share one).
 _TREES: Final = 600
 
-Codes = NDArray[np.int32]
 Trained = Literal["synthetic", "real"]
 
 
 @dataclass(frozen=True)
-class Score:
+class PredictionScore:
     """One classifier on the real test records.
 
     Attributes:
@@ -77,7 +77,7 @@ class Prediction:
     real_rows: int
     test_rows: int
     seed: int
-    scores: tuple[Score, ...]
+    scores: tuple[PredictionScore, ...]
 
     @property
     def remark(self) -> str:
@@ -102,7 +102,7 @@ class Prediction:
         return ""
 
 
-def check_target(schema: Schema, target: str) -> int:
+def check_prediction_target(schema: Schema, target: str) -> int:
     """Position of the target column, before any long work.
 
     Errors:
@@ -127,7 +127,7 @@ def check_target(schema: Schema, target: str) -> int:
     return position
 
 
-def predict(real: Codes, synthetic: Codes, schema: Schema, target: str) -> Prediction:
+def train_and_test(real: Codes, synthetic: Codes, schema: Schema, target: str) -> Prediction:
     """Train on synthetic and on real records, test both on the same held-out real records.
 
     The real records are split once (30 % for the test, stratified by class where every class has two
@@ -135,10 +135,10 @@ def predict(real: Codes, synthetic: Codes, schema: Schema, target: str) -> Predi
     predicted, and used, by their bins.
 
     Errors:
-        SchemaError, ConfigError: see ``check_target``.
+        SchemaError, ConfigError: see ``check_prediction_target``.
         DataError: a true table with too few records or a single class of the target; no synthetic row.
     """
-    position = check_target(schema, target)
+    position = check_prediction_target(schema, target)
     if len(real) < _FEWEST_RECORDS or not len(synthetic):
         empty = "the true table is too small to split" if len(synthetic) else "the synthetic table is empty"
         raise DataError(
@@ -192,7 +192,7 @@ def _some(table: Codes) -> Codes:
 
 def _trained(
     model: str, trained_on: Trained, table: Codes, test: Codes, position: int, schema: Schema
-) -> Score:
+) -> PredictionScore:
     """Fit one classifier; a table with a single class of the target teaches nothing but that class."""
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
@@ -202,13 +202,13 @@ def _trained(
     if len(known) < 2:
         return _majority(model, trained_on, table, test, position, "one class in the training table")
     make = _boosting if model == "gradient boosting" else _regression
-    classifier = make(schema, features, len(known))
+    learner = make(schema, features, len(known))
     # One thread: the same numbers on every machine, and no threads that wait for each other on a busy one.
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
         warnings.simplefilter("always", ConvergenceWarning)
-        classifier.fit(table[:, features], table[:, position])
+        learner.fit(table[:, features], table[:, position])
     stopped = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    shares = classifier.predict_proba(test[:, features])
+    shares = learner.predict_proba(test[:, features])
     note = "stopped before it converged" if stopped else ""
     return _score(model, trained_on, known, shares, test[:, position], note)
 
@@ -233,7 +233,9 @@ def _regression(schema: Schema, features: Sequence[int], classes: int) -> Any:
     return make_pipeline(OneHotEncoder(categories=categories), LogisticRegression(max_iter=300))
 
 
-def _majority(model: str, trained_on: Trained, table: Codes, test: Codes, position: int, note: str) -> Score:
+def _majority(
+    model: str, trained_on: Trained, table: Codes, test: Codes, position: int, note: str
+) -> PredictionScore:
     classes, counts = np.unique(table[:, position], return_counts=True)
     shares = np.tile((counts == counts.max()) / 1.0, (len(test), 1))
     return _score(model, trained_on, classes, shares, test[:, position], note)
@@ -246,7 +248,7 @@ def _score(
     shares: NDArray[np.float64],
     truth: NDArray[np.int32],
     note: str,
-) -> Score:
+) -> PredictionScore:
     """Scores over the classes that occur among the test records; a class unknown to the model has share 0."""
     from sklearn.metrics import f1_score, roc_auc_score
 
@@ -259,7 +261,7 @@ def _score(
             column = np.flatnonzero(known == label)
             guess = shares[:, column[0]] if column.size else np.zeros(len(truth))
             areas.append(float(roc_auc_score(truth == label, guess)))
-    return Score(
+    return PredictionScore(
         model,
         trained_on,
         accuracy=float((answers == truth).mean()),

@@ -10,10 +10,16 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["MARKER", "check_private_folder", "open_private_folder", "releases_around", "write_private"]
+__all__ = [
+    "PRIVATE_MARKER",
+    "check_private_folder",
+    "open_private_folder",
+    "releases_around",
+    "write_private",
+]
 
 #: Says what the folder holds, and that dpstream made it.
-MARKER: Final = "NOT-RELEASABLE.txt"
+PRIVATE_MARKER: Final = "NOT-RELEASABLE.txt"
 #: Every folder of releases has one, whichever stream wrote it.
 _CATALOGUE: Final = "catalogue.json"
 _TEXT = f"""\
@@ -54,7 +60,7 @@ def check_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, wh
         )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{str(folder)!r} is a file", where=where, allowed="a folder")
-    if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
+    if folder.is_dir() and not (folder / PRIVATE_MARKER).is_file() and any(folder.iterdir()):
         raise ConfigError(
             f"the folder {str(folder)!r} holds other files",
             where=where,
@@ -69,7 +75,7 @@ def releases_around(place: str | Path) -> Path | None:
 
 
 def open_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, where: str = "out") -> Path:
-    """The folder, made if it is not there: mode 0700, with ``MARKER`` in it.
+    """The folder, made if it is not there: mode 0700, with ``PRIVATE_MARKER`` in it.
 
     Arguments and errors as in ``check_private_folder``.
     """
@@ -77,7 +83,7 @@ def open_private_folder(path: str | Path, apart_from: Mapping[str, Path], *, whe
     check_private_folder(folder, apart_from, where=where)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    write_private(folder / MARKER, _TEXT.encode())
+    write_private(folder / PRIVATE_MARKER, _TEXT.encode())
     return folder
 
 

@@ -21,6 +21,7 @@ from dpstream.core.tables import count_marginals
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.io.sinks.release_reader import as_released, released_alike
 from dpstream.stream.identity import mechanism_remedy, plan_hash
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -28,21 +29,20 @@ if TYPE_CHECKING:
     from dpstream.tools.evaluate.utility import Marginals
 
 __all__ = [
-    "Published",
-    "Released",
+    "PublishedSteps",
     "ReleasedModels",
     "ReleasedTables",
     "Synthetic",
+    "SyntheticStep",
     "open_releases",
     "read_codes",
 ]
 
 Synthetic = Literal["tables", "models"]
-Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class SyntheticStep:
     """One step's synthetic data.
 
     Attributes:
@@ -56,7 +56,7 @@ class Released:
     manifest: dict[str, Any]
 
 
-class Published(Protocol):
+class PublishedSteps(Protocol):
     """All released steps of a stream; a context manager."""
 
     @property
@@ -69,7 +69,7 @@ class Published(Protocol):
         """Steps that were taken back, in order."""
         ...
 
-    def take(self, step: int) -> Released:
+    def take(self, step: int) -> SyntheticStep:
         """The synthetic data of a step."""
         ...
 
@@ -84,7 +84,7 @@ class Published(Protocol):
 
 def open_releases(
     config: Config, synthetic: Synthetic, state: str | Path | None, out: str | Path | None
-) -> Published:
+) -> PublishedSteps:
     """The releases that ``config`` made.
 
     Errors:
@@ -122,7 +122,7 @@ class ReleasedTables:
             )
         self._held: tuple[int, Codes] | None = None
 
-    def take(self, step: int) -> Released:
+    def take(self, step: int) -> SyntheticStep:
         """Read the table of a step.
 
         Errors:
@@ -130,7 +130,7 @@ class ReleasedTables:
         """
         codes = self.codes(step)
         domain = self._schema.domain
-        return Released(
+        return SyntheticStep(
             len(codes),
             lambda cliques: count_marginals(codes, domain, cliques),
             read_manifest(self._directory, step),
@@ -203,7 +203,7 @@ class ReleasedModels:
             self._stream.close()
             raise
 
-    def take(self, step: int) -> Released:
+    def take(self, step: int) -> SyntheticStep:
         """The model of a step.
 
         Errors (of ``marginals``):
@@ -214,7 +214,7 @@ class ReleasedModels:
         def marginals(cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
             return [release.marginal([names[i] for i in clique]).values.ravel() for clique in cliques]
 
-        return Released(release.rows, marginals, release.manifest)
+        return SyntheticStep(release.rows, marginals, release.manifest)
 
     def codes(self, step: int) -> Codes:
         """The released table of a step, drawn again from its model (the same rows)."""

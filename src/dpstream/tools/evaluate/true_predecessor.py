@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import column_rules
+from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dpstream.project import Config
 
 __all__ = ["old_stream", "record_rule"]
-
-Codes = NDArray[np.int32]
 
 
 def old_stream(config: Config, options: BaseOptions) -> tuple[Config, int]:

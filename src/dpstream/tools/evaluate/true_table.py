@@ -25,6 +25,7 @@ from dpstream.stream.frames import Batch, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
 
 if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config
     from dpstream.project.base_options import BaseOptions
@@ -59,8 +60,8 @@ class TrueTable:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self._inserts = _Rows(domain)
-        self._deletes = _Rows(domain)
+        self._inserts = _CodeRows(domain)
+        self._deletes = _CodeRows(domain)
         self._running: OrderedDict[tuple[Clique, ...], _Running] = OrderedDict()
         self._held: tuple[tuple[int, int], NDArray[np.int32], int] | None = None
 
@@ -149,12 +150,13 @@ class TrueStep:
 
 
 def encoded_steps(
-    config: Config, until: int | None = None
+    config: Config, until: int | None = None, schema: Schema | None = None
 ) -> Iterator[tuple[StepInput, EncodedBatch, Codes, Codes]]:
     """Every step of a configuration's source: as it was read, encoded, and the codes that come and go. Private.
 
     Args:
         until: stop after this step.
+        schema: encode with this one; None: the configuration's.
 
     Errors:
         As ``true_steps``. A source whose records are gone once they were read has no truth to compare with.
@@ -165,7 +167,7 @@ def encoded_steps(
             where=f"{config.path} [source]",
             allowed="a copy of the configuration whose source is a file with all records",
         )
-    schema = config.schema()
+    schema = config.schema() if schema is None else schema
     for entry in config.source().steps(1):
         if until is not None and entry.step > until:
             return
@@ -226,7 +228,7 @@ class _Running:
     deletes: int = 0
 
 
-class _Rows:
+class _CodeRows:
     """Batches of codes, kept small."""
 
     def __init__(self, domain: Domain) -> None:

@@ -17,10 +17,10 @@ from dpstream.tools.report import sections_promise
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.markup import Html, element, integer, raw, script_json
 
-__all__ = ["MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of"]
+__all__ = ["REPORT_MARKER", "FamilyPage", "Page", "Pairs", "assemble", "charts_of"]
 
 #: Stands near the top of every page: what may be replaced by a newer one.
-MARKER = "<!-- a report by dpstream -->"
+REPORT_MARKER = "<!-- a report by dpstream -->"
 _NO_SCRIPT = (
     "Lines and heat maps need JavaScript (nothing is loaded from anywhere); the rest of the page does not."
 )
@@ -108,7 +108,7 @@ def assemble(made: Page, *, private: bool) -> str:
     )
     page = element(
         "html",
-        raw(MARKER),
+        raw(REPORT_MARKER),
         head,
         element(
             "body",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.tools.report.markup import Html, element
 
-__all__ = ["Charts", "Line", "Unit", "spoken"]
+__all__ = ["ChartLine", "Charts", "Unit", "spoken"]
 
 #: Lines that can be told apart, by colour and by dashes (see report.css and report.js).
 MOST_LINES = 5
@@ -39,7 +39,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One curve; NaN leaves a gap. ``style`` fixes colour and dashes; ``truth`` is drawn thick and grey."""
 
     label: str
@@ -59,7 +59,7 @@ class Charts:
         self,
         title: str,
         steps: Sequence[int],
-        lines: Sequence[Line],
+        lines: Sequence[ChartLine],
         unit: Unit,
         *,
         note: str | None = None,
@@ -103,7 +103,7 @@ class Charts:
         )
 
     @staticmethod
-    def _key(line: Line) -> Html:
+    def _key(line: ChartLine) -> Html:
         style = 0 if line.truth else line.style
         swatch = Html(
             f'<svg class="key s{style}" viewBox="0 0 30 8" aria-hidden="true"><path d="M1 4H29"/></svg>'
@@ -115,10 +115,10 @@ class Charts:
         return {"charts": self.specs, "periods": {str(k): v for k, v in self.periods.items()}}
 
 
-def spoken(line: Line, steps: Sequence[int], unit: Unit) -> str:
+def spoken(line: ChartLine, steps: Sequence[int], unit: Unit) -> str:
     """A curve in words, for who does not see it.
 
-    >>> spoken(Line("rows", np.array([10.0, 30.0, 20.0])), [1, 2, 3], Unit("rows"))
+    >>> spoken(ChartLine("rows", np.array([10.0, 30.0, 20.0])), [1, 2, 3], Unit("rows"))
     'rows: 10 at step 1, 20 at step 3, between 10 and 30'
     """
     known = [

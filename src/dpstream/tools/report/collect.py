@@ -22,11 +22,11 @@ from dpstream.tools.evaluate.run_folder import Accuracy, Folder, Told, thin
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["Run", "collect", "released_alike", "released_codes"]
+__all__ = ["ReportedRun", "collect", "released_alike", "released_codes"]
 
 
 @dataclass(frozen=True, eq=False)
-class Run(Told):
+class ReportedRun(Told):
     """Everything public that a page shows.
 
     Attributes:
@@ -76,7 +76,7 @@ class Run(Told):
         return tuple(labels)
 
 
-def collect(folder: Folder) -> Run:
+def collect(folder: Folder) -> ReportedRun:
     """Read the tables of a stream of tables. Reads nothing private.
 
     Errors:
@@ -87,7 +87,7 @@ def collect(folder: Folder) -> Run:
     workload = _workload(schema, last, releases)
     tables = thin(folder.full, folder.most)
     counts, changes, codes = _count(workload, schema, releases, tables)
-    return Run(
+    return ReportedRun(
         last,
         folder.states,
         folder.facts(tables[-1:]),

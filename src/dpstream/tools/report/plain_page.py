@@ -11,7 +11,7 @@ from dpstream.tools.report.markup import Html, element, integer, table
 from dpstream.tools.report.sections_promise import tile
 from dpstream.tools.report.sections_time import rows_over_time, states
 
-__all__ = ["PLAIN"]
+__all__ = ["PLAIN_PAGE"]
 
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
@@ -41,7 +41,7 @@ def _words(run: Told) -> str:
     return "The manifest does not say how wrong the release may be." if accuracy is None else accuracy.words
 
 
-PLAIN: Final = FamilyPage(
+PLAIN_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
         "the page of this stream is made of manifests: it has neither heat maps nor the private data",

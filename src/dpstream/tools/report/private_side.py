@@ -13,7 +13,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.metrics import WorkloadErrors, errors_or_blank
 from dpstream.tools.evaluate.true_table import TrueStep, true_steps
-from dpstream.tools.report.collect import Run, released_alike, released_codes
+from dpstream.tools.report.collect import ReportedRun, released_alike, released_codes
 
 __all__ = ["Compared", "Truth", "collect_truth"]
 
@@ -45,7 +45,7 @@ class Truth:
         return self.steps[-1]
 
 
-def collect_truth(run: Run, pairs: tuple[Clique, ...]) -> Truth:
+def collect_truth(run: ReportedRun, pairs: tuple[Clique, ...]) -> Truth:
     """Count the private table at every step whose released table was read.
 
     Guarantee: none; the result is private.
@@ -84,7 +84,7 @@ def collect_truth(run: Run, pairs: tuple[Clique, ...]) -> Truth:
 
 
 def _marginals(true: TrueStep, schema: Schema, cliques: tuple[Clique, ...]) -> list[NDArray[np.int64]]:
-    """True counts, flat, with the same values told apart as in released tables."""
+    """True counts, flat; values that released tables cannot tell apart are counted together."""
     counts = true.table.marginals(cliques)
     return [_as_released(table, clique, schema) for table, clique in zip(counts, cliques, strict=True)]
 

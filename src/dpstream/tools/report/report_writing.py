@@ -10,7 +10,7 @@ from dpstream.core.errors import ConfigError, StoreError
 from dpstream.tools.evaluate.private_folder import releases_around
 from dpstream.tools.evaluate.run_folder import MOST_STEPS, Folder, open_folder
 from dpstream.tools.family_tools import tool_for
-from dpstream.tools.report.assembly import MARKER, FamilyPage
+from dpstream.tools.report.assembly import REPORT_MARKER, FamilyPage
 
 __all__ = ["write_report"]
 
@@ -81,7 +81,7 @@ def _place(out: Path, force: bool) -> Path:
         raise ConfigError("there is a folder of that name", where=str(out), allowed="another name")
     if out.exists() and not force:
         with out.open("rb") as file:
-            ours = MARKER.encode() in file.read(200)
+            ours = REPORT_MARKER.encode() in file.read(200)
         if not ours:
             raise ConfigError(
                 "there is a file that is no report", where=str(out), allowed="another name, or --force"

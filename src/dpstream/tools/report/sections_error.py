@@ -14,8 +14,8 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import StepFacts
-from dpstream.tools.report.charts import Charts, Line, Unit
-from dpstream.tools.report.collect import Run
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
+from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
 from dpstream.tools.report.private_side import Truth
 
@@ -27,8 +27,8 @@ _MEAN_DISTANCE = math.sqrt(2.0 / math.pi)
 _TOTAL, _IN_TURN = "the number of records", "a count measured in turn (predicted)"
 
 
-def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
-    """Section 5."""
+def errors(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
+    """The section "How wrong it can be"."""
     return element(
         "section",
         element("h2", "How wrong it can be"),
@@ -38,19 +38,21 @@ def errors(run: Run, truth: Truth | None, charts: Charts) -> Html:
     )
 
 
-def _predicted(run: Run, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
+def _predicted(run: ReportedRun, steps: Sequence[int]) -> tuple[PredictedError, ...] | None:
     return None if run.config is None else run.config.plan().predicted_errors(steps)
 
 
-def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
+def _against_truth(run: ReportedRun, truth: Truth, charts: Charts) -> Html:
     steps = [compared.step for compared in truth.steps]
     lines = [
-        Line(
+        ChartLine(
             "mean over marginals (AvgWE)",
             _known([compared.errors.avg_we for compared in truth.steps]),
             style=1,
         ),
-        Line("worst marginal (MaxWE)", _known([compared.errors.max_we for compared in truth.steps]), style=2),
+        ChartLine(
+            "worst marginal (MaxWE)", _known([compared.errors.max_we for compared in truth.steps]), style=2
+        ),
     ]
     note = (
         "WE: mean error of a marginal's cells, as a share of the true table; mean and largest over "
@@ -59,7 +61,7 @@ def _against_truth(run: Run, truth: Truth, charts: Charts) -> Html:
     predicted = _predicted(run, steps)
     shares = _known([]) if predicted is None else _noise_shares(predicted, truth)
     if predicted is not None and np.isfinite(shares).any():
-        lines.append(Line("noise alone, as the plan predicts it", shares, style=3))
+        lines.append(ChartLine("noise alone, as the plan predicts it", shares, style=3))
         note += (
             " Predicted: the mean size of the measurements' noise in a cell where all marginals take turns. Above it "
             "lies what the model guesses and what drawing rows adds; below it, what the model smooths away."
@@ -99,7 +101,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.2g} %" if math.isfinite(value) else "an unknown share"
 
 
-def _noise(run: Run, charts: Charts) -> Html:
+def _noise(run: ReportedRun, charts: Charts) -> Html:
     """Standard errors over steps: what the plan predicts, and what the manifests say."""
     shown = run.shown
     if run.in_epochs:
@@ -110,18 +112,18 @@ def _noise(run: Run, charts: Charts) -> Html:
     lines = []
     if predicted is not None:
         lines += [
-            Line(
+            ChartLine(
                 "a count measured at every step (predicted)",
                 _known([p.every_step for p in predicted]),
                 style=1,
             ),
         ]
         if any(p.measurements < p.step for p in predicted):
-            lines.append(Line(_IN_TURN, _known([p.even_share for p in predicted]), style=2))
+            lines.append(ChartLine(_IN_TURN, _known([p.even_share for p in predicted]), style=2))
     told = [facts.accuracy for facts in shown]
     if predicted is None:
         lines.append(
-            Line(
+            ChartLine(
                 "a count measured at every step",
                 _known([None if a is None else a.cell for a in told]),
                 style=1,
@@ -130,7 +132,7 @@ def _noise(run: Run, charts: Charts) -> Html:
     totals = _known([None if a is None else a.total for a in told])
     # A public number has no noise to be drawn.
     if totals.any():
-        lines.append(Line(_TOTAL, totals, style=3))
+        lines.append(ChartLine(_TOTAL, totals, style=3))
     lines = [line for line in lines if np.isfinite(line.values).any()]
     words = run.accuracy.words if run.accuracy is not None else None
     if not lines:
@@ -161,14 +163,14 @@ def _noise(run: Run, charts: Charts) -> Html:
     return join([element("p", words) if words else None, both])
 
 
-def _relative(shown: Sequence[StepFacts], lines: Sequence[Line], charts: Charts) -> Html:
-    """The same as a share of the table, which is what a reader of shares sees."""
+def _relative(shown: Sequence[StepFacts], lines: Sequence[ChartLine], charts: Charts) -> Html:
+    """The noise as a share of the table, which is what a reader of shares sees."""
     rows = np.array([facts.rows for facts in shown], dtype=np.float64)
     whole = np.where(rows > 0, rows, np.nan)
-    shares = [Line(line.label, line.values / whole, style=line.style) for line in lines]
+    shares = [ChartLine(line.label, line.values / whole, style=line.style) for line in lines]
     # The first tables are tiny; their noise would flatten everything after it.
     shares = [
-        Line(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares
+        ChartLine(line.label, np.where(line.values > 1.0, np.nan, line.values), line.style) for line in shares
     ]
     return charts.lines(
         "The same noise as a share of the table",
@@ -183,8 +185,8 @@ def _known(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def weak(run: Run, truth: Truth | None) -> Html:
-    """Section 6."""
+def weak(run: ReportedRun, truth: Truth | None) -> Html:
+    """The section "Where it is weak"."""
     if run.codes is None:
         body = element("p", "No release has a full table to look at.")
     else:
@@ -192,7 +194,7 @@ def weak(run: Run, truth: Truth | None) -> Html:
     return element("section", element("h2", "Where it is weak"), body, id="weak")
 
 
-def _true_weakness(run: Run, truth: Truth) -> Html:
+def _true_weakness(run: ReportedRun, truth: Truth) -> Html:
     last = truth.last.errors
     if not np.isfinite(last.we).any():
         return element(
@@ -226,7 +228,7 @@ def _true_weakness(run: Run, truth: Truth) -> Html:
     )
 
 
-def _public_weakness(run: Run) -> Html:
+def _public_weakness(run: ReportedRun) -> Html:
     error, source = _cell_error(run)
     texts = [_measured_words(run)]
     if error is not None:
@@ -256,7 +258,7 @@ def _public_weakness(run: Run) -> Html:
     return join([[element("p", text) for text in texts], made])
 
 
-def _cell_error(run: Run) -> tuple[float | None, str]:
+def _cell_error(run: ReportedRun) -> tuple[float | None, str]:
     accuracy = run.accuracy
     if accuracy is not None and accuracy.cell is not None:
         return accuracy.cell, "a count that was measured at every step"
@@ -269,7 +271,7 @@ def _cell_error(run: Run) -> tuple[float | None, str]:
     return None, ""
 
 
-def _measured_words(run: Run) -> str:
+def _measured_words(run: ReportedRun) -> str:
     many, accuracy = len(run.workload), run.accuracy
     always = 0 if accuracy is None else len(accuracy.marginals)
     options = run.manifest["mechanism"]["options"]
@@ -332,7 +334,7 @@ def _runs_words(box: dict[str, Any], many: int) -> str:
     )
 
 
-def _thin_marginals(run: Run, least: int | None) -> Html:
+def _thin_marginals(run: ReportedRun, least: int | None) -> Html:
     """The marginals whose rows are spread over the smallest counts."""
     assert run.codes is not None
     domain = run.schema.domain
@@ -364,11 +366,11 @@ def _thin_marginals(run: Run, least: int | None) -> Html:
     )
 
 
-def _marginal_name(run: Run, clique: Clique) -> str:
+def _marginal_name(run: ReportedRun, clique: Clique) -> str:
     return " × ".join(run.schema.names[i] for i in clique)
 
 
-def _cell_name(run: Run, clique: Clique, cell: int) -> str:
+def _cell_name(run: ReportedRun, clique: Clique, cell: int) -> str:
     codes = np.unravel_index(cell, run.schema.domain.shape(clique))
     return ", ".join(
         f"{run.schema.names[column]} = {run.labels(column)[int(code)]}"

@@ -57,7 +57,7 @@ def header(run: Told, private: bool, tiles: Sequence[Html]) -> Html:
 
 
 def promise(run: Told) -> Html:
-    """Section 1."""
+    """The section on what is protected, and at what cost."""
     manifest = run.manifest
     plain = element("div", [element("p", text) for text in _plainly(run)], class_="aloud")
     return element(

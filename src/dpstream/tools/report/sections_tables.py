@@ -14,7 +14,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.metrics import total_variation
-from dpstream.tools.report.collect import Run
+from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.folding import Group, fold, groups_of
 from dpstream.tools.report.markup import Html, element, integer, percent, significant
 from dpstream.tools.report.private_side import Truth
@@ -27,7 +27,7 @@ _SQUARE = 10
 MOST_HEAT_CELLS = 20_000
 
 
-def columns(run: Run, truth: Truth | None) -> Html:
+def columns(run: ReportedRun, truth: Truth | None) -> Html:
     """Section 3, first half: one-way marginals."""
     if run.codes is None:
         return element(
@@ -47,7 +47,7 @@ def columns(run: Run, truth: Truth | None) -> Html:
     )
 
 
-def _introduction(run: Run, truth: Truth | None) -> list[str]:
+def _introduction(run: ReportedRun, truth: Truth | None) -> list[str]:
     rows = integer(float(run.rows()[-1]))
     text = f"Each column of the table of step {run.last_table}, as shares of its {rows} rows. "
     if truth is not None:
@@ -55,7 +55,7 @@ def _introduction(run: Run, truth: Truth | None) -> list[str]:
     return [text, _error_words(run)]
 
 
-def _error_words(run: Run) -> str:
+def _error_words(run: ReportedRun) -> str:
     accuracy = run.accuracy
     if accuracy is None:
         return "The manifest does not say how large the noise is, so no chart has error bars."
@@ -68,7 +68,7 @@ def _error_words(run: Run) -> str:
     )
 
 
-def _legend(run: Run, truth: Truth | None) -> Html:
+def _legend(run: ReportedRun, truth: Truth | None) -> Html:
     keys = [element("li", element("i", class_="bar synthetic"), "synthetic")]
     if truth is not None:
         keys.append(element("li", element("i", class_="bar true"), "true (hatched)"))
@@ -77,7 +77,7 @@ def _legend(run: Run, truth: Truth | None) -> Html:
     return element("ul", keys, class_="legend", aria_hidden="true")
 
 
-def column_error(run: Run, column: int) -> float | None:
+def column_error(run: ReportedRun, column: int) -> float | None:
     """Standard error, in rows, of the noise in one value of a column; None where it cannot be given.
 
     The smallest over the marginals that hold the column and were measured at every step: its values are sums of
@@ -95,7 +95,7 @@ def column_error(run: Run, column: int) -> float | None:
     return accuracy.cell * math.sqrt(min(cells)) if cells else None
 
 
-def _card(run: Run, column: int, truth: Truth | None) -> Html:
+def _card(run: ReportedRun, column: int, truth: Truth | None) -> Html:
     name = run.schema.names[column]
     counts = run.counts[column][-1]
     groups = groups_of(run.schema.columns[column], run.labels(column), counts, _BARS)
@@ -183,7 +183,7 @@ def _width(share: float, top: float) -> str:
     return f"width:{_at(min(share, top), top)}"
 
 
-def chosen_pairs(run: Run, asked: Sequence[tuple[str, str]]) -> tuple[Clique, ...]:
+def chosen_pairs(run: ReportedRun, asked: Sequence[tuple[str, str]]) -> tuple[Clique, ...]:
     """Pairs that get a heat map: those asked for, then the most associated ones in the last release while they
     fit (public: computed from the released table).
 
@@ -210,7 +210,7 @@ def chosen_pairs(run: Run, asked: Sequence[tuple[str, str]]) -> tuple[Clique, ..
     return tuple(taken)
 
 
-def _association(run: Run, pair: Clique) -> float:
+def _association(run: ReportedRun, pair: Clique) -> float:
     """Cramér's V of two columns of the last release; 0 where one of them is constant."""
     assert run.codes is not None
     (flat,) = count_marginals(run.codes, run.schema.domain, [pair])
@@ -226,7 +226,7 @@ def _association(run: Run, pair: Clique) -> float:
     return float(math.sqrt(square / total / kinds))
 
 
-def heat_json(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> dict[str, Any]:
+def heat_json(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> dict[str, Any]:
     """Folded pairs as shares in units of 0.01 %, for the page's script."""
     if run.codes is None:
         return {}
@@ -256,7 +256,7 @@ def heat_json(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> dict[s
 
 
 def _folded(
-    counts: NDArray[np.int64], pair: Clique, run: Run, groups: dict[int, tuple[Group, ...]]
+    counts: NDArray[np.int64], pair: Clique, run: ReportedRun, groups: dict[int, tuple[Group, ...]]
 ) -> list[list[int]]:
     shaped = counts.reshape(run.schema.domain.shape(pair)).astype(np.float64)
     folded = fold(shaped, groups[pair[0]], groups[pair[1]])
@@ -269,7 +269,7 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def _pair_error(run: Run, pair: Clique) -> str:
+def _pair_error(run: ReportedRun, pair: Clique) -> str:
     accuracy = run.accuracy
     names = frozenset(run.schema.names[column] for column in pair)
     if accuracy is None or accuracy.cell is None or names not in accuracy.marginals:
@@ -281,7 +281,7 @@ def _pair_error(run: Run, pair: Clique) -> str:
     )
 
 
-def pairs(run: Run, chosen: Sequence[Clique], truth: Truth | None) -> Html:
+def pairs(run: ReportedRun, chosen: Sequence[Clique], truth: Truth | None) -> Html:
     """Section 3, second half: the frame of the heat maps."""
     total = math.comb(len(run.schema), 2)
     if not chosen:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Told
-from dpstream.tools.report.charts import MOST_LINES, Charts, Line, Unit
-from dpstream.tools.report.collect import Run
+from dpstream.tools.report.charts import MOST_LINES, ChartLine, Charts, Unit
+from dpstream.tools.report.collect import ReportedRun
 from dpstream.tools.report.folding import top_codes
 from dpstream.tools.report.markup import Html, element, integer, join, table
 from dpstream.tools.report.private_side import Truth
@@ -32,8 +32,8 @@ _STATES = {
 }
 
 
-def releases(run: Run, truth: Truth | None, charts: Charts) -> Html:
-    """Section 2."""
+def releases(run: ReportedRun, truth: Truth | None, charts: Charts) -> Html:
+    """The section on the releases and their sizes."""
     return element(
         "section",
         element("h2", "The releases"),
@@ -44,8 +44,8 @@ def releases(run: Run, truth: Truth | None, charts: Charts) -> Html:
     )
 
 
-def movement(run: Run, charts: Charts) -> Html:
-    """Section 4."""
+def movement(run: ReportedRun, charts: Charts) -> Html:
+    """The section on how much the releases move."""
     return element(
         "section",
         element("h2", "Change over time"),
@@ -55,7 +55,7 @@ def movement(run: Run, charts: Charts) -> Html:
 
 
 def states(told: Sequence[tuple[int, str]]) -> Html:
-    """What there is of each release; ``told``: every step and its state."""
+    """Says what is left of each release; ``told`` has every step and its state."""
     spans = [
         (state, group[0], group[-1])
         for state, group in (
@@ -100,12 +100,12 @@ def rows_over_time(run: Told, charts: Charts, truth: Truth | None = None) -> Htm
         return element("p", f"The release has {integer(rows[0])} rows, {run.shown[0].counted}.")
     errors = [None if facts.accuracy is None else facts.accuracy.total for facts in run.shown]
     public = errors[-1] == 0
-    lines = [Line("released" if public else "released (noisy)", rows)]
+    lines = [ChartLine("released" if public else "released (noisy)", rows)]
     note = "" if public else "The number of records is private, so tables have a noisy number of rows."
     if truth is not None:
         known = {compared.step: float(compared.records) for compared in truth.steps}
         true = np.array([known.get(step, np.nan) for step in steps])
-        lines.insert(0, Line("true", true, truth=True))
+        lines.insert(0, ChartLine("true", true, truth=True))
         note = f"True numbers: {LABEL}."
     if public:
         note = f"{note} The owner has declared the numbers of records public: they have no noise.".lstrip()
@@ -115,7 +115,7 @@ def rows_over_time(run: Told, charts: Charts, truth: Truth | None = None) -> Htm
     return charts.lines("Rows per release", steps, lines, Unit("rows"), note=note)
 
 
-def _churn(run: Run, charts: Charts) -> Html | None:
+def _churn(run: ReportedRun, charts: Charts) -> Html | None:
     if len(run.tables) < 2:
         return None
     gaps = sorted({b - a for a, b in itertools.pairwise(run.tables)})
@@ -123,7 +123,7 @@ def _churn(run: Run, charts: Charts) -> Html | None:
     return charts.lines(
         "How much a release differs from the one before",
         run.tables[1:],
-        [Line("distance", np.array(run.churn))],
+        [ChartLine("distance", np.array(run.churn))],
         Unit("total variation distance, share of rows", share=True),
         note=f"Mean over the {integer(len(run.workload))} marginals asked for, compared with {apart}. It holds the "
         "new records and the noise alike: in a steady stream it falls as the table grows.",
@@ -134,7 +134,7 @@ def _apart(gaps: Sequence[int]) -> str:
     return f"{gaps[0]} steps" if len(gaps) == 1 else f"{gaps[0]} to {gaps[-1]} steps"
 
 
-def _thinned(run: Run) -> str | None:
+def _thinned(run: ReportedRun) -> str | None:
     """Says which steps are not drawn."""
     told = sum(1 for _, state in run.states if state != "withdrawn")
     full = sum(1 for _, state in run.states if state == "full")
@@ -146,7 +146,7 @@ def _thinned(run: Run) -> str | None:
     )
 
 
-def _movement(run: Run, charts: Charts) -> Html:
+def _movement(run: ReportedRun, charts: Charts) -> Html:
     if len(run.tables) < 2:
         there = "One release has a full table" if run.tables else "No release has a full table"
         return element("p", f"{there}, so there is no change over time to show yet.")
@@ -187,7 +187,7 @@ def _shares(counts: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.
     return counts / whole[:, None]
 
 
-def _column(run: Run, column: int, shares: NDArray[np.float64], charts: Charts) -> Html:
+def _column(run: ReportedRun, column: int, shares: NDArray[np.float64], charts: Charts) -> Html:
     labels, size = run.labels(column), run.schema.domain.sizes[column]
     if size == 2:
         codes = [1]  # the other one mirrors it
@@ -197,7 +197,7 @@ def _column(run: Run, column: int, shares: NDArray[np.float64], charts: Charts) 
         codes = [code for code in codes if weights[code] > 0]
     # Of two values only one is drawn, and it may be called "true", which means something else on these pages.
     name = f"{run.schema.names[column]} = " if size == 2 else ""
-    lines = [Line(f"{name}{labels[code]}", shares[:, code], style=i + 1) for i, code in enumerate(codes)]
+    lines = [ChartLine(f"{name}{labels[code]}", shares[:, code], style=i + 1) for i, code in enumerate(codes)]
     rest = size - len(codes)
     note = None if size <= len(codes) + 1 else f"{rest} other values are not drawn."
     return charts.lines(

@@ -12,7 +12,7 @@ from dpstream.tools.report.markup import integer
 from dpstream.tools.report.private_side import collect_truth
 from dpstream.tools.report.sections_promise import tile
 
-__all__ = ["TABLES"]
+__all__ = ["TABLES_PAGE"]
 
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
@@ -39,4 +39,4 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     return Page(run, sections, tiles, charts, tables=len(run.tables), heat=heat)
 
 
-TABLES: Final = FamilyPage(_draw, pairs=True, private=True)
+TABLES_PAGE: Final = FamilyPage(_draw, pairs=True, private=True)

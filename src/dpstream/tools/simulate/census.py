@@ -6,13 +6,12 @@ number is taken from any census.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, Frame, choose_rows, with_odd_values
+from dpstream.tools.simulate.example import Example, StepColumns, choose_rows, with_odd_values, without_end
 
 __all__ = ["CENSUS"]
 
@@ -89,7 +88,7 @@ One row an interview, one step a day of interviews. Columns: `step` (time), `reg
 """
 
 
-def _interviews(rows: int, step: int, generator: np.random.Generator) -> Frame:
+def _interviews(rows: int, step: int, generator: np.random.Generator) -> StepColumns:
     """The people who are interviewed at one step (here counted from 0, in the files from 1)."""
     count = int(generator.poisson(rows))
     reach = 1 - np.exp(-step / 150)
@@ -135,13 +134,6 @@ def _interviews(rows: int, step: int, generator: np.random.Generator) -> Frame:
     }
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
-    step = 0
-    while True:
-        yield _interviews(rows, step, generator)
-        step += 1
-
-
 CENSUS = Example(
     name="census",
     title="Invented interviews of adults, region after region.",
@@ -153,5 +145,5 @@ CENSUS = Example(
     most_steps=None,
     schema=_SCHEMA,
     nullable={"age": "int64", "occupation": "string", "hours": "int64"},
-    steps=_steps,
+    steps=without_end(_interviews),
 )

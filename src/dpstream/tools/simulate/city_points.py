@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, Frame, choose
+from dpstream.tools.simulate.example import Example, StepColumns, choose, last_day, without_end
 
-__all__ = ["OPENS_AT", "POINTS"]
+__all__ = ["OPENS_AT", "RIDES"]
 
 #: A Monday: the first day of the first week.
 _START = np.datetime64("2001-01-01")
@@ -74,11 +72,6 @@ One row a ride, one step a week. Columns: `day` (time), `vehicle`, `latitude` an
 """
 
 
-def _last_day(steps: int) -> str:
-    """The Sunday of the last week, as a TOML value."""
-    return f'"{_START + np.timedelta64(7 * steps - 1, "D")}"'
-
-
 def _weights(week: int) -> NDArray[np.float64]:
     """How much each place is visited."""
     term = 0.1 if week % 52 in range(26, 36) else 1.0
@@ -86,7 +79,7 @@ def _weights(week: int) -> NDArray[np.float64]:
     return np.array([1.0, 1.3, 0.8 * term, 0.5 + min(week, 150) / 100, 1.5 * opened])
 
 
-def _rides(rows: int, week: int, generator: np.random.Generator) -> Frame:
+def _rides(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
     """One week's rides in the order of their days."""
     season = 1.0 - 0.3 * np.cos(2 * np.pi * week / 52)
     count = int(generator.poisson(rows * season))
@@ -113,26 +106,18 @@ def _rides(rows: int, week: int, generator: np.random.Generator) -> Frame:
     }
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
-    """Weeks without end."""
-    week = 0
-    while True:
-        yield _rides(rows, week, generator)
-        week += 1
-
-
-POINTS = Example(
+RIDES = Example(
     name="points",
     title="Invented rides of an invented city: where and when they end, week by week.",
     notes=_NOTES,
     rows_per_step=2000,
     steps_per_file=13,
     source=_SOURCE,
-    end=_last_day,
+    end=last_day(_START),
     most_steps=_WEEKS,
     schema=_SCHEMA,
     nullable={},
-    steps=_steps,
+    steps=without_end(_rides),
     stream='total = "public"            # the number of rides of a week; points need it (the unit is event-replace)\n',
     mechanism=_MECHANISM,
     output='records = "persistent"      # points stay while their cells have room for them\npublish = "both"\n',

@@ -11,12 +11,19 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.simulate.example import Example, Frame, choose, choose_rows, with_odd_values
+from dpstream.tools.simulate.example import (
+    Example,
+    StepColumns,
+    choose,
+    choose_rows,
+    last_day,
+    with_odd_values,
+)
 
-__all__ = ["CHANGE_AT", "EVICTIONS", "START"]
+__all__ = ["CHANGE_AT", "EVICTIONS", "FIRST_DAY"]
 
 #: A Monday: the first day of the first week.
-START = np.datetime64("2001-01-01")
+FIRST_DAY = np.datetime64("2001-01-01")
 #: Week, counted from 0, in which notices for unpaid rent are suspended.
 CHANGE_AT = 40
 
@@ -33,7 +40,7 @@ _OPEN_WEEKS = 12
 _SOURCE = f"""\
 time_column = "file_date"
 every = "week"
-start = "{START}"
+start = "{FIRST_DAY}"
 op_column = "op"
 late = "error"
 """
@@ -88,11 +95,6 @@ One row a notice, one step a week. Columns: `file_date` (time), `op` (`insert` o
 """
 
 
-def _last_day(steps: int) -> str:
-    """The Sunday of the last week, as a TOML value."""
-    return f'"{START + np.timedelta64(7 * steps - 1, "D")}"'
-
-
 def _drift_years(week: int) -> float:
     """Years of drift up to a week: it slows down, and never passes five years' worth."""
     return float(5 * (1 - np.exp(-week / 260)))
@@ -105,7 +107,7 @@ def _suspended(week: int) -> float:
     return float(0.8 * np.exp(-max(0, week - CHANGE_AT - 26) / 26))
 
 
-def _notices(rows: int, week: int, generator: np.random.Generator) -> Frame:
+def _notices(rows: int, week: int, generator: np.random.Generator) -> StepColumns:
     """The notices that are filed in one week."""
     years = _drift_years(week)
     season = 1 + 0.35 * np.cos(2 * np.pi * (week - 30) / 52)
@@ -134,7 +136,7 @@ def _notices(rows: int, week: int, generator: np.random.Generator) -> Frame:
 
 def _causes(
     area: NDArray[np.int64], rent: NDArray[np.float64], week: int, generator: np.random.Generator
-) -> Frame:
+) -> StepColumns:
     """Flags: one main cause, and nuisance often beside a breach."""
     suspended = _suspended(week)
     dear = _RENT[area] / _RENT.max()
@@ -152,13 +154,13 @@ def _causes(
     return {"non_payment": main == 0, "breach": breach, "nuisance": nuisance, "owner_move_in": main == 3}
 
 
-def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
+def _steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
     """Weeks without end; withdrawals repeat the values of the notice they withdraw."""
-    still_open: list[Frame] = []
+    still_open: list[StepColumns] = []
     week = 0
     while True:
         filed = _notices(rows, week, generator)
-        withdrawn: list[Frame] = []
+        withdrawn: list[StepColumns] = []
         for i, notices in enumerate(still_open):
             hazard = 0.008 + 0.03 * _suspended(week) * notices["non_payment"]
             leaves = generator.random(len(hazard)) < hazard
@@ -169,7 +171,7 @@ def _steps(rows: int, generator: np.random.Generator) -> Iterator[Frame]:
         week += 1
 
 
-def _dated(parts: list[Frame], week: int, generator: np.random.Generator) -> Frame:
+def _dated(parts: list[StepColumns], week: int, generator: np.random.Generator) -> StepColumns:
     """One week's rows in the order of their days; the first part holds the inserts."""
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     inserted = len(parts[0]["zip"])
@@ -177,7 +179,7 @@ def _dated(parts: list[Frame], week: int, generator: np.random.Generator) -> Fra
     day = np.sort(generator.integers(0, 7, size=total))
     order = generator.permutation(total)
     op = np.where(np.arange(total) < inserted, "insert", "delete")
-    dates = START + np.timedelta64(7 * week, "D") + day.astype("timedelta64[D]")
+    dates = FIRST_DAY + np.timedelta64(7 * week, "D") + day.astype("timedelta64[D]")
     return {"file_date": dates, "op": op[order], **{name: values[order] for name, values in columns.items()}}
 
 
@@ -188,7 +190,7 @@ EVICTIONS = Example(
     rows_per_step=120,
     steps_per_file=13,
     source=_SOURCE,
-    end=_last_day,
+    end=last_day(FIRST_DAY),
     most_steps=1200,
     schema=_SCHEMA,
     nullable={"zip": "string", "district": "string", "rent": "double"},

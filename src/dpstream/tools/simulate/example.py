@@ -6,19 +6,36 @@ generator is the right tool, and equal seeds give equal files.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Example", "Frame", "Steps", "choose", "choose_rows", "with_odd_values"]
+from dpstream.core.paths import check_target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Example",
+    "StepColumns",
+    "StepDraws",
+    "choose",
+    "choose_rows",
+    "last_day",
+    "with_odd_values",
+    "without_end",
+    "write_arrow",
+]
 
 #: Column name -> values of one step; object arrays hold None where a value is missing.
-Frame = dict[str, NDArray[Any]]
+StepColumns = dict[str, NDArray[Any]]
 #: ``(rows per step, generator)`` -> frames without end; frame ``t`` does not depend on how many follow.
-Steps = Callable[[int, np.random.Generator], Iterator[Frame]]
+StepDraws = Callable[[int, np.random.Generator], Iterator[StepColumns]]
 
 
 @dataclass(frozen=True)
@@ -42,11 +59,39 @@ class Example:
     schema: str
     #: Arrow types of the columns that may hold nulls (a file in which all are null has the type too).
     nullable: dict[str, str]
-    steps: Steps
+    steps: StepDraws
     #: Lines of ``[stream]`` and of ``[output]``, and the ``[mechanism]`` table.
     stream: str = 'unit = "event"\n'
     output: str = ""
     mechanism: str = '[mechanism]\nname = "pooled"\nworkload = "all-2-way"\n'
+
+
+def without_end(one_step: Callable[[int, int, np.random.Generator], StepColumns]) -> StepDraws:
+    """Steps 0, 1, 2, ... of a stream in which each step is drawn by itself: ``one_step(rows, step, generator)``."""
+
+    def steps(rows: int, generator: np.random.Generator) -> Iterator[StepColumns]:
+        for step in itertools.count():
+            yield one_step(rows, step, generator)
+
+    return steps
+
+
+def last_day(first: np.datetime64) -> Callable[[int], str]:
+    """Gives the Sunday of the last of so many weeks from ``first`` on, as a TOML value."""
+    return lambda weeks: f'"{first + np.timedelta64(7 * weeks - 1, "D")}"'
+
+
+def write_arrow(table: pa.Table, path: Path) -> None:
+    """A table as a Parquet or CSV file, by the ending of its name."""
+    check_target(path)
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table, path)
+    else:
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
 
 
 def choose(generator: np.random.Generator, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:

@@ -6,34 +6,25 @@ from pathlib import Path
 
 import numpy as np
 
-from dpstream.core.paths import check_target
+from dpstream.tools.simulate.example import write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 
-__all__ = ["MONTHS", "NAME", "config_text", "readme_text", "write_panel"]
+__all__ = ["HORIZON", "NAME", "config_text", "readme_text", "write_panel"]
 
 NAME = "panel"
 #: The horizon of the configuration; a panel pays for a fixed number of periods.
-MONTHS = 12
+HORIZON = 12
 
 
 def write_panel(people: int, months: int, seed: int, path: Path) -> None:
     """All months so far as one file; equal seeds give equal months, however many there are."""
     import pyarrow as pa
 
-    check_target(path)
     poor = PovertyPanel(people=people, periods=months).draw(seed)
     names = np.char.mod("h%06d", np.arange(1, people + 1))
     columns = {"household": pa.array(names)}
     columns |= {f"poor_{month}": pa.array(poor[:, month - 1]) for month in range(1, months + 1)}
-    table = pa.table(columns)
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(table, path)
-    else:
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
+    write_arrow(pa.table(columns), path)
 
 
 def config_text(file_format: str) -> str:
@@ -60,7 +51,7 @@ window = 3
 
 [budget]
 rho = "0.005"
-horizon = {MONTHS}
+horizon = {HORIZON}
 
 [output]
 dir = "releases"
@@ -77,7 +68,7 @@ def readme_text(people: int, months: int, seed: int) -> str:
 Invented households, in poverty (1) or not (0) in each month. No row describes a real household, and no rate is fitted
 to a survey.
 
-Made by `dpstream simulate` with seed {seed}: {people} households, {months} of {MONTHS} months. Three kinds of
+Made by `dpstream simulate` with seed {seed}: {people} households, {months} of {HORIZON} months. Three kinds of
 household: 76 of 100 are never poor, 6 always, the others go in and out.
 
 Run it:
@@ -92,6 +83,6 @@ Each release is a table of synthetic households with a column for each month so 
 themselves. What was released of a household is never changed. The manifest answers the usual questions about the last
 three months, with errors.
 
-For later months of the same panel simulate into this folder again with a larger `--steps` (up to {MONTHS}), then run
+For later months of the same panel simulate into this folder again with a larger `--steps` (up to {HORIZON}), then run
 again.
 """

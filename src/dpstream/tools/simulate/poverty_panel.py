@@ -65,9 +65,9 @@ class PovertyPanel:
         always = kind >= 1.0 - self.always
         moving = (kind >= self.never) & ~always
         poor = generator.random(self.people) < self.stationary
-        panel = np.zeros((self.people, self.periods), np.uint8)
+        series = np.zeros((self.people, self.periods), np.uint8)
         for month in range(self.periods):
             if month:
                 poor = generator.random(self.people) < np.where(poor, self.stay, self.enter)
-            panel[:, month] = always | (moving & poor)
-        return panel
+            series[:, month] = always | (moving & poor)
+        return series

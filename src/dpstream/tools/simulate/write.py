@@ -11,18 +11,18 @@ import numpy as np
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.core.paths import check_target, parse_json, read_text
+from dpstream.core.paths import parse_json, read_text
 from dpstream.tools.simulate import panel_folder
 from dpstream.tools.simulate.census import CENSUS
-from dpstream.tools.simulate.city_points import POINTS
+from dpstream.tools.simulate.city_points import RIDES
 from dpstream.tools.simulate.evictions import EVICTIONS
-from dpstream.tools.simulate.example import Example, Frame
+from dpstream.tools.simulate.example import Example, StepColumns, write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
 
 __all__ = ["EXAMPLES", "simulate"]
 
 #: All example streams by name.
-EXAMPLES: dict[str, Example] = {example.name: example for example in (EVICTIONS, CENSUS, POINTS)}
+EXAMPLES: dict[str, Example] = {example.name: example for example in (EVICTIONS, CENSUS, RIDES)}
 
 _FORMATS = ("csv", "parquet")
 _RECORD = "simulation.json"
@@ -67,7 +67,7 @@ def simulate(
     for label, number, least in (("steps", steps, 1), ("rows_per_step", rows, 1), ("seed", seed, 0)):
         if number < least:
             raise ConfigError(f"{number} is too small", where=label, allowed=f"{least} or more")
-    most = panel_folder.MONTHS if example is None else example.most_steps
+    most = panel_folder.HORIZON if example is None else example.most_steps
     if most is not None and steps > most:
         raise ConfigError(f"{steps} is too large", where="steps", allowed=f"at most {most}")
     if file_format not in _FORMATS:
@@ -163,11 +163,10 @@ def _claim(folder: Path, record: dict[str, Any]) -> int:
     return steps_before
 
 
-def _write_table(example: Example, frames: list[Frame], path: Path) -> None:
+def _write_table(example: Example, frames: list[StepColumns], path: Path) -> None:
     """One file from some steps; None becomes null."""
     import pyarrow as pa
 
-    check_target(path)
     columns = {name: np.concatenate([frame[name] for frame in frames]) for name in frames[0]}
     table = pa.table(
         {
@@ -177,14 +176,7 @@ def _write_table(example: Example, frames: list[Frame], path: Path) -> None:
             for name, values in columns.items()
         }
     )
-    if path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(table, path)
-    else:
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(quoting_style="needed"))
+    write_arrow(table, path)
 
 
 def _config(example: Example, steps: int, file_format: str) -> str:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.families.points.partition import check_points
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = [
     "Distance",
@@ -45,8 +46,6 @@ __all__ = [
     "w1",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Pairs of points that a linear program may have.
 _MOST_PAIRS = 40_000
@@ -58,7 +57,7 @@ _SIDES = {2: 64, 3: 12}
 
 @dataclass(frozen=True)
 class Sampled:
-    """What samples say.
+    """Distances of samples of two sets.
 
     Attributes:
         size: points of each sample.

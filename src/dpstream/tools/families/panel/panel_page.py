@@ -8,26 +8,25 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
+from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report import sections_promise
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
-from dpstream.tools.report.charts import Charts, Line, Unit
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, percent, significant, table
 from dpstream.tools.report.sections_time import states
 
-__all__ = ["PANEL"]
+__all__ = ["PANEL_PAGE"]
 
-Floats = NDArray[np.float64]
 
 #: Questions that get a chart; the others are in the table.
 _MOST_CHARTS = 12
 
 
 @dataclass(frozen=True)
-class Answer:
+class PanelAnswer:
     """What the releases answer to one question.
 
     Attributes:
@@ -50,7 +49,7 @@ class PanelRun(Told):
     """
 
     people: tuple[int, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[PanelAnswer, ...]
 
 
 def collect_panel(folder: Folder) -> PanelRun:
@@ -74,7 +73,7 @@ def collect_panel(folder: Folder) -> PanelRun:
 
 
 def _timeless(question: str) -> str:
-    """The same question at every period.
+    """The words of a question without its period.
 
     >>> _timeless("at least 2 of the first 7 periods")
     'at least 2 so far'
@@ -82,7 +81,7 @@ def _timeless(question: str) -> str:
     return re.sub(r"of the first \d+ periods", "so far", question)
 
 
-def _answer(question: str, told: list[dict[str, Any] | None]) -> Answer:
+def _answer(question: str, told: list[dict[str, Any] | None]) -> PanelAnswer:
     share = any("share" in one for one in told if one is not None)
     key = "share" if share else "count"
 
@@ -90,7 +89,7 @@ def _answer(question: str, told: list[dict[str, Any] | None]) -> Answer:
         found = [None if one is None else one[name] for one in told]
         return np.array([math.nan if value is None else float(value) for value in found])
 
-    return Answer(question, share, values(key), values(f"{key}_standard_error"))
+    return PanelAnswer(question, share, values(key), values(f"{key}_standard_error"))
 
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
@@ -117,7 +116,7 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     return Page(run, sections, tiles, charts)
 
 
-PANEL: Final = FamilyPage(
+PANEL_PAGE: Final = FamilyPage(
     _draw,
     refusal=(
         "a report about a panel has neither heat maps nor the private data",
@@ -132,8 +131,8 @@ def _releases(run: PanelRun, charts: Charts) -> Html:
     people = np.array(run.people, np.float64)
     known = rows > 0
     lines = [
-        Line("synthetic people in the table", np.where(known, rows, np.nan)),
-        Line(f"people ({_number_words(run)})", np.where(known, people, np.nan), style=2),
+        ChartLine("synthetic people in the table", np.where(known, rows, np.nan)),
+        ChartLine(f"people ({_number_words(run)})", np.where(known, people, np.nan), style=2),
     ]
     note = ""
     if _padded(run):
@@ -190,12 +189,12 @@ def _answers(run: PanelRun, charts: Charts) -> Html:
     )
 
 
-def _figure(answer: Answer, steps: list[int], charts: Charts) -> Html:
+def _figure(answer: PanelAnswer, steps: list[int], charts: Charts) -> Html:
     unit = Unit("share of all people", share=True) if answer.share else Unit("people")
     lines = [
-        Line("released", answer.values),
-        Line("two standard errors more", answer.values + 2 * answer.errors, style=3),
-        Line("two standard errors less", answer.values - 2 * answer.errors, style=3),
+        ChartLine("released", answer.values),
+        ChartLine("two standard errors more", answer.values + 2 * answer.errors, style=3),
+        ChartLine("two standard errors less", answer.values - 2 * answer.errors, style=3),
     ]
     return charts.lines(answer.question, steps, lines, unit, small=True, from_zero=False)
 

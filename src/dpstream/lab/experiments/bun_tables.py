@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.lab.panels.repeat import BY_MONTH, QUESTIONS, WINDOW
+from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["BunLine", "csv_table", "lines_of", "markdown_page", "method_of"]
+__all__ = ["AnswerLine", "answers_csv", "lines_of", "markdown_page", "method_of"]
 
 _HEADS = (
     "panel", "method", "rho", "relation", "question", "period", "repetitions", "truth", "mean_raw", "mean",
@@ -24,7 +24,7 @@ _HEADS = (
 
 
 @dataclass(frozen=True)
-class BunLine:
+class AnswerLine:
     """One question at one period, over the repetitions; all shares of the people.
 
     Attributes:
@@ -64,7 +64,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def lines_of(values: Mapping[str, Any]) -> list[BunLine]:
+def lines_of(values: Mapping[str, Any]) -> list[AnswerLine]:
     """The lines of one run."""
     settings, points = values["settings"], values["points"]
     if settings["kind"] == "cumulative":
@@ -96,8 +96,8 @@ def _line(
     raw: NDArray[np.float64],
     value: NDArray[np.float64],
     error: NDArray[np.float64],
-) -> BunLine:
-    return BunLine(
+) -> AnswerLine:
+    return AnswerLine(
         settings=settings,
         question=question,
         period=period,
@@ -110,7 +110,7 @@ def _line(
     )
 
 
-def csv_table(runs: Sequence[Mapping[str, Any]]) -> str:
+def answers_csv(runs: Sequence[Mapping[str, Any]]) -> str:
     """Every line of every run; the last column says what such numbers are."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -136,7 +136,7 @@ def csv_table(runs: Sequence[Mapping[str, Any]]) -> str:
 def method_of(settings: Mapping[str, Any]) -> str:
     """``window of 3`` or ``cumulative (best, error)``: counters, and how the budget is split."""
     if settings["kind"] == "window":
-        return f"window of {WINDOW}"
+        return f"window of {PAPER_WINDOW}"
     options = settings["options"]
     return f"cumulative ({options['counter']}, {options['split']})"
 
@@ -171,7 +171,7 @@ def _windows(runs: Sequence[Mapping[str, Any]]) -> str:
         facts, final = run["settings"], run["final"]
         if facts["kind"] != "window":
             continue
-        errors = _array(run["points"]["worst"][str(WINDOW)]["debiased"]) * facts["people"]
+        errors = _array(run["points"]["worst"][str(PAPER_WINDOW)]["debiased"]) * facts["people"]
         largest = errors.max(axis=1)
         medians = np.median(errors, axis=0)
         rows.append(

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.families.points.space import Space
+from dpstream.tools.evaluate.array_types import Floats, Ints
 
 __all__ = [
     "LEVELS",
@@ -27,8 +27,6 @@ __all__ = [
     "top_share",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Steps of the colour scale beside "nothing".
 LEVELS = 9

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
 from dpstream.core.privacy import PureDP
 from dpstream.families.points.points_plan import Points
 from dpstream.io.sinks import read_table, released_schema
-from dpstream.tools.evaluate.points.point_truth import true_codes, uniform_places
-from dpstream.tools.evaluate.points.point_view import PointView
-from dpstream.tools.evaluate.points.transport import Distance, w1
+from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.run_folder import Folder, Told, thin
+from dpstream.tools.families.points.point_truth import true_codes, uniform_places
+from dpstream.tools.families.points.point_view import PointView
+from dpstream.tools.families.points.transport import Distance, w1
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PointRun", "PointTable", "PointTruth", "collect_point_truth", "collect_points"]
 
-Codes = NDArray[np.int32]
 
 #: Tables that are read: points are many, and pictures few.
 MOST_TABLES = 8

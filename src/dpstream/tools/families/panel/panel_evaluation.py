@@ -30,7 +30,14 @@ from dpstream.families.panel.seats import seat
 from dpstream.io.sinks import read_table
 from dpstream.project.pending import named_step
 from dpstream.stream.contribution import ID_BYTES, read_owners
-from dpstream.tools.evaluate.contract import Asked, FamilyEvaluation, Finding, Shown, csv_bytes, number
+from dpstream.tools.evaluate.contract import (
+    EvaluationRequest,
+    EvaluationResult,
+    FamilyEvaluation,
+    SummaryTable,
+    csv_bytes,
+    number,
+)
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
@@ -38,7 +45,7 @@ from dpstream.tools.evaluate.true_table import encoded_steps
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["PANEL", "PanelError", "evaluate_panel"]
+__all__ = ["PANEL_EVALUATION", "PanelError", "evaluate_panel"]
 
 #: Thresholds that are compared at most.
 _MOST = 12
@@ -89,7 +96,7 @@ def evaluate_panel(config: Config, releases: Path) -> list[PanelError]:
     return list(_window(plan, synthetic, true))
 
 
-def summarise(found: list[PanelError], stream: str) -> dict[str, Any]:
+def panel_summary(found: list[PanelError], stream: str) -> dict[str, Any]:
     """For each question the root mean square error over the periods, beside the stated one."""
     questions = dict.fromkeys(one.question for one in found)
     lines = []
@@ -190,15 +197,15 @@ def _true(config: Config, plan: PeoplePlan[Any], last: int) -> Symbols:
     return np.concatenate([table, np.full((empty, steps), absent, np.int64)])
 
 
-def _find(config: Config, asked: Asked) -> Finding:
+def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     found = evaluate_panel(config, asked.releases)
-    facts = summarise(found, config.name)
+    facts = panel_summary(found, config.name)
     rows = [
         [one["question"], str(one["periods"]), number(one["error"]), number(one["stated"])]
         for one in facts["questions"]
     ]
     headings = ["people", "periods", "error", "stated standard error"]
-    shown = Shown("The usual questions", headings, rows, right=[1, 2, 3])
+    shown = SummaryTable("The usual questions", headings, rows, right=[1, 2, 3])
     answers = (
         [
             one.step,
@@ -208,10 +215,10 @@ def _find(config: Config, asked: Asked) -> Finding:
         for one in found
     )
     columns = ["step", "question", "released", "true", "error", "standard_error"]
-    return Finding(config.name, facts, (shown,), {"answers.csv": csv_bytes(columns, answers)})
+    return EvaluationResult(config.name, facts, (shown,), {"answers.csv": csv_bytes(columns, answers)})
 
 
-PANEL: Final = FamilyEvaluation(
+PANEL_EVALUATION: Final = FamilyEvaluation(
     options=(),
     refusal="the stream is a panel, whose periods are all compared, by the usual questions",
     files=("answers.csv",),

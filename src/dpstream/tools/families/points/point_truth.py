@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, StepError
-from dpstream.project.pending import named_step
-from dpstream.stream.frames import Batch, encode_batch
-from dpstream.tools.evaluate.points.point_view import PointView
+from dpstream.core.errors import StepError
+from dpstream.tools.evaluate.array_types import Codes
+from dpstream.tools.evaluate.true_table import encoded_steps
+from dpstream.tools.families.points.point_view import PointView
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 __all__ = ["true_codes", "uniform_places"]
-
-Codes = NDArray[np.int32]
 
 
 def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> list[Codes]:
@@ -34,18 +32,8 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
 
     Guarantee: none. Cost: one pass over the source; the records once for each of the steps.
     """
-    if not config.source_options.repeatable:
-        raise ConfigError(
-            "the records of a change feed or of standard input cannot be read again",
-            where=f"{config.path} [source]",
-            allowed="a copy of the configuration whose source is a file with all records",
-        )
     parts, found, at = [], [], 0
-    for entry in config.source().steps(1):
-        with named_step(entry.step, entry.batch_id):
-            _, came, _ = encode_batch(
-                Batch(entry.inserts, entry.deletes), view.schema, where=f"step {entry.batch_id!r}"
-            )
+    for entry, _, came, _ in encoded_steps(config, schema=view.schema):
         parts.append(came)
         at = entry.step
         if at in released:

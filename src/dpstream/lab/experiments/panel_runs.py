@@ -23,40 +23,40 @@ from dpstream.families.panel import (
     WindowRelease,
 )
 from dpstream.families.panel.cumulative import Split
+from dpstream.lab.experiments.panel_data import Panel, load_panel
 from dpstream.lab.experiments.runs import settings_hash
-from dpstream.lab.panels.data import Panel, load_panel
 from dpstream.tools.evaluate.label import LABEL
 
-__all__ = ["BY_MONTH", "QUESTIONS", "WIDTHS", "WINDOW", "CumulativeRun", "Relation", "WindowRun"]
+__all__ = ["BY_MONTH", "PAPER_WINDOW", "QUESTIONS", "WIDTHS", "CumulativeRun", "PanelRelation", "WindowRun"]
 
-FORMAT = 1
+PANEL_RUN_FORMAT = 1
 #: k of the paper, and the widths of the questions of its Figures 3 and 4.
-WINDOW = 3
+PAPER_WINDOW = 3
 WIDTHS = (3, 2, 6)
 #: What the paper asks of every quarter.
 QUESTIONS: dict[str, WindowQuery] = {
-    "at least one month": AtLeast(1, width=WINDOW),
-    "at least two months": AtLeast(2, width=WINDOW),
-    "two consecutive months": Consecutive(2, width=WINDOW),
-    "all three months": AtLeast(3, width=WINDOW),
+    "at least one month": AtLeast(1, width=PAPER_WINDOW),
+    "at least two months": AtLeast(2, width=PAPER_WINDOW),
+    "two consecutive months": Consecutive(2, width=PAPER_WINDOW),
+    "all three months": AtLeast(3, width=PAPER_WINDOW),
 }
 #: b of the paper's Figures 2 and 8.
 BY_MONTH = 3
-Relation = Literal["replace", "add-remove"]
+PanelRelation = Literal["replace", "add-remove"]
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RepeatedRun:
     """What all runs share: a panel, a budget, a relation and a number of repetitions."""
 
     panel: str
     path: Path | None
     rho: str
-    relation: Relation
+    relation: PanelRelation
     repeats: int
 
     def load(self) -> Panel:
-        """The panel."""
+        """The panel that the run is on."""
         return load_panel(self.panel, self.path)
 
     @property
@@ -68,7 +68,7 @@ class _Run:
         """Everything that the result depends on."""
         panel = self.load()
         return {
-            "format": FORMAT,
+            "format": PANEL_RUN_FORMAT,
             "program": dpstream.__version__,
             "kind": kind,
             "panel": panel.name,
@@ -95,22 +95,22 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class WindowRun(_Run):
+class WindowRun(_RepeatedRun):
     """The fixed-window synthesizer: the four questions at each quarter, and the errors of all patterns."""
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         return f"{self.load().name}--window--rho-{self.rho.replace('/', '-over-')}--{self.relation}"
 
     def plan(self) -> FixedWindowPlan:
         """The calibrated synthesizer."""
-        return FixedWindow(self.load().periods, WINDOW).calibrate(self.rho, self.unit)
+        return FixedWindow(self.load().periods, PAPER_WINDOW).calibrate(self.rho, self.unit)
 
     def facts(self) -> tuple[dict[str, Any], float]:
         """See ``Runnable.facts``."""
         panel = self.load()
-        options = {"window": WINDOW, "failure": "0.05", "plan": self.plan().describe()}
+        options = {"window": PAPER_WINDOW, "failure": "0.05", "plan": self.plan().describe()}
         return self.settings("window", options), self.repeats * panel.periods * (3e3 + panel.people)
 
     def run(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class WindowRun(_Run):
         begin, used = time.perf_counter(), time.process_time()
         panel, plan, randomness = self.load(), self.plan(), Randomness.system()
         people = panel.people if self.relation == "replace" else None
-        quarters = list(range(WINDOW, panel.periods + 1, WINDOW))
+        quarters = list(range(PAPER_WINDOW, panel.periods + 1, PAPER_WINDOW))
         widths = [width for width in WIDTHS if width <= panel.periods]
         truths = {w: [panel.histogram(t, w) for t in range(w, panel.periods + 1)] for w in widths}
         answers, worst, clipped = [], [], []
@@ -178,7 +178,7 @@ class _View:
         self.worst: dict[int, dict[str, list[float]]] = {w: {"debiased": [], "raw": []} for w in truths}
 
     def add(self, release: WindowRelease) -> None:
-        """The next period."""
+        """Compare the people of the next period with the truth."""
         if not len(self._codes):
             self._codes = np.zeros(release.people, np.int64)
         for column in release.columns.T:
@@ -201,7 +201,7 @@ def _share(panel: Panel, query: WindowQuery, period: int) -> float:
 
 
 @dataclass(frozen=True)
-class CumulativeRun(_Run):
+class CumulativeRun(_RepeatedRun):
     """The cumulative synthesizer: at least three ones by each period.
 
     Attributes:
@@ -213,7 +213,7 @@ class CumulativeRun(_Run):
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         amount = self.rho.replace("/", "-over-")
         return f"{self.load().name}--cumulative-{self.counter}--rho-{amount}--{self.relation}"
 

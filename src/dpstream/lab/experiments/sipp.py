@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError
 
-__all__ = ["SippPanel", "read_sipp", "write_panel"]
+__all__ = ["SippPanel", "read_sipp", "write_sipp_panel"]
 
-MONTHS = 12
+SIPP_MONTHS = 12
 _COLUMNS = ("SSUID", "PNUM", "MONTHCODE", "THINCPOVT2")
 _ALLOWED = (
     f"the public use person file (pu2021.csv, or the zip with it): columns {', '.join(_COLUMNS)} between '|'"
@@ -71,10 +71,10 @@ def read_sipp(path: str | Path) -> SippPanel:
     people, months, poor = _collect(file)
     # Sorted by household, then person: the first person of a household is the one with the lowest number.
     keys, person = np.unique(people, return_inverse=True)
-    cells = person.reshape(-1) * MONTHS + (months - 1)
+    cells = person.reshape(-1) * SIPP_MONTHS + (months - 1)
     if len(np.unique(cells)) < len(cells):
         _refuse(file, "a person has two rows for one month")
-    series = np.full((len(keys), MONTHS), _UNKNOWN, np.int8)
+    series = np.full((len(keys), SIPP_MONTHS), _UNKNOWN, np.int8)
     series.reshape(-1)[cells] = poor
     households, first, household = np.unique(keys["household"], return_index=True, return_inverse=True)
     kept = series[first]
@@ -93,11 +93,11 @@ def read_sipp(path: str | Path) -> SippPanel:
     )
 
 
-def write_panel(panel: SippPanel, path: str | Path) -> None:
+def write_sipp_panel(panel: SippPanel, path: str | Path) -> None:
     """A CSV file with one line a household: its SSUID, then 0 or 1 for each month; mode 0600."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["household", *(f"month-{month:02d}" for month in range(1, MONTHS + 1))])
+    writer.writerow(["household", *(f"month-{month:02d}" for month in range(1, SIPP_MONTHS + 1))])
     for name, row in zip(panel.households.tolist(), panel.poor.tolist(), strict=True):
         writer.writerow([name, *row])
     durable.replace_file(Path(path), out.getvalue().encode(), mode=0o600)
@@ -114,7 +114,7 @@ def _collect(file: Path) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.in
         except pa.ArrowInvalid:
             _refuse(file, "there are no rows, or one does not fit its columns")
     households, persons, months, poor = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    if ((months < 1) | (months > MONTHS)).any():
+    if ((months < 1) | (months > SIPP_MONTHS)).any():
         _refuse(file, "a MONTHCODE is not one of 1 to 12")
     people = np.empty(len(months), dtype=[("household", households.dtype), ("person", np.int64)])
     people["household"], people["person"] = households, persons

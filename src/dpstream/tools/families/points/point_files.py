@@ -6,38 +6,38 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.tools.evaluate.contract import (
-    Asked,
+    EvaluationRequest,
+    EvaluationResult,
     FamilyEvaluation,
-    Finding,
-    Shown,
+    SummaryTable,
     csv_bytes,
     number,
 )
-from dpstream.tools.evaluate.points.point_evaluation import (
-    MOST_CATEGORIES,
+from dpstream.tools.families.points.point_evaluation import (
+    MOST_CATEGORIES_COMPARED,
     PointEvaluation,
     PointStep,
     evaluate_points,
 )
-from dpstream.tools.evaluate.points.transport import Distance
+from dpstream.tools.families.points.transport import Distance
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
-__all__ = ["POINTS"]
+__all__ = ["POINTS_EVALUATION"]
 
 
-def _find(config: Config, asked: Asked) -> Finding:
+def _find(config: Config, asked: EvaluationRequest) -> EvaluationResult:
     found = evaluate_points(
         config, releases=asked.releases, steps=asked.steps, every=asked.every, progress=asked.progress
     )
     files = {"steps.csv": _steps(found), "cells.csv": _cells(found)}
     if found.categories:
         files["categories.csv"] = _category_table(found)
-    return Finding(found.stream, summarise(found), tuple(_told(found)), files)
+    return EvaluationResult(found.stream, points_summary(found), tuple(_summary_parts(found)), files)
 
 
-POINTS: Final = FamilyEvaluation(
+POINTS_EVALUATION: Final = FamilyEvaluation(
     options=("steps", "every"),
     refusal="the stream is one of points, whose distances are compared, and not marginals",
     files=("steps.csv", "cells.csv", "categories.csv"),
@@ -45,7 +45,7 @@ POINTS: Final = FamilyEvaluation(
 )
 
 
-def summarise(found: PointEvaluation) -> dict[str, Any]:
+def points_summary(found: PointEvaluation) -> dict[str, Any]:
     """The main numbers for programs, JSON-able."""
     return {
         "label": found.label,
@@ -101,7 +101,7 @@ def _category_table(found: PointEvaluation) -> bytes:
     return csv_bytes(["step", "category", "true_points", "released_points", "w1"], rows)
 
 
-def _told(found: PointEvaluation) -> Iterator[str | Shown]:
+def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     last = found.steps[-1]
     yield f"Compared with the private points: {len(found.steps)} of the steps up to {found.released}."
     yield f"What the releases promise: {found.guarantee}"
@@ -117,17 +117,17 @@ def _told(found: PointEvaluation) -> Iterator[str | Shown]:
         for one in found.steps
     ]
     headings = ["step", "points", "depth", "W1, in sides", "at least", "at most", "spread evenly"]
-    yield Shown("Distances", headings, rows, right=range(7))
+    yield SummaryTable("Distances", headings, rows, right=range(7))
     cells = [
         [str(one.depth), str(one.cells), number(one.mean_error), f"{100 * one.variation:.3g}"]
         for one in last.cells
     ]
     headings = ["depth", "cells with points", "mean error, points", "in a wrong cell, %"]
-    yield Shown(f"Cells at step {last.step}", headings, cells, right=range(4))
+    yield SummaryTable(f"Cells at step {last.step}", headings, cells, right=range(4))
     if found.categories:
         shown = [
             [name, str(true), str(made), number(_value(distance))]
-            for name, true, made, distance in found.categories[:MOST_CATEGORIES]
+            for name, true, made, distance in found.categories[:MOST_CATEGORIES_COMPARED]
         ]
         headings = ["category", "true points", "released points", "W1 within"]
-        yield Shown(f"Categories at step {last.step}", headings, shown, right=(1, 2, 3))
+        yield SummaryTable(f"Categories at step {last.step}", headings, shown, right=(1, 2, 3))

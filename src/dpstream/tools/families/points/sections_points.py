@@ -8,8 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.points.point_maps import (
+from dpstream.tools.families.points.point_drawings import (
+    axis_words,
+    drawn_map,
+    drawn_partition,
+    drawn_profile,
+    scale,
+)
+from dpstream.tools.families.points.point_maps import (
     MOST_PAIRS,
     Leaves,
     density,
@@ -18,22 +26,13 @@ from dpstream.tools.evaluate.points.point_maps import (
     profile,
     top_share,
 )
-from dpstream.tools.evaluate.points.point_releases import PointRun, PointTable, PointTruth
-from dpstream.tools.report.charts import Charts, Line, Unit
+from dpstream.tools.families.points.point_releases import PointRun, PointTable, PointTruth
+from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.markup import Html, element, integer, join, percent, significant, table
-from dpstream.tools.report.points.point_drawings import (
-    axis_words,
-    drawn_map,
-    drawn_partition,
-    drawn_profile,
-    scale,
-)
 from dpstream.tools.report.sections_time import states
 
 __all__ = ["categories", "limits", "partition", "releases", "where"]
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int32]
 
 #: Squares along a side of a map, and of the large one: powers of 2, as cells are. Parts of one coordinate.
 _SIDE, _LARGE_SIDE = 32, 64
@@ -46,7 +45,7 @@ _ROWS = 20
 
 
 def releases(run: PointRun, charts: Charts) -> Html:
-    """Section 2: how many points, and how fine the partition is."""
+    """How many points, and how fine the partition is."""
     steps = [facts.step for facts in run.shown]
     points = np.array([facts.rows for facts in run.shown], np.float64)
     depths = np.array([depth for depth, _ in run.partition], np.float64)
@@ -63,14 +62,14 @@ def releases(run: PointRun, charts: Charts) -> Html:
             charts.lines(
                 "Points per release",
                 steps,
-                [Line("synthetic points", points)],
+                [ChartLine("synthetic points", points)],
                 Unit("points"),
                 note="The number of points is public: the clock of the stream counts them, so it has no noise.",
             ),
             charts.lines(
                 "Cells of the partition",
                 steps,
-                [Line("cells", cells, style=2)],
+                [ChartLine("cells", cells, style=2)],
                 Unit("cells"),
                 note="Deeper cells begin when there are points enough to be counted in them: their number doubles "
                 "when the number of points does.",
@@ -78,7 +77,7 @@ def releases(run: PointRun, charts: Charts) -> Html:
             charts.lines(
                 "Depth of the partition",
                 steps,
-                [Line("halvings", depths, style=3)],
+                [ChartLine("halvings", depths, style=3)],
                 Unit("halvings"),
                 small=True,
             ),
@@ -198,7 +197,7 @@ def categories(run: PointRun, truth: PointTruth | None) -> Html | None:
 
 
 def limits(run: PointRun, truth: PointTruth | None, charts: Charts) -> Html:
-    """Section 6: how far the points are from the true ones, or what can be said without these."""
+    """How far the points are from the true ones, or what can be said without these."""
     accuracy = run.manifest.get("accuracy") or {}
     texts = [str(accuracy["words"])] if "words" in accuracy else []
     texts.append(
@@ -229,8 +228,8 @@ _HOW = {
 def _distances(run: PointRun, truth: PointTruth, charts: Charts) -> Html:
     steps = [one.step for one in run.tables]
     lines = [
-        Line("released points", np.array([one.value for one in truth.distances])),
-        Line("points spread evenly instead", np.array([one.value for one in truth.uniform]), style=2),
+        ChartLine("released points", np.array([one.value for one in truth.distances])),
+        ChartLine("points spread evenly instead", np.array([one.value for one in truth.uniform]), style=2),
     ]
     how = _HOW[truth.distances[-1].how]
     last = truth.distances[-1]
@@ -294,7 +293,7 @@ def _of_category(run: PointRun, table: PointTable, category: int) -> Codes:
 
 
 def _partition(run: PointRun, codes: Codes, depth: int, category: int) -> Html:
-    """The large picture."""
+    """Draws the cells of the last table over the density of its points."""
     found = _leaves(run, codes, depth, category, _CELLS)
     if not len(found.points):
         text = "The cells are so large that each holds several categories: there is no partition of one to draw yet."

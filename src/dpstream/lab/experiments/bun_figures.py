@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.lab.experiments.bun_tables import method_of
+from dpstream.lab.experiments.figure_style import INK, PALETTE, QUIET, WARNING, dress, figure
+from dpstream.lab.experiments.panel_runs import BY_MONTH, PAPER_WINDOW, QUESTIONS, WIDTHS
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.lab.panels.bun_tables import method_of
-from dpstream.lab.panels.repeat import BY_MONTH, QUESTIONS, WIDTHS, WINDOW
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.style import INK, PALETTE, QUIET, WARNING, dress, figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_figures"]
+__all__ = ["draw_bun_figures"]
 
 _FOLDER = "figures"
 
 
-def draw_figures(runs: Sequence[Mapping[str, Any]], folder: PrivateFolder) -> list[str]:
+def draw_bun_figures(runs: Sequence[Mapping[str, Any]], folder: PrivateFolder) -> list[str]:
     """Write PNGs into ``figures/``; returns their names.
 
     For each window run the answers (paper: Figures 1, 5 to 7), for each panel the cumulative ones (Figures 2 and
@@ -76,7 +76,7 @@ def _answers(run: Mapping[str, Any]) -> bytes:
                 _densities(axes, values, quarters, truth, width=2.0)
                 dress(
                     axes,
-                    x=f"last period of the {WINDOW}" if row == len(QUESTIONS) - 1 else "",
+                    x=f"last period of the {PAPER_WINDOW}" if row == len(QUESTIONS) - 1 else "",
                     y=f"{question}\n(share)" if column == 0 else "",
                     title=("raw: padding included", "debiased")[column] if row == 0 else "",
                 )
@@ -154,11 +154,11 @@ def _errors(run: Mapping[str, Any]) -> bytes:
                     title=kind if row == 0 else "",
                 )
                 axes.set_ylim(bottom=0)
-                axes.set_xticks(range(WINDOW, facts["periods"] + 1))
+                axes.set_xticks(range(PAPER_WINDOW, facts["periods"] + 1))
         handles, labels = grid[0][0].get_legend_handles_labels()
         made.legend(handles, labels, loc="outside lower right", ncols=3, frameon=False, fontsize=9)
         made.suptitle(
-            f"{_title(facts)}; window {WINDOW}",
+            f"{_title(facts)}; window {PAPER_WINDOW}",
             fontsize=10.5, color=INK, x=0.01, ha="left",
         )  # fmt: skip
         _foot(made, _note(facts))
@@ -167,7 +167,7 @@ def _errors(run: Mapping[str, Any]) -> bytes:
 
 def _lines(axes: Axes, worst: NDArray[np.float64], width: int) -> None:
     # The first synthetic people come at period k.
-    periods = np.arange(worst.shape[1]) + max(width, WINDOW)
+    periods = np.arange(worst.shape[1]) + max(width, PAPER_WINDOW)
     low, middle, high = np.quantile(worst, [0.025, 0.5, 0.975], axis=0)
     # A line of one period is a dot.
     dot = "o" if len(periods) == 1 else ""
@@ -179,14 +179,14 @@ def _lines(axes: Axes, worst: NDArray[np.float64], width: int) -> None:
 def _bound(axes: Axes, run: Mapping[str, Any], width: int, kind: str) -> None:
     """The theorem's bound; a narrower question adds up bins. A wider one has none: the window's own stands there."""
     facts, final = run["settings"], run["final"]
-    if width > WINDOW:
-        note = f"wider than the window: no bound (dashed: of width {WINDOW})"
+    if width > PAPER_WINDOW:
+        note = f"wider than the window: no bound (dashed: of width {PAPER_WINDOW})"
         axes.set_title(note, loc="left", fontsize=9, color=WARNING)
-    people, bins = facts["people"], 2 ** max(0, WINDOW - width)
+    people, bins = facts["people"], 2 ** max(0, PAPER_WINDOW - width)
     bound = bins * final["bound"] / people
     if kind == "raw":
         # A share of n* people, n <= n* <= n + 2^k (padding + bound): the paper's Corollary 3.1, for a share of 1.
-        bound += (bins * final["padding"] + 2**WINDOW * (final["padding"] + final["bound"])) / people
+        bound += (bins * final["padding"] + 2**PAPER_WINDOW * (final["padding"] + final["bound"])) / people
     axes.axhline(bound, color=WARNING, linewidth=1.2, linestyle="--", label="bound")
 
 

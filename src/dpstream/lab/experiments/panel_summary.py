@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dpstream.lab.experiments.bun import PanelOutcome
+from dpstream.lab.experiments.bun_tables import lines_of, method_of
 from dpstream.lab.experiments.outcome_summary import ExperimentSummary
-from dpstream.lab.panels.bun import PanelOutcome
-from dpstream.lab.panels.bun_tables import lines_of, method_of
 
 __all__ = ["panel_summary"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.tools.evaluate.points.point_maps import LEVELS, Leaves, levels
+from dpstream.tools.evaluate.array_types import Floats
+from dpstream.tools.families.points.point_maps import LEVELS, Leaves, levels
 from dpstream.tools.report.markup import Html, element, integer, significant
 
 __all__ = ["axis_words", "drawn_map", "drawn_partition", "drawn_profile", "scale"]
 
-Floats = NDArray[np.float64]
 
 #: Side of a drawing in its own units.
 _UNITS = 1000

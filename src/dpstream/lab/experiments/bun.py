@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError
-from dpstream.lab.experiments.grid import Runnable, Watch, run_all
+from dpstream.lab.experiments.bun_figures import draw_bun_figures
+from dpstream.lab.experiments.bun_tables import answers_csv, markdown_page
+from dpstream.lab.experiments.grid import Runnable, RunWatch, run_all
 from dpstream.lab.experiments.kumar import data_folder
 from dpstream.lab.experiments.kumar_figures import require_matplotlib
+from dpstream.lab.experiments.panel_data import KNOWN_PANELS, load_panel, panel_path
+from dpstream.lab.experiments.panel_runs import CumulativeRun, WindowRun
 from dpstream.lab.experiments.private_output import PrivateFolder
-from dpstream.lab.panels.bun_figures import draw_figures
-from dpstream.lab.panels.bun_tables import csv_table, markdown_page
-from dpstream.lab.panels.data import PANELS, load_panel, panel_path
-from dpstream.lab.panels.repeat import CumulativeRun, WindowRun
 from dpstream.tools.evaluate.label import LABEL
 
 __all__ = ["BUN_RHOS", "PanelOutcome", "reproduce_bun"]
@@ -30,7 +30,7 @@ QUICK_REPEATS = 50
 _INVENTED = ("sipp-simulated", "all-ones")
 
 #: (what the paper leaves open, what was chosen).
-OPEN = (
+LEFT_OPEN_BY_BUN = (
     (
         "The SIPP panel",
         "The authors' file could not be had. `sipp-simulated` is an invented panel of the same size (23,374 "
@@ -88,7 +88,7 @@ def reproduce_bun(
     quick: bool = False,
     jobs: int = 2,
     figures: bool = True,
-    watch: Watch | None = None,
+    watch: RunWatch | None = None,
 ) -> PanelOutcome:
     """Run the paper's experiments on panels; write ``runs/``, tables, ``settings.md`` and ``figures/``.
 
@@ -97,7 +97,7 @@ def reproduce_bun(
     Args:
         data: the folder with the real panels; None: ``DPSTREAM_DATA``, where it is set.
         out: an output folder; it is made private (0700).
-        panels: names of ``PANELS``, or CSV files (a name, then 0 or 1 for each period); None: the invented ones,
+        panels: names of ``KNOWN_PANELS``, or CSV files (a name, then 0 or 1 for each period); None: the invented ones,
             and the real ones that are in the folder.
         repeats: by default 1000, with ``quick`` 50.
         quick: the invented panels at rho 0.005 only, where nothing else is said.
@@ -121,16 +121,16 @@ def reproduce_bun(
         tasks += _tasks(name, panel_path(name, folder), times, quick)
     private = PrivateFolder(out)
     runs = run_all(tasks, private, jobs=jobs, watch=watch)
-    private.write("table.csv", csv_table(runs))
+    private.write("table.csv", answers_csv(runs))
     private.write("table.md", markdown_page(runs, quick))
     private.write("settings.md", _settings(runs))
     names = ["table.csv", "table.md", "settings.md"]
-    names += draw_figures(runs, private) if figures else []
+    names += draw_bun_figures(runs, private) if figures else []
     return PanelOutcome(private.path, tuple(names), tuple(runs))
 
 
 def _default(folder: Path | None, quick: bool) -> list[str]:
-    real = [name for name, below in PANELS.items() if below and folder and (folder / below).is_file()]
+    real = [name for name, below in KNOWN_PANELS.items() if below and folder and (folder / below).is_file()]
     return [*_INVENTED, *([] if quick else real)]
 
 
@@ -161,7 +161,7 @@ def _settings(runs: Sequence[Mapping[str, Any]]) -> str:
         "",
         "| The paper leaves open | Chosen here |",
         "|---|---|",
-        *(f"| {what} | {chosen} |" for what, chosen in OPEN),
+        *(f"| {what} | {chosen} |" for what, chosen in LEFT_OPEN_BY_BUN),
         "",
         "## What was run",
         "",

@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from dpstream.core.schema import Schema
 from dpstream.core.schema.fine import FineColumn
 from dpstream.families.points.space import Space
+from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 
 __all__ = ["PointView"]
-
-Codes = NDArray[np.int32]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class PointView:
         return tuple(int(code) for code in np.unravel_index(category, sizes)) if sizes else ()
 
     def category_name(self, category: int) -> str:
-        """For people."""
+        """What people call a combination of categorical values."""
         codes = self.category_codes(category)
         columns = [self.schema.columns[i] for i in np.flatnonzero(self._first)]
         return ", ".join(column.labels()[code] for column, code in zip(columns, codes, strict=True))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from dpstream.tools.evaluate.points.point_releases import collect_point_truth, collect_points
 from dpstream.tools.evaluate.run_folder import Folder
+from dpstream.tools.families.points import sections_points
+from dpstream.tools.families.points.point_releases import collect_point_truth, collect_points
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.markup import integer
-from dpstream.tools.report.points import sections_points
 from dpstream.tools.report.sections_promise import tile
 
-__all__ = ["POINTS"]
+__all__ = ["POINTS_PAGE"]
 
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
@@ -36,6 +36,6 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     return Page(run, sections, tiles, charts, tables=len(run.tables))
 
 
-POINTS: Final = FamilyPage(
+POINTS_PAGE: Final = FamilyPage(
     _draw, private=True, refusal=("all pairs of coordinates are drawn, and heat maps are for tables", "none")
 )

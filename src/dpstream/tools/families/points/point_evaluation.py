@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
+from dpstream.tools.evaluate.array_types import Codes
+from dpstream.tools.evaluate.contract import EvaluationProgress
 from dpstream.tools.evaluate.evaluation import choose_steps
 from dpstream.tools.evaluate.label import LABEL
-from dpstream.tools.evaluate.points.point_releases import PointRun, collect_points
-from dpstream.tools.evaluate.points.point_truth import true_codes, uniform_places
-from dpstream.tools.evaluate.points.transport import Distance, w1
 from dpstream.tools.evaluate.run_folder import releases_of, thin
+from dpstream.tools.families.points.point_releases import PointRun, collect_points
+from dpstream.tools.families.points.point_truth import true_codes, uniform_places
+from dpstream.tools.families.points.transport import Distance, w1
 
 if TYPE_CHECKING:
     from dpstream.project import Config
 
 __all__ = [
-    "MOST_CATEGORIES",
+    "MOST_CATEGORIES_COMPARED",
     "CellError",
     "PointEvaluation",
     "PointStep",
@@ -32,10 +33,7 @@ __all__ = [
 #: Steps that are evaluated where none are asked for.
 _STEPS = 12
 #: Categories whose own distances are computed, the largest first.
-MOST_CATEGORIES = 12
-
-Codes = NDArray[np.int32]
-Progress = Callable[[int, int], None]
+MOST_CATEGORIES_COMPARED = 12
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def evaluate_points(
     releases: Path | None = None,
     steps: Sequence[int] | None = None,
     every: int | None = None,
-    progress: Progress | None = None,
+    progress: EvaluationProgress | None = None,
 ) -> PointEvaluation:
     """Compare the released points of a run with the private ones.
 
@@ -185,7 +183,7 @@ def _categories(run: PointRun, true: Codes) -> tuple[tuple[str, int, int, Distan
     found = []
     for rank, category in enumerate(order.tolist()):
         distance = None
-        if rank < MOST_CATEGORIES and counts[category] and released[category]:
+        if rank < MOST_CATEGORIES_COMPARED and counts[category] and released[category]:
             pair = (view.places(true[theirs == category]), view.places(made[ours == category]))
             distance = w1(*pair, periodic=view.periodic)
         found.append((view.category_name(category), int(counts[category]), int(released[category]), distance))

@@ -18,10 +18,10 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.project.reader import did_you_mean
 from dpstream.tools.simulate import PovertyPanel
 
-__all__ = ["PANELS", "Panel", "load_panel", "panel_path"]
+__all__ = ["KNOWN_PANELS", "Panel", "load_panel", "panel_path"]
 
 #: Name -> file below the folder with the real data; None for an invented panel.
-PANELS: dict[str, str | None] = {
+KNOWN_PANELS: dict[str, str | None] = {
     "sipp-simulated": None,
     "all-ones": None,
     "credit-delay": "credit_delay_panel/delayed_2plus.csv.gz",
@@ -51,12 +51,12 @@ class Panel:
 
     @property
     def people(self) -> int:
-        """n."""
+        """The number of people (n)."""
         return int(self.reports.shape[0])
 
     @property
     def periods(self) -> int:
-        """T."""
+        """The number of periods (T)."""
         return int(self.reports.shape[1])
 
     @cached_property
@@ -83,8 +83,8 @@ def panel_path(name: str, folder: Path | None) -> Path | None:
     Errors:
         ConfigError: an unknown name which is no file, or a real panel without a folder of data.
     """
-    if name in PANELS:
-        below = PANELS[name]
+    if name in KNOWN_PANELS:
+        below = KNOWN_PANELS[name]
         if below is None:
             return None
         if folder is None:
@@ -96,9 +96,9 @@ def panel_path(name: str, folder: Path | None) -> Path | None:
         return folder / below
     if not Path(name).is_file():
         raise ConfigError(
-            f"unknown panel {name!r}{did_you_mean(name, PANELS)}",
+            f"unknown panel {name!r}{did_you_mean(name, KNOWN_PANELS)}",
             where="panel",
-            allowed=f"{', '.join(PANELS)}, or a CSV file",
+            allowed=f"{', '.join(KNOWN_PANELS)}, or a CSV file",
         )
     return Path(name)
 
@@ -115,7 +115,7 @@ def load_panel(name: str, path: Path | None) -> Panel:
         return Panel(name, _TITLES[name], False, np.ones((25_000, 12), np.uint8))
     if path is None:
         return Panel(name, _TITLES[name], False, PovertyPanel().draw(seed=0))
-    label = name if name in PANELS else _label(path)
+    label = name if name in KNOWN_PANELS else _label(path)
     return Panel(label, _TITLES.get(name, f"panel from {path.name}"), True, _read(path))
 
 

@@ -1,0 +1,187 @@
+"""What a mechanism chooses and draws, written down in one run and given to another one.
+
+An exact audit runs a mechanism's own code twice: on a stream, where a ``Tape`` writes down every choice with its law
+and every draw of noise; and on its neighbour, with the same choices and with the noise that makes every output the
+same. How far the noise had to move, and how the laws of the choices differ, is the loss. Where something released
+differs all the same, something private reached it past choices and noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.privacy import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Noise,
+    PureDP,
+    Randomness,
+    exponential_probabilities,
+    permute_and_flip_probabilities,
+    selection_epsilon,
+)
+from dpstream.families.tabular.selector import Selector
+from dpstream.tools.evaluate.array_types import Floats, Ints
+
+__all__ = [
+    "SameWords",
+    "Tape",
+    "TapedChoice",
+    "TapedNoise",
+    "TapedSelector",
+    "in_order",
+    "noise_loss",
+    "selection_probabilities",
+    "worst_choice_loss",
+]
+
+#: (Number of a draw, how many values it has) -> what is added to the noise on the tape.
+Shift = Callable[[int, int], Ints | int]
+#: How noise is drawn where no tape gives it.
+Fresh = Callable[[Noise, int], Ints]
+
+
+class SameWords(Randomness):
+    """Reads the random words of another source; subclasses change what is drawn from it."""
+
+    def __init__(self, inner: Randomness) -> None:
+        super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
+        self._inner = inner
+
+
+class TapedChoice(NamedTuple):
+    """One choice: what was chosen, its place among those allowed, and the law over these."""
+
+    chosen: int
+    place: int
+    law: Floats
+
+
+@dataclass
+class Tape:
+    """Choices and draws of one run, in order; with a script, the run is given those of another run."""
+
+    script: Tape | None = None
+    choices: list[TapedChoice] = field(default_factory=list)
+    draws: list[tuple[Noise, Ints]] = field(default_factory=list)
+
+    def given_place(self, allowed: int) -> int | None:
+        """The scripted place of the next choice among ``allowed``; None: the run chooses by itself."""
+        at = len(self.choices)
+        if self.script is None or at >= len(self.script.choices):
+            return None
+        place = self.script.choices[at].place
+        return place if place < allowed else None
+
+    def given_noise(self, size: int) -> Ints | None:
+        """The scripted noise of the next draw; None: the run draws by itself."""
+        at = len(self.draws)
+        if self.script is None or at >= len(self.script.draws) or len(self.script.draws[at][1]) != size:
+            return None
+        return self.script.draws[at][1]
+
+    def chosen_loss(self, other: Tape) -> float:
+        """The log-ratio of the probabilities of what was chosen, over those in ``other``; signed."""
+        pairs = zip(self.choices, other.choices, strict=True)
+        return float(sum(np.log(one.law[one.place]) - np.log(two.law[one.place]) for one, two in pairs))
+
+    def matches(self, other: Tape) -> bool:
+        """Whether both runs chose among as many outcomes, and drew, equally often."""
+        return [len(choice.law) for choice in self.choices] == [
+            len(choice.law) for choice in other.choices
+        ] and ([len(values) for _, values in self.draws] == [len(values) for _, values in other.draws])
+
+
+class TapedNoise(SameWords):
+    """Writes every draw down on a tape; where the tape has a script, gives its noise, moved by ``shift``."""
+
+    def __init__(
+        self, inner: Randomness, tape: Tape, shift: Shift = lambda at, size: 0, fresh: Fresh | None = None
+    ) -> None:
+        super().__init__(inner)
+        self._tape, self._shift, self._fresh = tape, shift, fresh or inner.draw
+
+    @classmethod
+    def apart(cls, seed: bytes, tape: Tape, shift: Shift = lambda at, size: 0) -> Self:
+        """Noise from a seed of its own: a run that is given its noise uses up as many words as one that draws."""
+        return cls(Randomness.seeded(seed), tape, shift, Randomness.seeded(seed + b"noise").draw)
+
+    def draw(self, noise: Noise, size: int) -> Ints:
+        """Fresh noise, or what makes the same output."""
+        given = self._tape.given_noise(size)
+        drawn = (
+            self._fresh(noise, size) if given is None else given + self._shift(len(self._tape.draws), size)
+        )
+        self._tape.draws.append((noise, drawn))
+        return drawn
+
+
+def in_order(shifts: Sequence[Ints | None]) -> Shift:
+    """Shifts in the order of the draws; nothing is added where there is none, or one of another size."""
+
+    def shift(at: int, size: int) -> Ints | int:
+        own = shifts[at] if at < len(shifts) else None
+        return 0 if own is None or len(own) != size else own
+
+    return shift
+
+
+@dataclass(frozen=True)
+class TapedSelector(Selector):
+    """Writes down every choice and the law that it was made by; with a script, takes the choices from there."""
+
+    tape: Tape = field(default_factory=Tape)
+
+    def choose(
+        self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
+    ) -> int:
+        """The scripted choice, or one of its own."""
+        index = np.asarray(allowed)
+        law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
+        place = self.tape.given_place(len(index))
+        if place is None:
+            chosen = super().choose(numerators, denominators, allowed, sensitivity, randomness)
+            place = int(np.flatnonzero(index == chosen)[0])
+        self.tape.choices.append(TapedChoice(int(index[place]), place, law))
+        return int(index[place])
+
+
+def selection_probabilities(
+    selector: Selector, numerators: Any, denominators: Any, sensitivity: Any
+) -> NDArray[np.float64]:
+    """The law of ``selector.choose`` on these scores (all of them allowed)."""
+    if isinstance(selector.budget, PureDP):
+        return permute_and_flip_probabilities(
+            numerators, denominators, epsilon=selector.budget.epsilon, sensitivity=sensitivity
+        )
+    epsilon = selection_epsilon(selector.budget.rho)
+    return exponential_probabilities(numerators, denominators, epsilon=epsilon, sensitivity=sensitivity)
+
+
+def worst_choice_loss(first: Tape, second: Tape, *, pure: bool) -> float:
+    """The largest loss that the choices can have at the scores of this transcript.
+
+    Pure: for each choice the largest log-ratio of an outcome. zCDP: the square of its privacy loss's range over 8
+    (Cesar, Rogers 2021).
+    """
+    loss = 0.0
+    for one, other in zip(first.choices, second.choices, strict=True):
+        ratio = np.log(one.law) - np.log(other.law)
+        loss += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
+    return loss
+
+
+def noise_loss(first: Tape, second: Tape) -> float:
+    """What the noise tells: Laplace, the log-ratio of its probabilities (signed); Gaussian, ``shift^2 / 2 sigma^2``."""
+    loss = 0.0
+    for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
+        if isinstance(noise, DiscreteLaplace):
+            loss += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
+        elif isinstance(noise, DiscreteGaussian):
+            loss += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
+    return loss

@@ -1,1 +1,0 @@
-"""Points against the private ones: distances, cells, categories."""

@@ -1,0 +1,1 @@
+"""Panels: the usual questions against the private panel, and the page of a panel."""
