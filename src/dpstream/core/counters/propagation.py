@@ -158,6 +158,6 @@ def _inverse_series(
 def _convolve(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     from scipy.fft import irfft, next_fast_len, rfft
 
-    points = next_fast_len(len(a) + len(b) - 1, real=True)
-    result: NDArray[np.float64] = irfft(rfft(a, points) * rfft(b, points), points)
+    length = next_fast_len(len(a) + len(b) - 1, real=True)
+    result: NDArray[np.float64] = irfft(rfft(a, length) * rfft(b, length), length)
     return result[: len(a) + len(b) - 1]

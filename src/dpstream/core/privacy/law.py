@@ -150,14 +150,14 @@ def _half_width(law: NoiseSum, confidence: float) -> float:
     if deviation == 0.0:
         return 0.0
     step = max(1.0, deviation / _FINEST)
-    points = 1 << max(10, math.ceil(math.log2(2 * _REACH * deviation / step)))
-    angles = np.linspace(0.0, math.pi, points // 2 + 1)
+    knots = 1 << max(10, math.ceil(math.log2(2 * _REACH * deviation / step)))
+    angles = np.linspace(0.0, math.pi, knots // 2 + 1)
     # A grid coarser than the integers keeps the low frequencies, which hold all but about 1e-6 of the law.
     logarithm = sum(
         (count * _log_characteristic(noise, angles / step) for noise, count in law.parts),
         np.zeros_like(angles),
     )
-    probabilities = np.fft.irfft(np.exp(logarithm), points)[: points // 2]
+    probabilities = np.fft.irfft(np.exp(logarithm), knots)[: knots // 2]
     inside = 2.0 * np.cumsum(probabilities) - probabilities[0]
     reached = int(np.searchsorted(inside, confidence - 1e-12))
     # Between two points of a coarse grid: the outer one, and one more for what the grid cannot see.

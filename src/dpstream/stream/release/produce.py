@@ -86,11 +86,11 @@ def make_files(
         before: what the step before carried over, and what gives the synthesis of an earlier step.
     """
     carried, synthesis_of = before
-    growing, after = synthesis.grows, synthesis.answers
-    if growing is not None:
-        table = growing.table(schema)
-        facts = {**growing.facts(), "content_sha256": content_sha256(table)}
-        files, keep = _rendered(policy, store, sink, step, table, label, lambda: growing.additions(schema))
+    added_to, after = synthesis.grows, synthesis.answers
+    if added_to is not None:
+        table = added_to.table(schema)
+        facts = {**added_to.facts(), "content_sha256": content_sha256(table)}
+        files, keep = _rendered(policy, store, sink, step, table, label, lambda: added_to.additions(schema))
         return ReleaseFiles(files, Carried(), facts, keep)
     if policy.records == "fresh" or after is None:
         files = {} if sink is None else sink.render(labelled(synthesis.released(schema, rows, seed), label))
