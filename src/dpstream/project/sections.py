@@ -114,7 +114,7 @@ def _events(section: Section, word: str | None) -> EventUnit:
     bound = section.count("max_events")
     with located(section.place("unit" if bound is None else "max_events")):
         unit = parse_unit("event" if word is None else word, bound)
-    if isinstance(unit, Individual):
+    if not isinstance(unit, EventUnit):
         raise UnitError(
             f"a tabular stream cannot protect the unit {word!r}: only the whole stream of a person tells that",
             where=section.place("unit"),

@@ -19,6 +19,7 @@ __all__ = [
     "BoundedBatch",
     "EngineBatch",
     "Granted",
+    "PresentRecords",
     "PrivateBatch",
     "Reads",
     "UserEvents",
@@ -26,7 +27,22 @@ __all__ = [
 ]
 
 #: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
-Reads = Literal["counts", "records", "reports"]
+#: ``present``: instead of what a step brings, the keyed records that are there at its end.
+Reads = Literal["counts", "records", "reports", "present"]
+
+
+class PresentRecords(Protocol):
+    """The keyed records that are present at the end of a step, each with its first step: the step that read its
+    insert. Private."""
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        """Flat (C order) marginal counts of the records whose first step is later than ``after``."""
+        ...
+
+    @property
+    def departed(self) -> NDArray[np.int32]:
+        """First steps of the records that were present at the end of the step before and are not now; any order."""
+        ...
 
 
 class PrivateBatch(Protocol):
@@ -54,6 +70,11 @@ class PrivateBatch(Protocol):
     @property
     def marks(self) -> NDArray[np.uint8] | None:
         """Keyed marks of the people whose ``records`` they are, shape (records, 16): ascending and different."""
+        ...
+
+    @property
+    def present(self) -> PresentRecords | None:
+        """What is there at the end of the step, where records have keys."""
         ...
 
 

@@ -22,7 +22,7 @@ from dpstream.core.privacy.select import (
     selection_epsilon,
 )
 from dpstream.core.privacy.sparse_vector import AboveThreshold
-from dpstream.core.privacy.unit import Event, EventUnit, Individual, Relation, Unit, User, parse_unit
+from dpstream.core.privacy.unit import Event, EventUnit, Individual, Record, Relation, Unit, User, parse_unit
 
 __all__ = [
     "ZCDP",
@@ -39,6 +39,7 @@ __all__ = [
     "Noise",
     "PureDP",
     "Randomness",
+    "Record",
     "Relation",
     "Unit",
     "User",

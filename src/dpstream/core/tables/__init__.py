@@ -3,6 +3,7 @@
 from dpstream.core.tables.counting import MAX_CELLS, Backend, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
+from dpstream.core.tables.present_table import KeyedChanges, PresentBatch, PresentTable, PresentView
 from dpstream.core.tables.report_tables import EncodedReports
 from dpstream.core.tables.workload import Workload
 
@@ -13,7 +14,11 @@ __all__ = [
     "EncodedBatch",
     "EncodedRecords",
     "EncodedReports",
+    "KeyedChanges",
     "MultisetHash",
+    "PresentBatch",
+    "PresentTable",
+    "PresentView",
     "Workload",
     "count_marginals",
 ]

@@ -82,7 +82,7 @@ class _Counted:
 
     reads: Counts
     data: Database
-    records = marks = None
+    records = marks = present = None
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
