@@ -42,3 +42,8 @@ def test_killed_before_durability_calls(tmp_path: Path, stride: int, key: StateK
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
 def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: Fault) -> None:
     fails_clearly_at(slice(2, None, 11), fault, tmp_path, subject=SUBJECT)
+
+
+@pytest.mark.usefixtures("on_postgres")
+def test_killed_on_a_server(tmp_path: Path) -> None:
+    assert killed_at_every(19, tmp_path, subject=SUBJECT) > 10 * STEPS
