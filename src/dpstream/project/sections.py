@@ -114,7 +114,7 @@ def _events(section: Section, word: str | None) -> EventUnit:
     bound = section.count("max_events")
     with located(section.place("unit" if bound is None else "max_events")):
         unit = parse_unit("event" if word is None else word, bound)
-    if isinstance(unit, Individual):
+    if not isinstance(unit, EventUnit):
         following = mechanisms_with(lambda family: family.limits.people)
         raise UnitError(
             f"the mechanism cannot protect the unit {word!r}: it does not follow people",

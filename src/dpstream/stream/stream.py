@@ -21,6 +21,7 @@ from dpstream.stream.batch_content import BatchContent
 from dpstream.stream.batch_reading import grant_batch
 from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
+from dpstream.stream.keyed_records import KeyedRecords
 from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.refusals import all_steps_done, no_place, other_batch, other_records, undecided
@@ -102,6 +103,7 @@ class Stream:
             renew=membership is None,
             published=None if sink is None else sink.published,
         )
+        self._keyed = KeyedRecords(plan, schema, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
@@ -168,8 +170,8 @@ class Stream:
 
     @property
     def spent(self) -> Budget:
-        """What the releases so far cost one unit: an event is in one step (parallel composition), and a user's
-        events may all be in one, so this is the largest step's cost, the whole budget after the first step."""
+        """What the releases so far cost one unit: an event is in one step (parallel composition), a user's events may
+        all be in one, and a stay is charged in full, so this is the largest cost: the budget, after the first step."""
         return type(self._plan.budget)(self._store.largest_cost())
 
     @property
@@ -270,7 +272,8 @@ class Stream:
 
         Args:
             batch: the private records that arrive: a pandas, Polars or pyarrow table, a DuckDB relation, or a dict
-                of arrays; or a ``Batch``. None, or a table without rows, is a step like any other.
+                of arrays; or a ``Batch``; where records have keys, a ``KeyedBatch`` or ``Snapshot``. None, or a table
+                without rows, is a step like any other.
             name: the owner's name for the batch; it is not published. The same name with the same records (in any
                 order) gives the stored release again: nothing is drawn and nothing is spent.
             deletes: records that leave, and ``users``: whose the records are, as in ``Batch``.
@@ -279,7 +282,8 @@ class Stream:
                 transaction, in the secret state. A repetition keeps the one that is there.
 
         Errors:
-            ConfigError: a bad argument. DataError, SchemaError: the records do not fit. Nothing was spent.
+            ConfigError: a bad argument. DataError, SchemaError: the records do not fit; of them UnconfirmedError: a
+            snapshot waits for its owner. Nothing was spent.
             StepError: the name was used for other records; or a step was reserved before a crash for another
                 batch, or failed after it had drawn noise (see ``discard_reservation``).
             HorizonError: the plan pays for no further step.
@@ -298,17 +302,19 @@ class Stream:
         known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
+        # Before the reservation: what the rules for keys refuse leaves no trace.
+        keyed, view = self._keyed.change(granted, f"step {batch_id!r}")
         reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        view, bounded, events = granted.view, granted.bounded, None
+        bounded, events = granted.bounded, None
         if bounded is not None:
             view, events = bounded.admit(self._store.user_events)
         made = self._compute(reservation, held, state, view, period)
-        self._commit_and_publish(replace(made, position=place, users=events), state)
+        self._commit_and_publish(replace(made, position=place, users=events, keyed=keyed), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -317,11 +323,10 @@ class Stream:
     def discard_reservation(self) -> None:
         """Give up a step that was reserved but never committed, so that another batch can take its place.
 
-        Nothing of it left the process, so nothing was spent. It is not done silently: a batch that reads
-        differently after a crash is usually a source that is not stable, and that is the owner's to decide.
-
-        The same call allows another attempt at a step whose mechanism failed after it had drawn noise. Whoever
-        saw that has seen an output that no guarantee accounts for (docs/guide/durability.md).
+        Nothing of it left the process, so nothing was spent. It is not done silently: a batch that reads differently
+        after a crash is usually a source that is not stable. The same call allows another attempt at a step whose
+        mechanism failed after it had drawn noise. Whoever saw that has seen an output that no guarantee accounts for
+        (docs/guide/durability.md).
         """
         self._check_process()
         self._store.release_reservation()
@@ -414,17 +419,10 @@ class Stream:
             label=label,
         )
         self._coming, files = made.carried, made.files
+        step, told = reservation.step, label if files else None
+        accuracy = accuracy_of(synthesis, self._plan, step, with_base=self._base is not None)
         facts = StepFacts(
-            step=reservation.step,
-            period=period,
-            total=synthesis.total,
-            rows=rows,
-            sampling_seed=seed,
-            files=files,
-            made_with_test_seed=test_seed,
-            accuracy=accuracy_of(synthesis, self._plan, reservation.step, with_base=self._base is not None),
-            records=made.facts,
-            label=label if files else None,
+            step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts, told
         )
         return Prepared(
             reservation=reservation,
@@ -446,6 +444,7 @@ class Stream:
         """Commit, then publish. The guarantee rests on this order: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
+        self._keyed.committed(prepared.keyed)
         self._store.write_head(lasting=False)
         _log.info("step %d: committed", prepared.reservation.step)
         self._publish_pending()

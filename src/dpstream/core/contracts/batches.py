@@ -21,15 +21,34 @@ __all__ = [
     "EngineBatch",
     "Events",
     "Granted",
+    "KeyedEffect",
+    "KeyedRows",
+    "KeyedTable",
+    "PresentRecords",
     "PrivateBatch",
     "UserEvents",
     "Wanted",
 ]
 
 #: ``counts``: nothing but marginal counts. ``records``: the inserted records, too. ``reports``: whose they are, too.
-BatchReads = Literal["counts", "records", "reports"]
+#: ``present``: instead of what a step brings, the keyed records that are there at its end.
+BatchReads = Literal["counts", "records", "reports", "present"]
 #: Which records of a batch are counted: those that come less those that go, or one of the two.
 Events = Literal["net", "inserts", "deletes"]
+
+
+class PresentRecords(Protocol):
+    """The keyed records that are present at the end of a step, each with its first step: the step that read its
+    insert. Private."""
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        """Flat (C order) marginal counts of the records whose first step is later than ``after``."""
+        ...
+
+    @property
+    def departed(self) -> NDArray[np.int32]:
+        """First steps of the records that were present at the end of the step before and are not now; any order."""
+        ...
 
 
 class PrivateBatch(Protocol):
@@ -55,6 +74,11 @@ class PrivateBatch(Protocol):
     @property
     def marks(self) -> NDArray[np.uint8] | None:
         """Keyed marks of the people whose ``records`` they are, shape (records, 16): ascending and different."""
+        ...
+
+    @property
+    def present(self) -> PresentRecords | None:
+        """What is there at the end of the step, where records have keys."""
         ...
 
 
@@ -95,6 +119,56 @@ class BatchRows(Protocol):
         ...
 
 
+class KeyedTable(Protocol):
+    """The present records as they were committed, for a batch of keyed records (``core.tables.PresentTable``).
+    Private."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Hashed keys, shape (records, 2): ascending and different."""
+        ...
+
+    @property
+    def codes(self) -> NDArray[np.integer]:
+        """Shape (records, columns)."""
+        ...
+
+    def find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where each key is, or would be, and whether it is there."""
+        ...
+
+
+class KeyedEffect(Protocol):
+    """What a step changes of the present records (``core.tables.KeyedChanges``). Private."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Hashed keys that the step names, shape (changes, 2): ascending and different."""
+        ...
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Whether each is present at the end of the step."""
+        ...
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """Values of those that are present, in their order."""
+        ...
+
+
+class KeyedRows(Protocol):
+    """The keyed records of a step, before it is known which keys are there."""
+
+    def changes(self, present: KeyedTable) -> KeyedEffect:
+        """What they change.
+
+        Errors:
+            DataError: the declared rules refuse them. Nothing was spent, and nothing is reserved.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a stream asks of a batch.
@@ -104,7 +178,7 @@ class Wanted:
         schema: the columns, as whose codes it reads records.
         unit: name of the unit of protection.
         max_events: how many events of a user are admitted; None where the unit is no user.
-        key: secret; ids are only ever seen as hashes of 16 bytes with this key.
+        key: secret; ids and record keys are only ever seen as hashes of 16 bytes with this key.
         where: for messages.
     """
 
@@ -121,14 +195,17 @@ class Granted:
     """What a batch gives a stream.
 
     Attributes:
-        view: all of it, for a mechanism that reads what was wanted.
-        rows: the records as a multiset; the stream keeps a keyed hash of it.
+        view: all of it, for a mechanism that reads what was wanted; None where ``keyed`` says it.
+        rows: the records as a multiset; the stream keeps a keyed hash of it. Of keyed records it does not depend on
+            which of them are present.
         bounded: the batch before records are admitted, where the events of users are bounded.
+        keyed: where a mechanism reads the records that are present.
     """
 
-    view: PrivateBatch
+    view: PrivateBatch | None
     rows: BatchRows
     bounded: BoundedBatch | None = None
+    keyed: KeyedRows | None = None
 
 
 @runtime_checkable

@@ -22,7 +22,16 @@ from dpstream.core.privacy.select import (
     selection_epsilon,
 )
 from dpstream.core.privacy.sparse_vector import AboveThreshold
-from dpstream.core.privacy.unit import Event, EventUnit, Individual, NeighbourRelation, Unit, User, parse_unit
+from dpstream.core.privacy.unit import (
+    Event,
+    EventUnit,
+    Individual,
+    NeighbourRelation,
+    Record,
+    Unit,
+    User,
+    parse_unit,
+)
 
 __all__ = [
     "ZCDP",
@@ -40,6 +49,7 @@ __all__ = [
     "Noise",
     "PureDP",
     "Randomness",
+    "Record",
     "Unit",
     "User",
     "approximate_to_zcdp",

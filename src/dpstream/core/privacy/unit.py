@@ -8,6 +8,8 @@ unit                   neighbouring streams differ in                  one histo
 ``Individual(...)``    one person's entire history                     per mechanism
 ``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
                        which are admitted over the whole stream        ``Event()``
+``Record()``           one record's whole stay: its insert, updates    per mechanism
+                       and delete
 =====================  ==============================================  ==================
 
 A record that arrives and is later deleted is two events; an update is a delete and an insert.
@@ -28,12 +30,16 @@ __all__ = [
     "EventUnit",
     "Individual",
     "NeighbourRelation",
+    "Record",
+    "Returns",
     "Unit",
     "User",
     "parse_unit",
 ]
 
 NeighbourRelation = Literal["add-remove", "replace"]
+#: What a key is that comes back after it was absent at the end of a step: a new record, or refused.
+Returns = Literal["new", "refuse"]
 
 #: A larger bound would leave nothing to each event; a misprint is the likelier explanation.
 MAX_EVENTS = 10**6
@@ -171,7 +177,54 @@ class User:
         )
 
 
-Unit = Event | Individual | User
+@dataclass(frozen=True)
+class Record:
+    """One record's whole stay: all that one key does from its insert to the first step at whose end it is absent.
+
+    A key that is present at the ends of two consecutive steps is in one stay, also if it was deleted and inserted
+    between them. Under ``replace`` the owner has declared public which keys are present when; neighbouring tables then
+    differ in the values of one stay.
+
+    Args:
+        relation: ``add-remove``: a stay is there or not. ``replace``: presence is public, values are private.
+        returns: ``new``: a key that comes back begins another stay, with a loss of its own. ``refuse``: no key comes
+            back, so that the unit is all that a key ever does.
+    """
+
+    relation: NeighbourRelation = "add-remove"
+    returns: Returns = "new"
+
+    def __post_init__(self) -> None:
+        _check_relation(self.relation)
+        if self.returns not in ("new", "refuse"):
+            raise ConfigError(f"unknown returns = {self.returns!r}", where="unit", allowed="new, refuse")
+
+    @property
+    def counted(self) -> Event:
+        """How one stay changes a histogram of the records that are present: like one event."""
+        return Event(self.relation)
+
+    @property
+    def name(self) -> str:
+        """The word used for this unit in configuration files and manifests."""
+        return "record" if self.relation == "add-remove" else "record-replace"
+
+    def describe(self) -> str:
+        """The unit in words, for plans and manifests."""
+        back = (
+            "a key that comes back after an absence is a new record, with a loss of its own"
+            if self.returns == "new"
+            else "no key comes back after an absence, so this is all that one key ever does"
+        )
+        if self.relation == "add-remove":
+            return (
+                f"one record's whole stay in the table: its insert, all its updates and its delete ({back})"
+            )
+        values = "the values of one record during its whole stay in the table"
+        return f"{values}; which keys are present when is public ({back})"
+
+
+Unit = Event | Individual | User | Record
 #: The units of streams whose mechanism sees single events.
 EventUnit = Event | User
 
@@ -194,6 +247,10 @@ def parse_unit(name: str, max_events: int | None = None) -> Unit:
             return Individual()
         case "individual-replace":
             return Individual("replace")
+        case "record":
+            return Record()
+        case "record-replace":
+            return Record("replace")
         case "user":
             if max_events is None:
                 raise UnitError(
@@ -205,7 +262,7 @@ def parse_unit(name: str, max_events: int | None = None) -> Unit:
     raise ConfigError(
         f"unknown privacy unit {name!r}",
         where="unit",
-        allowed="event, event-replace, user, individual, individual-replace",
+        allowed="event, event-replace, user, individual, individual-replace, record, record-replace",
     )
 
 

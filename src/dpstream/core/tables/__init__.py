@@ -2,7 +2,9 @@
 
 from dpstream.core.tables.counting import MAX_COUNTED_CELLS, CountingBackend, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
+from dpstream.core.tables.keyed_batch import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
+from dpstream.core.tables.present_table import KeyedChanges, PresentBatch, PresentTable, PresentView
 from dpstream.core.tables.report_tables import EncodedReports
 from dpstream.core.tables.workload import Workload
 
@@ -13,7 +15,14 @@ __all__ = [
     "EncodedBatch",
     "EncodedRecords",
     "EncodedReports",
+    "KeyRules",
+    "KeyedBatch",
+    "KeyedChanges",
     "MultisetHash",
+    "PresentBatch",
+    "PresentTable",
+    "PresentView",
+    "Snapshot",
     "Workload",
     "count_marginals",
 ]

@@ -100,6 +100,11 @@ class EncodedBatch:
         """None: whose records they are is not granted."""
         return None
 
+    @property
+    def present(self) -> None:
+        """None: the records have no keys."""
+        return None
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(columns={self._domain.names!r}, records hidden)"
 

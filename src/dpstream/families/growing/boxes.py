@@ -82,7 +82,7 @@ class _Counted:
 
     reads: Counts
     data: Database
-    records = marks = None
+    records = marks = present = None
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[NDArray[np.int64]]:
         """The marginals that the black box declared to read.

@@ -17,6 +17,7 @@ from dpstream.stream.store.archive import locked_store, write_archive
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.present_rows import PRESENT, verify_present
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
     Head,
@@ -186,11 +187,13 @@ def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
 
 
 def _last_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
-    """Check what belongs to the last step or the next one: users' counters, positions in the source, a reservation."""
+    """Check what belongs to the last step or the next one: users' counters, present records, positions in the source,
+    a reservation."""
     if version < database.STORE_FORMAT:
         return []  # looked at when it is opened, after its migration
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
+        wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
         dropped(db)
         read_decisions(db, key)
         for table, kind in (("position", "position"), ("reserved_position", "reserved position")):

@@ -1,0 +1,205 @@
+"""The keyed records that are present at the end of a step, with the step that read each insert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
+
+__all__ = ["KEY_WORDS", "KeyedChanges", "PresentBatch", "PresentTable", "PresentView"]
+
+#: A key is a keyed hash of 16 bytes: two words, of which the first one sorts first.
+KEY_WORDS = 2
+#: Rows whose codes are widened for counting at once.
+_BLOCK_ROWS = 2**18
+
+Keys = NDArray[np.uint64]
+Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True, repr=False)
+class KeyedChanges:
+    """What one step changes: what each key that it names is at the step's end. Private.
+
+    Attributes:
+        keys: hashed keys, shape (changes, 2): ascending and different.
+        present: whether the key is present at the end of the step.
+        codes: values of those that are present (in their order), shape (present, columns).
+    """
+
+    keys: Keys
+    present: NDArray[np.bool_]
+    codes: Codes
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PresentTable:
+    """The present records; immutable, so that a step that fails leaves the committed one as it was. Private.
+
+    Attributes:
+        domain: the public domain of the codes.
+        keys: hashed keys, shape (records, 2): ascending and different.
+        first: the step that read each record's insert.
+        codes: in the smallest integer type that holds them, shape (records, columns), column-major.
+
+    Memory: 20 bytes a record beside its codes.
+    """
+
+    domain: Domain
+    keys: Keys
+    first: NDArray[np.int32]
+    codes: NDArray[np.integer]
+
+    @classmethod
+    def empty(cls, domain: Domain) -> Self:
+        """No record."""
+        kind = _smallest(domain)
+        codes = np.zeros((0, len(domain.sizes)), kind, order="F")
+        return cls(domain, np.zeros((0, KEY_WORDS), np.uint64), np.zeros(0, np.int32), codes)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(columns={self.domain.names!r}, records hidden)"
+
+    def find(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where each key is, or would be, and whether it is there. Any order of keys."""
+        place, there = _search(self.keys, keys)
+        return place, there
+
+    def after(self, changes: KeyedChanges, step: int) -> tuple[PresentTable, NDArray[np.int32]]:
+        """The table after a step, and the first steps of the records that left at it.
+
+        A key that was present and still is keeps its first step, whatever happened to it in between. One that was
+        absent and still is leaves no trace.
+
+        Errors:
+            DataError: keys that do not ascend, or codes outside the domain.
+
+        Cost: linear in the records and the changes.
+        """
+        check_codes(changes.codes, self.domain, "present records")
+        _check_ascending(changes.keys)
+        place, there = self.find(changes.keys)
+        gone = there & ~changes.present
+        stays = there & changes.present
+        comes = ~there & changes.present
+        row_of_change = np.cumsum(changes.present) - 1
+        codes = self.codes.copy(order="F")
+        codes[place[stays]] = changes.codes[row_of_change[stays]]
+        kept = np.ones(len(self), np.bool_)
+        kept[place[gone]] = False
+        departed = self.first[place[gone]]
+        # Where the kept rows and the new ones go: both ascend already.
+        before_new = np.searchsorted(place[comes], np.arange(len(self)), side="right")
+        target_old = (np.cumsum(kept) - 1 + before_new)[kept]
+        kept_before = np.concatenate([[0], np.cumsum(kept)])
+        target_new = kept_before[place[comes]] + np.arange(int(comes.sum()))
+        size = len(target_old) + len(target_new)
+        keys = np.empty((size, KEY_WORDS), np.uint64)
+        first = np.empty(size, np.int32)
+        merged = np.empty((size, codes.shape[1]), codes.dtype, order="F")
+        keys[target_old], keys[target_new] = self.keys[kept], changes.keys[comes]
+        first[target_old], first[target_new] = self.first[kept], step
+        for column in range(codes.shape[1]):
+            merged[target_old, column] = codes[kept, column]
+            merged[target_new, column] = changes.codes[row_of_change[comes], column]
+        return PresentTable(self.domain, keys, first, merged), departed
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        """Flat marginal counts of the records whose first step is later than ``after``; see ``PresentRecords``.
+
+        Errors:
+            ConfigError: an unknown clique. LimitError: too many cells.
+        """
+        plan = count_plan(self.domain, tuple(cliques))
+        out = np.zeros(plan.cells, np.int64)
+        rows = np.flatnonzero(self.first > after)
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = np.asfortranarray(self.codes[rows[start : start + _BLOCK_ROWS]].astype(np.int32))
+            add_counts(plan, block, 1, out, "auto")
+        return split(plan, out)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PresentView:
+    """A table at the end of a step, and who left at it; ``PresentRecords``."""
+
+    table: PresentTable
+    departed: NDArray[np.int32]
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        """See ``PresentTable.count``."""
+        return self.table.count(cliques, after)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(columns={self.table.domain.names!r}, records hidden)"
+
+
+@dataclass(frozen=True, eq=False)
+class PresentBatch:
+    """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
+
+    present: PresentView
+
+    def count(
+        self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
+    ) -> list[NDArray[np.int64]]:
+        """Refused (ConfigError): what the step brings is not granted."""
+        raise ConfigError(
+            f"the {part} records of a step are not granted to a mechanism that reads present records",
+            where="count",
+            allowed="the counts of present records",
+        )
+
+    @property
+    def declares_deletes(self) -> bool:
+        """True: keyed records may leave."""
+        return True
+
+    @property
+    def records(self) -> None:
+        """None: what the step brings is not granted."""
+        return None
+
+    @property
+    def marks(self) -> None:
+        """None: whose records they are is not granted."""
+        return None
+
+
+def _smallest(domain: Domain) -> type[np.integer]:
+    largest = max(domain.sizes) - 1
+    return next(kind for kind in (np.int8, np.int16, np.int32) if largest <= np.iinfo(kind).max)
+
+
+def _search(keys: Keys, wanted: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Position of each wanted key among ascending ones, and whether it is there."""
+    place = np.searchsorted(keys[:, 0], wanted[:, 0])
+    # Equal first words are as rare as a collision of 64 bits: a few steps at most.
+    while True:
+        inside = place < len(keys)
+        at = np.minimum(place, max(len(keys) - 1, 0))
+        if not len(keys):
+            return place, inside
+        behind = inside & (keys[at, 0] == wanted[:, 0]) & (keys[at, 1] < wanted[:, 1])
+        if not behind.any():
+            there = inside & (keys[at, 0] == wanted[:, 0]) & (keys[at, 1] == wanted[:, 1])
+            return place, there
+        place = place + behind
+
+
+def _check_ascending(keys: Keys) -> None:
+    if keys.ndim != 2 or keys.shape[1] != KEY_WORDS:
+        raise DataError("the keys are not hashes of two words", where="present records")
+    high, low = keys[1:], keys[:-1]
+    if not ((high[:, 0] > low[:, 0]) | ((high[:, 0] == low[:, 0]) & (high[:, 1] > low[:, 1]))).all():
+        raise DataError("the keys do not ascend", where="present records")
