@@ -19,13 +19,14 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.graphical import Model
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
@@ -49,7 +50,15 @@ from dpstream.lab.audits.transcript_tape import (
     worst_choice_loss,
 )
 
-__all__ = ["aim_loss", "audit_aim", "exact_aim"]
+__all__ = [
+    "Transcript",
+    "aim_loss",
+    "audit_aim",
+    "exact_aim",
+    "first_run",
+    "loss_between",
+    "run_again",
+]
 
 #: Transcripts for each pair of neighbours; two of them lean.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 12, "long": 200}
@@ -159,23 +168,66 @@ def aim_loss(
         wrap: what is done to the randomness on its way in (controls).
         lean: the side to which all noise leans, or 0.
     """
-    outer, place = wrap or _as_it_is, {clique: i for i, clique in enumerate(plan.counted)}
+    outer = wrap or _as_it_is
+    first = first_run(plan, base, randomness, outer, lean)
+    return loss_between(plan, first, run_again(plan, first, base, neighbour, randomness, outer))
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A run, with its choices and its noise."""
+
+    run: AIMRun
+    tape: Tape
+
+
+def first_run(
+    plan: AIMPlan,
+    counts: MarginalCounts,
+    randomness: Randomness,
+    wrap: Wrap | None = None,
+    lean: int = 0,
+    prior: Model | None = None,
+) -> Transcript:
+    """A random transcript; arguments as of ``aim_loss``."""
 
     def leaning(noise: Noise, size: int) -> NDArray[np.int64]:
         drawn = randomness.draw(noise, size)
         return lean * (np.abs(drawn) + _LEAN * math.ceil(noise.variance**0.5)) if lean else drawn
 
-    first = Tape()
-    found = _scripted(plan, first).run_on(base, outer(TapedNoise(randomness, first, fresh=leaning)))
-    changes = {clique: base[i] - neighbour[i] for clique, i in place.items()}
+    tape, outer = Tape(), wrap or _as_it_is
+    taped = outer(TapedNoise(randomness, tape, fresh=leaning))
+    return Transcript(_scripted(plan, tape).run_on(counts, taped, prior=prior), tape)
+
+
+def run_again(
+    plan: AIMPlan,
+    first: Transcript,
+    base: MarginalCounts,
+    neighbour: MarginalCounts,
+    randomness: Randomness,
+    wrap: Wrap | None = None,
+    prior: Model | None = None,
+) -> Transcript:
+    """The neighbour's run with the same choices, and the noise that makes it measure the same."""
+    changes = {clique: base[i] - neighbour[i] for i, clique in enumerate(plan.counted)}
     changes[()] = changes[plan.counted[0]].sum(keepdims=True)
-    moved = in_order([changes[m.clique] for m in found.measurements])
-    second = Tape(script=first)
-    again = _scripted(plan, second).run_on(neighbour, outer(TapedNoise(randomness, second, moved)))
-    if not _same(plan, found, again) or not first.matches(second):
+    moved = in_order([changes[m.clique] for m in first.run.measurements])
+    tape, outer = Tape(script=first.tape), wrap or _as_it_is
+    taped = outer(TapedNoise(randomness, tape, moved))
+    return Transcript(_scripted(plan, tape).run_on(neighbour, taped, prior=prior), tape)
+
+
+def loss_between(plan: AIMPlan, first: Transcript, second: Transcript, *, largest: bool = False) -> float:
+    """What the first transcript loses against the second; infinite where anything released differs.
+
+    Args:
+        largest: of each measurement the largest loss over all values that its noise could have had.
+    """
+    if not _same(plan, first.run, second.run) or not first.tape.matches(second.tape):
         return math.inf
-    chosen = worst_choice_loss(first, second, pure=isinstance(plan.budget, PureDP))
-    return chosen + abs(noise_loss(first, second))
+    chosen = worst_choice_loss(first.tape, second.tape, pure=isinstance(plan.budget, PureDP))
+    return chosen + abs(noise_loss(first.tape, second.tape, largest=largest))
 
 
 def _same(plan: AIMPlan, one: AIMRun, other: AIMRun) -> bool:

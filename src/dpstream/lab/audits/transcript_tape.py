@@ -176,12 +176,17 @@ def worst_choice_loss(first: Tape, second: Tape, *, pure: bool) -> float:
     return loss
 
 
-def noise_loss(first: Tape, second: Tape) -> float:
-    """What the noise tells: Laplace, the log-ratio of its probabilities (signed); Gaussian, ``shift^2 / 2 sigma^2``."""
+def noise_loss(first: Tape, second: Tape, *, largest: bool = False) -> float:
+    """What the noise tells: Laplace, the log-ratio of its probabilities (signed); Gaussian, ``shift^2 / 2 sigma^2``.
+
+    Args:
+        largest: of Laplace noise the largest loss over all values that it could have had.
+    """
     loss = 0.0
     for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
         if isinstance(noise, DiscreteLaplace):
-            loss += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
+            moved = np.abs(needed - drawn) if largest else np.abs(needed) - np.abs(drawn)
+            loss += float(moved.sum() / noise.scale)
         elif isinstance(noise, DiscreteGaussian):
             loss += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
     return loss
