@@ -56,6 +56,8 @@ def check_kind(options: SourceKeys) -> None:
             )
     needed = _NEEDED[options.kind] if options.kind in _NEEDED else SOURCES.get(options.kind).needed
     for key in needed:
+        if key == "time_column" and options.shape == "snapshots":
+            continue  # the table as it is, whatever times its rows have
         value = getattr(options, key)
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(
