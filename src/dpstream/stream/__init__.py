@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpstream.core.tables.keyed_batch import KeyedBatch, KeyRules, Snapshot
 from dpstream.stream.asking_stream import Asked, AskingStream
 from dpstream.stream.frames import Batch
 from dpstream.stream.ledger.account_file import Account
@@ -26,6 +27,8 @@ __all__ = [
     "AskingStream",
     "Base",
     "Batch",
+    "KeyRules",
+    "KeyedBatch",
     "Ledger",
     "LedgerEntry",
     "Limit",
@@ -34,6 +37,7 @@ __all__ = [
     "Publishing",
     "Release",
     "Sink",
+    "Snapshot",
     "StateKey",
     "StatePermissionWarning",
     "Stream",

@@ -2,6 +2,7 @@
 
 from dpstream.core.tables.counting import MAX_CELLS, Backend, count_marginals
 from dpstream.core.tables.encoded_batch import EncodedBatch, EncodedRecords
+from dpstream.core.tables.keyed_batch import KeyedBatch, KeyRules, Snapshot
 from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.present_table import KeyedChanges, PresentBatch, PresentTable, PresentView
 from dpstream.core.tables.report_tables import EncodedReports
@@ -14,11 +15,14 @@ __all__ = [
     "EncodedBatch",
     "EncodedRecords",
     "EncodedReports",
+    "KeyRules",
+    "KeyedBatch",
     "KeyedChanges",
     "MultisetHash",
     "PresentBatch",
     "PresentTable",
     "PresentView",
+    "Snapshot",
     "Workload",
     "count_marginals",
 ]
