@@ -7,9 +7,10 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.tables import KeyRules
 from dpstream.io.sources.source_keys import Shape, SourceKeys
 
-__all__ = ["KEYED_KEYS", "check_keyed", "keyed_pinned", "keyed_public", "reads_now", "repeated_rule"]
+__all__ = ["KEYED_KEYS", "check_keyed", "key_rules", "keyed_pinned", "keyed_public", "reads_now"]
 
 _WHERE = "[source]"
 _SHAPES = get_args(Shape)
@@ -44,7 +45,6 @@ _FOREIGN: Mapping[str, Mapping[str, str]] = {
         "op_column": "a stay has a start and an end, and no operation",
         "updates": "a stay has whole rows",
         "repeated": "several stays of one key in a step follow each other; known is for those that overlap",
-        "shrinks": 'only shape = "snapshots" has it',
     },
 }
 
@@ -96,7 +96,7 @@ def _check_values(options: SourceKeys) -> None:
         ("shape", _SHAPES),
         ("updates", ("rows", "changed")),
         ("unknown", ("error", "drop")),
-        ("known", ("error", "update")),
+        ("known", (None, "error", "update")),
         ("repeated", (None, "error", "last")),
         ("insert_only", (True, False)),
     ):
@@ -195,6 +195,12 @@ def _check_stays(options: SourceKeys) -> None:
             where=_WHERE,
             allowed='a day, a step number, or "today"',
         )
+    if options.shrinks != _DEFAULTS["shrinks"] and not _stays_as_snapshots(options):
+        raise ConfigError(
+            'shrinks has no meaning for stays with late = "error": released steps are compared',
+            where=_WHERE,
+            allowed="leave it out",
+        )
     if options.late == "drop-and-count-nothing":
         raise ConfigError(
             "a late end that is left out would keep its record for ever",
@@ -203,11 +209,17 @@ def _check_stays(options: SourceKeys) -> None:
         )
 
 
-def repeated_rule(options: SourceKeys) -> str:
-    """What becomes of several rows of one key in a step: ``error`` or ``last``."""
-    if options.shape == "stays":
-        return "last" if options.known == "update" or options.late == "error" else "error"
-    return options.repeated or ("error" if options.shape == "snapshots" else "last")
+def key_rules(options: SourceKeys) -> KeyRules:
+    """What becomes of rows that do not fit, with the defaults of the shape."""
+    known = options.known or ("error" if options.shape == "stays" else "update")
+    repeated = options.repeated or ("error" if options.shape == "snapshots" else "last")
+    if _stays_as_snapshots(options):
+        repeated = "error" if known == "error" else "last"  # stays of one key that overlap
+    return KeyRules(options.unknown, known, repeated, float(options.shrinks))
+
+
+def _stays_as_snapshots(options: SourceKeys) -> bool:
+    return options.shape == "stays" and options.late == "next-step"
 
 
 def reads_now(options: SourceKeys) -> bool:
@@ -219,8 +231,16 @@ def keyed_pinned(options: SourceKeys) -> dict[str, Any]:
     """What the plan is pinned to beside what every source is; nothing where records have no keys."""
     if options.key_column is None:
         return {}
-    pinned = {"key_column": options.key_column, "shape": options.shape, "repeated": repeated_rule(options)}
-    pinned |= {key: getattr(options, key) for key in ("updates", "unknown", "known")}
+    rules = key_rules(options)
+    pinned = {
+        "key_column": options.key_column,
+        "shape": options.shape,
+        "updates": options.updates,
+        "unknown": rules.unknown,
+        "known": rules.known,
+        "repeated": rules.repeated,
+        "shrinks": rules.shrinks,
+    }
     if options.delete_time_column is not None:
         pinned["delete_time_column"] = options.delete_time_column
     return pinned
@@ -244,12 +264,16 @@ def keyed_public(options: SourceKeys) -> list[str]:
             facts.append(
                 "when the program runs is declared public: a snapshot is the table as it is when its step is read"
             )
-        if options.shrinks:
-            facts.append(
-                f"a snapshot that is empty, or has less than {options.shrinks:g} of the records that were there before, "
-                "stops the stream until the owner confirms it; that it stopped is visible, so whether so many records "
-                f"left at once is not protected (shrinks = {options.shrinks:g})"
-            )
+    if options.shape == "snapshots" or _stays_as_snapshots(options):
+        few = (
+            f", or has less than {options.shrinks:g} of the records that were there before,"
+            if options.shrinks
+            else ""
+        )
+        facts.append(
+            f"a table that is empty{few} stops the stream until the owner confirms it; that it stopped is visible, so "
+            f"whether so many records left at once is not protected (shrinks = {options.shrinks:g})"
+        )
     if options.shape == "stays":
         facts.append(
             f"a null or unreadable start, an unreadable end, or an end before its start {_SEEN} (time_column, "
@@ -265,11 +289,12 @@ def keyed_public(options: SourceKeys) -> list[str]:
         )
     if options.op_column is not None:
         facts.append(f"a null or unknown operation {_SEEN} (op_column; column {options.op_column!r})")
-    inserts = options.op_column is not None or options.kind == "postgres-changes"
-    if inserts and options.unknown == "error":
+    rules = key_rules(options)
+    feed = options.op_column is not None or options.kind == "postgres-changes"
+    if feed and rules.unknown == "error":
         facts.append(f'a delete or an update of a key that is not there {_SEEN} (unknown = "error")')
-    if (inserts or options.shape == "stays") and options.known == "error":
+    if (feed or options.shape == "stays") and rules.known == "error":
         facts.append(f'an insert of a key that is there already {_SEEN} (known = "error")')
-    if options.shape != "stays" and repeated_rule(options) == "error":
+    if options.shape != "stays" and rules.repeated == "error":
         facts.append(f'a second row of one key in a step {_SEEN} (repeated = "error")')
     return facts

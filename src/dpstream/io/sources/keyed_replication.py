@@ -1,18 +1,22 @@
-"""A PostgreSQL table's changes by key, by logical replication with the default replica identity: a delete is logged with
-the primary key alone, and an update with the new row."""
+"""A PostgreSQL table's changes by key, by logical replication.
+
+The default replica identity is enough: a delete is logged with the primary key alone, an update with the new row.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
+from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import free_name
 from dpstream.io.sources.pg_session import Relation, Session
 from dpstream.io.sources.pgoutput import Change, Tuple
 from dpstream.io.sources.replication import ChangedRows, ChangeSource
-from dpstream.io.sources.step import KeyedInput, StepInput
+from dpstream.io.sources.step import StepInput
 from dpstream.io.sources.table import wanted_columns
 
 __all__ = ["KeyedChangeSource"]
@@ -53,8 +57,8 @@ class KeyedChangeSource(ChangeSource):
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
         assert isinstance(rows, _KeyedRows)
-        keyed = rows.keyed()
-        return StepInput(step, grid.batch_id(step), grid.period(step), None, None, None, keyed)
+        keyed = KeyedBatch(*rows.events(), rules=key_rules(self.options))
+        return StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
 
 class _KeyedRows(ChangedRows):
@@ -67,14 +71,14 @@ class _KeyedRows(ChangedRows):
         self._words: list[str] = []
         self._tables: list[Any] = []
 
-    def keyed(self) -> KeyedInput:
-        """All changes."""
+    def events(self) -> tuple[Any, str, str]:
+        """All changes as a table, and the names of its columns of keys and of operations."""
         import pyarrow as pa
 
         self._flush()
         name = free_name("operation", self._names)
-        schema = self._schema.append(pa.field(name, pa.string()))
-        return KeyedInput(pa.concat_tables([schema.empty_table(), *self._tables]).cast(schema), name)
+        empty = self._schema.append(pa.field(name, pa.string())).empty_table()
+        return pa.concat_tables([empty, *self._tables]), self._names[self._key], name
 
     def _change(self, message: Change) -> None:
         before = message.old if message.old is not None else message.key

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.pg_session import Relation, ServerSource, Session, quoted
 from dpstream.io.sources.query import QuerySource, split_records
 from dpstream.io.sources.source import check_start
-from dpstream.io.sources.step import KeyedInput, StepInput
+from dpstream.io.sources.step import StepInput
 from dpstream.io.sources.table import wanted_columns
 
 __all__ = ["QuerySnapshots", "TableSnapshots"]
@@ -58,10 +60,11 @@ class TableSnapshots(ServerSource):
         if last < first == 1:
             with Session(self.options) as session:
                 self._names(session.relation(str(self.options.table)))
+        key, rules = str(self.options.key_column), key_rules(self.options)
         for step in range(first, last + 1):
             with Session(self.options) as session:
-                keyed = KeyedInput(self._rows(session), whole=True)
-            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, None, keyed)
+                keyed = Snapshot(self._rows(session), key, rules)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
     def _rows(self, session: Session) -> Any:
         import pyarrow as pa

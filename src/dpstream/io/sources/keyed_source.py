@@ -11,13 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from dpstream.core.errors import DataError
+from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.keyed_operations import UPDATE, KeyedOperations
+from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.operations import Operations
 from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source
-from dpstream.io.sources.step import KeyedInput, StepInput
+from dpstream.io.sources.step import StepInput
 
-__all__ = ["KeyedSource", "free_name", "keyed_step", "plain_options", "with_key"]
+__all__ = ["KeyedSource", "free_name", "plain_options", "with_key"]
 
 _WITHOUT_KEY: Mapping[str, Any] = {
     "key_column": None,
@@ -25,7 +27,7 @@ _WITHOUT_KEY: Mapping[str, Any] = {
     "delete_time_column": None,
     "updates": "rows",
     "unknown": "error",
-    "known": "error",
+    "known": None,
     "repeated": None,
     "shrinks": 0.1,
     "insert_only": False,
@@ -42,11 +44,6 @@ def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
 def with_key(rows: Any, keys: Any, key_column: str) -> Any:
     """Rows with their keys as a column again."""
     return rows.append_column(key_column, keys)
-
-
-def keyed_step(entry: StepInput, keyed: KeyedInput) -> StepInput:
-    """The step with keyed rows in the place of inserts and deletes."""
-    return StepInput(entry.step, entry.batch_id, entry.period, None, None, None, keyed)
 
 
 def free_name(wanted: str, names: Sequence[str]) -> str:
@@ -79,7 +76,7 @@ class KeyedSource(Source):
         """See ``Source``."""
         for entry in self.beneath.steps(start_step, seen=seen, key=key):
             self.broken = self.beneath.broken
-            yield keyed_step(entry, self._keyed(entry))
+            yield StepInput(entry.step, entry.batch_id, entry.period, None, None, keyed=self._keyed(entry))
 
     def committed(self, position: Mapping[str, int]) -> None:
         """See ``Source``."""
@@ -93,16 +90,22 @@ class KeyedSource(Source):
         """See ``Source``."""
         return self.beneath.signature()
 
-    def _keyed(self, entry: StepInput) -> KeyedInput:
+    def _keyed(self, entry: StepInput) -> KeyedBatch | Snapshot:
         assert entry.users is not None  # plain_options names a column of users
-        rows = with_key(entry.inserts, entry.users[0], str(self.options.key_column))
+        key, rules = str(self.options.key_column), key_rules(self.options)
+        rows = with_key(entry.inserts, entry.users[0], key)
         if self.options.shape == "snapshots":
-            return KeyedInput(rows, whole=True)
+            return Snapshot(rows, key, rules)
         column = self.options.op_column
-        return KeyedInput(rows) if column is None else self._feed(rows, column, entry)
+        if column is None:
+            return KeyedBatch(rows, key, rules=rules)
+        rows = self._feed(rows, column, f"step {entry.batch_id}")
+        return KeyedBatch(
+            rows, key, column, "null-keeps" if self.options.updates == "changed" else None, rules
+        )
 
-    def _feed(self, rows: Any, column: str, entry: StepInput) -> KeyedInput:
-        where = f"step {entry.batch_id}"
+    def _feed(self, rows: Any, column: str, where: str) -> Any:
+        """The rows that do something, with the words that the stream knows in the column of operations."""
         if column not in rows.column_names:
             raise DataError(f"there is no column {column!r}", where=where, allowed="a column of the data")
         words = self.options.op_values
@@ -111,7 +114,7 @@ class KeyedSource(Source):
         rows = rows.drop_columns([column]).filter(keep)
         if self.options.updates == "changed":
             rows = _nulls_for_empty(rows, meaning, str(self.options.key_column))
-        return KeyedInput(rows.append_column(column, meaning), column)
+        return rows.append_column(column, meaning)
 
 
 def _nulls_for_empty(rows: Any, meaning: Any, key_column: str) -> Any:

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
+from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.joining import join
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, plain_texts
+from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import free_name, with_key
 from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source, check_start
-from dpstream.io.sources.step import KeyedInput, StepInput
+from dpstream.io.sources.step import StepInput
 from dpstream.io.sources.times import times_of
 
 __all__ = ["StaySource"]
@@ -71,10 +73,14 @@ class StaySource(Source):
 
     def _all(self, grid: Grid, start_step: int, last: int) -> Iterator[StepInput]:
         rows, first, gone = self._stays(grid)
-        whole = self.options.late == "next-step"
+        key, rules = str(self.options.key_column), key_rules(self.options)
         for step in range(start_step, last + 1):
-            keyed = _present(rows, first, gone, step) if whole else _events(rows, first, gone, step)
-            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, None, keyed)
+            keyed: KeyedBatch | Snapshot
+            if self.options.late == "next-step":
+                keyed = Snapshot(rows.filter((first <= step) & (gone > step)), key, rules)
+            else:
+                keyed = KeyedBatch(*_events(rows, first, gone, step, key), rules=rules)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
     def _stays(self, grid: Grid) -> tuple[Any, Steps, Steps]:
         """All rows in their order, without their times; the steps at which they come and at which they are gone."""
@@ -128,13 +134,9 @@ class StaySource(Source):
         return ends, ended
 
 
-def _present(rows: Any, first: Steps, gone: Steps, step: int) -> KeyedInput:
-    """The records that are there at the end of a step."""
-    return KeyedInput(rows.filter((first <= step) & (gone > step)), whole=True)
-
-
-def _events(rows: Any, first: Steps, gone: Steps, step: int) -> KeyedInput:
-    """What comes and leaves at a step: a key's earlier stay ends before its next one starts."""
+def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:
+    """What comes and leaves at a step: a key's earlier stay ends before its next one starts. The table of events, and
+    the names of its columns of keys and of operations."""
     import pyarrow as pa
 
     leaves, comes = gone == step, first == step
@@ -149,4 +151,4 @@ def _events(rows: Any, first: Steps, gone: Steps, step: int) -> KeyedInput:
     words = [word for found, (_, word) in zip(chosen, parts, strict=True) for _ in range(len(found))]
     name = free_name("operation", rows.column_names)
     table = rows.take(pa.array(np.concatenate(chosen)))
-    return KeyedInput(table.append_column(name, pa.array(words, pa.string())), name)
+    return table.append_column(name, pa.array(words, pa.string())), key, name

@@ -42,8 +42,8 @@ class Described:
 class Change:
     """An insert (``I``), update (``U``) or delete (``D``); ``old`` is None where the whole old row was not logged.
 
-    ``key``: the old row with nulls outside the replica identity: of a delete where only that is logged, and of an update
-    that changes it.
+    ``key``: the old row with nulls outside the replica identity, where only that is logged: of a delete, and of an
+    update that changes it.
     """
 
     oid: int

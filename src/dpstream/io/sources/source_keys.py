@@ -219,10 +219,11 @@ class SourceKeys:
         reason="nothing is left out unless the owner says so",
         meaning="What becomes of a delete or an update of a key that is not there.",
     )
-    known: Literal["error", "update"] = _key(
+    known: Literal["error", "update"] | None = _key(
         (*_FILES, *_DUCKDB, *_CHANGES),
-        default="error",
-        reason="a second insert of one key looks like a key that is none",
+        words=("error", "update"),
+        shown="update; with shape = stays error",
+        reason="feeds send inserts again, and stays of one key that overlap contradict each other",
         meaning="What becomes of an insert of a key that is there already.",
     )
     repeated: Literal["error", "last"] | None = _key(
@@ -239,7 +240,7 @@ class SourceKeys:
         allowed="a share from 0 to below 1",
         reason="a broken export must not become a mass deletion",
         meaning="A snapshot that is empty, or has less than this share of the records that were there before, stops "
-        "the stream until `dpstream run --confirm-shrink` confirms it. 0: none does.",
+        "the stream until `dpstream run --confirm-shrink` confirms it. 0: only an empty one does.",
         fragment=NUMBER,
     )
     insert_only: bool = _key(

@@ -6,28 +6,12 @@ import datetime
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KeyedInput", "Period", "StepInput", "apart_from_users"]
+from dpstream.core.tables import KeyedBatch, Snapshot
+
+__all__ = ["Period", "StepInput", "apart_from_users"]
 
 #: First day, and the day after the last one.
 Period = tuple[datetime.date, datetime.date]
-
-
-@dataclass(frozen=True, repr=False)
-class KeyedInput:
-    """The rows of one step where records have keys, in the order of the source. Private.
-
-    Attributes:
-        rows: ``pyarrow.Table`` with the key column and the columns of the schema.
-        operation: the column that says ``insert``, ``update`` or ``delete``; None: every row is what its record is now.
-        whole: whether the rows are the whole table as it is at the end of the step.
-    """
-
-    rows: Any
-    operation: str | None = None
-    whole: bool = False
-
-    def __repr__(self) -> str:
-        return f"KeyedInput(operation={self.operation!r}, whole={self.whole}, records hidden)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +36,7 @@ class StepInput:
     inserts: Any
     deletes: Any
     users: tuple[Any, Any] | None = None
-    keyed: KeyedInput | None = None
+    keyed: KeyedBatch | Snapshot | None = None
 
     def __repr__(self) -> str:
         return f"StepInput(step={self.step}, batch_id={self.batch_id!r}, records hidden)"
