@@ -47,15 +47,10 @@ def _table(about: str, keys: Mapping[str, Key]) -> dict[str, Any]:
     return {
         "type": "object",
         "description": about,
-        "properties": {key.name: {**key.fragment, "description": _about(key)} for key in keys.values()},
+        "properties": {key.name: {**key.fragment, "description": key.about} for key in keys.values()},
         **({"required": needed} if needed else {}),
         "additionalProperties": False,
     }
-
-
-def _about(key: Key) -> str:
-    default = "" if key.default is None else f" Default: {key.default} ({key.reason})."
-    return f"{key.meaning} Allowed: {key.allowed}.{default}"
 
 
 def _own(mechanism: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.toml import load_toml, toml_key, toml_value
 from dpstream.project.base_options import BaseOptions
@@ -41,10 +40,9 @@ def draft_successor(path: str | Path, target: Path) -> str:
             border in time.
     """
     old = Config.load(path)
-    plan = old.plan()
-    if type(plan).start_from is StreamPlan.start_from:
+    if not old.family.limits_of(old.recipe).base:
         raise ConfigError(
-            f"the mechanism {plan.name!r} cannot begin with another stream's table",
+            f"the mechanism {old.plan().name!r} cannot begin with another stream's table",
             where=f"{old.path} [mechanism]",
             allowed="a configuration of its own for the new stream; a record that both read costs the sum",
         )
