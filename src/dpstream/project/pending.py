@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,9 @@ class Pending:
         """
         from dpstream.stream import Batch
 
-        batch = Batch(self._input.inserts, self._input.deletes, self._input.users)
+        given = self._input
+        plain = given.keyed is None
+        batch = Batch(given.inserts, given.deletes, given.users) if plain else given.keyed
         try:
             with named_step(self.step, self.batch_id):
                 release = self._stream.step(
@@ -67,9 +69,18 @@ class Pending:
 
 
 def pending_steps(
-    config: Any, stream: Stream, source: Source, *, until: int | None = None, recheck: bool = True
+    config: Any,
+    stream: Stream,
+    source: Source,
+    *,
+    until: int | None = None,
+    recheck: bool = True,
+    confirm: bool = False,
 ) -> Iterator[Pending]:
     """The steps of a source, in order; take each before asking for the next.
+
+    Args:
+        confirm: the owner has confirmed that the first new step's table lost as many records as it did.
 
     With ``late = "error"`` everything is read from the first step on, so that a change in a released step
     is noticed. With another rule for late records, or without ``recheck``, reading begins after the last
@@ -93,6 +104,9 @@ def pending_steps(
             return
         last = entry.step
         released = entry.step <= stream.last_step
+        if confirm and entry.step == stream.last_step + 1:
+            entry = confirmed(entry)
+            confirm = False
         if recheck or not released:
             yield Pending(
                 entry.step,
@@ -112,6 +126,14 @@ def pending_steps(
             where="source",
             allowed="the data as they were, or a run that does not compare released steps (--no-recheck)",
         )
+
+
+def confirmed(entry: StepInput) -> StepInput:
+    """The step with its table confirmed; as it is where it is no whole table."""
+    from dpstream.core.tables import Snapshot
+
+    whole = entry.keyed
+    return replace(entry, keyed=replace(whole, confirmed=True)) if isinstance(whole, Snapshot) else entry
 
 
 def expected_steps(config: Any, source: Source, until: int | None) -> int | None:

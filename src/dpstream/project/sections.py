@@ -25,8 +25,11 @@ from dpstream.core.privacy import (
     parse_unit,
 )
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
+from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
+from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source_keys import Late
+from dpstream.project.keyed_sections import check_key_column
 from dpstream.project.keys import keys_of
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
@@ -161,11 +164,12 @@ def _related(
 
 def read_source(section: Section, unit: Unit) -> SourceOptions:
     """``[source]``; cutting by rows needs public sizes, and units that are people a user column."""
+    check_key_column(section, unit)
     if section.has("user_column") and not isinstance(unit, User | Individual):
         raise section.wrong("user_column", "a user column is set without the unit user or a panel")
     if section.has("period_columns") and not isinstance(unit, Individual):
         raise section.wrong("period_columns", "only a panel has periods of people", "a time_column")
-    if isinstance(unit, User | Individual):
+    if isinstance(unit, User | Individual) and not section.has("key_column"):
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
         section.required("path")
@@ -173,6 +177,8 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
         check_url(section)
     with located(section.place()):
         options = SourceOptions.parse(section.table)
+    if options.insert_only:
+        options = plain_options(options)
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",
@@ -192,7 +198,17 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
         for key in ("start", "late"):
             if not section.has(key):
                 section.note(key, str(getattr(options, key)), default=True)
+    if options.key_column is not None:
+        _note_rules(section, options)
     return options
+
+
+def _note_rules(section: Section, options: SourceOptions) -> None:
+    """The defaults of what becomes of rows that do not fit."""
+    rules = key_rules(options)
+    for key in keys_that_matter(options):
+        if not section.has(key):
+            section.note(key, str(getattr(rules, key, getattr(options, key))), default=True)
 
 
 def check_source(section: Section, options: SourceOptions, limits: Limits) -> None:
@@ -204,7 +220,8 @@ def check_source(section: Section, options: SourceOptions, limits: Limits) -> No
     if options.rows is not None and limits.rows is not None:
         raise section.wrong("rows", *limits.rows)
     if options.deletions and limits.deletes:
-        key = "kind" if options.kind == "postgres-changes" else "op_column"
+        keys = {"postgres-changes": "kind"}
+        key = "key_column" if options.key_column else keys.get(options.kind, "op_column")
         raise section.wrong(key, limits.deletes, "a source without deletes")
     if options.late in limits.late:
         others = ", ".join(rule for rule in get_args(Late) if rule not in limits.late)

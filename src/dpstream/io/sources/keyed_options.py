@@ -10,7 +10,16 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.tables import KeyRules
 from dpstream.io.sources.source_keys import Shape, SourceKeys
 
-__all__ = ["KEYED_KEYS", "check_keyed", "key_rules", "keyed_pinned", "keyed_public", "reads_now"]
+__all__ = [
+    "KEYED_KEYS",
+    "check_keyed",
+    "gives_whole_tables",
+    "key_rules",
+    "keyed_pinned",
+    "keyed_public",
+    "keys_that_matter",
+    "reads_now",
+]
 
 _WHERE = "[source]"
 _SHAPES = get_args(Shape)
@@ -218,8 +227,23 @@ def key_rules(options: SourceKeys) -> KeyRules:
     return KeyRules(options.unknown, known, repeated, float(options.shrinks))
 
 
+def keys_that_matter(options: SourceKeys) -> list[str]:
+    """The rules that can meet a row of this shape."""
+    feed = options.op_column is not None or options.kind == "postgres-changes"
+    if options.shape == "snapshots":
+        return ["repeated", "shrinks"]
+    if options.shape == "stays":
+        return ["known", *(["shrinks"] if _stays_as_snapshots(options) else [])]
+    return ["shape", *(["unknown", "known"] if feed else []), "repeated"]
+
+
 def _stays_as_snapshots(options: SourceKeys) -> bool:
     return options.shape == "stays" and options.late == "next-step"
+
+
+def gives_whole_tables(options: SourceKeys) -> bool:
+    """Whether a step is the whole table as it is at its end."""
+    return options.shape == "snapshots" or _stays_as_snapshots(options)
 
 
 def reads_now(options: SourceKeys) -> bool:
@@ -264,7 +288,7 @@ def keyed_public(options: SourceKeys) -> list[str]:
             facts.append(
                 "when the program runs is declared public: a snapshot is the table as it is when its step is read"
             )
-    if options.shape == "snapshots" or _stays_as_snapshots(options):
+    if gives_whole_tables(options):
         few = (
             f", or has less than {options.shrinks:g} of the records that were there before,"
             if options.shrinks

@@ -12,7 +12,13 @@ from typing import Any, Self, get_args
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
 from dpstream.io.sources.keyed_operations import KeyedOperations
-from dpstream.io.sources.keyed_options import check_keyed, keyed_pinned, keyed_public, reads_now
+from dpstream.io.sources.keyed_options import (
+    check_keyed,
+    gives_whole_tables,
+    keyed_pinned,
+    keyed_public,
+    reads_now,
+)
 from dpstream.io.sources.kinds import check_kind, duration
 from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
@@ -321,6 +327,11 @@ class SourceOptions(SourceKeys):
         if reads_now(self):
             return False
         return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
+
+    @property
+    def whole_tables(self) -> bool:
+        """Whether a step is a whole table, which the stream compares with the records that it has."""
+        return self.key_column is not None and gives_whole_tables(self)
 
     @property
     def deletions(self) -> bool:
