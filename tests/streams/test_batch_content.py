@@ -215,7 +215,8 @@ def test_an_older_version_refuses_the_new_contents(tmp_path: Path, monkeypatch: 
     with start(tmp_path, publish=False) as stream:
         stream.step(batch(1), "b1")
     before = (tmp_path / "state" / "stream.sqlite").read_bytes()
+    written = database.FORMAT
     monkeypatch.setattr(database, "FORMAT", 8)
-    with pytest.raises(StoreFormatError, match="written in format 9 by a newer version"):
+    with pytest.raises(StoreFormatError, match=f"written in format {written} by a newer version"):
         start(tmp_path, publish=False)
     assert (tmp_path / "state" / "stream.sqlite").read_bytes() == before

@@ -7,6 +7,7 @@
     |   +-- ConfigError       dpstream.toml or an argument is wrong
     |   +-- SchemaError       a column's public domain is wrong
     |   +-- DataError         a batch or a file does not fit the schema
+    |       +-- UnconfirmedError  a snapshot that loses most records waits for its owner
     +-- RefusedError          the guarantee does not allow it         exit code 3
     |   +-- BudgetError       the amount is unusable or spent
     |   +-- HorizonError      the planned number of steps is used up
@@ -43,6 +44,7 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreLockedError",
+    "UnconfirmedError",
     "UnitError",
     "counted",
 ]
@@ -111,6 +113,10 @@ class DataError(InputError):
 
     #: Whether values are the reason that the declared public domain does not have.
     outside_domain = False
+
+
+class UnconfirmedError(DataError):
+    """A snapshot that is empty or much smaller than the table waits until its owner has confirmed it."""
 
 
 class RefusedError(DpstreamError):

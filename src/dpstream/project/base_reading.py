@@ -12,7 +12,7 @@ import numpy as np
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, UnitError
-from dpstream.core.privacy import User
+from dpstream.core.privacy import Record, User
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import ColumnRule, column_rules
 from dpstream.project.start_table import ColumnSource, MappedTable
@@ -170,9 +170,13 @@ def base_facts(
     earlier = manifest.get("base", {}).get("composition")
     if isinstance(plan.unit, User):
         why = "a user's events may lie on both sides of the border, and each stream has its own bound on them"
+    elif isinstance(plan.unit, Record):
+        why = (
+            "a record's stay may lie on both sides of the border, and each stream charges what it sees of it"
+        )
     elif starts is not None and earlier is not None and earlier["rule"] == "sum":
         starts, why = None, "not every border between the earlier streams is shown to hold"
-    rule: Together = "sum" if starts is None or isinstance(plan.unit, User) else "parallel"
+    rule: Together = "sum" if starts is None or isinstance(plan.unit, User | Record) else "parallel"
     budget = {key: value for key, value in manifest["guarantee"].items() if key != "words"}
     own = {"stream": manifest["stream"], "stream_id": manifest["stream_id"], "budget": budget}
     periods = [*([] if earlier is None else earlier["periods"]), own]

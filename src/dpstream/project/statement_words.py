@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
-from dpstream.core.privacy.unit import Individual
+from dpstream.core.privacy.unit import Individual, Record
 from dpstream.project.description import guarantee
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
@@ -185,13 +185,14 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         costs,
-        *((_several(config, plan, 2),) if isinstance(plan.unit, Event) else ()),
+        *((_several(config, plan, 2),) if isinstance(plan.unit, Event | Record) else ()),
     )
 
 
 def _several(config: Config, plan: StreamPlan, events: int) -> str:
     epsilon, delta = _loss(config, group(plan.budget, events))
-    deleted = ", or one record that is entered and later deleted," if config.source_options.deletions else ""
+    twice = config.source_options.deletions and isinstance(plan.unit, Event)
+    deleted = ", or one record that is entered and later deleted," if twice else ""
     return (
         f"A person with {events} such records{deleted} has "
         f"{group(plan.budget, events)}: the example above then reads {_percent(epsilon, delta)} of 100."
@@ -228,7 +229,7 @@ def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     return (
         *(
             ("A person with many records is protected less, in proportion to their number.",)
-            if isinstance(plan.unit, Event)
+            if isinstance(plan.unit, Event | Record)
             else ()
         ),
         "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "

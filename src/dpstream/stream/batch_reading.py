@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import EngineBatch, Granted, UserEvents, Wanted
-from dpstream.core.errors import DataError
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import User
-from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports
+from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, KeyedBatch, Snapshot
 from dpstream.stream.batch_content import RecordRows
 from dpstream.stream.contribution import ID_BYTES, Owners, admit, read_owners, separate
 from dpstream.stream.frames import Batch, Codes, encode_batch
+from dpstream.stream.keyed_reading import read_keyed
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
@@ -26,19 +27,30 @@ __all__ = ["grant_batch"]
 
 
 def grant_batch(
-    batch: Batch | EngineBatch, plan: StreamPlan, schema: Schema, store: Store, where: str
+    batch: Batch | EngineBatch | KeyedBatch | Snapshot,
+    plan: StreamPlan,
+    schema: Schema,
+    store: Store,
+    where: str,
 ) -> Granted:
     """What a plan reads of a batch, and whose records they are where the unit is a user.
 
     Errors:
-        DataError, SchemaError: records or users that do not fit, or users that the unit does not use.
+        ConfigError: keyed records for a plan that reads what a step brings, or the reverse.
+        DataError, SchemaError: records, keys or users that do not fit, or users that the unit does not use.
     """
     unit = plan.unit
-    key = store.derived_key(b"user ids")
+    key = store.derived_key(b"record keys" if plan.reads == "present" else b"user ids")
     most = unit.max_events if isinstance(unit, User) else None
     wanted = Wanted(plan.reads, plan.reading_schema(schema), unit.name, most, key, where)
+    if isinstance(batch, (KeyedBatch, Snapshot)):
+        _require_kind(plan, where, keyed=True)
+        return read_keyed(batch, wanted)
     if isinstance(batch, EngineBatch):
-        return batch.grant(wanted)
+        granted = batch.grant(wanted)
+        _require_kind(plan, where, keyed=granted.keyed is not None)
+        return granted
+    _require_kind(plan, where, keyed=False)
     if not isinstance(batch, Batch):
         raise DataError(f"a {type(batch).__name__} is not a batch", where=where, allowed="dpstream.Batch")
     if wanted.reads == "reports":
@@ -56,6 +68,22 @@ def grant_batch(
     kind = EncodedBatch if wanted.reads == "counts" else EncodedRecords
     encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=where, kind=kind)
     return Granted(encoded, RecordRows(wanted.schema.domain, inserts, deletes))
+
+
+def _require_kind(plan: StreamPlan, where: str, *, keyed: bool) -> None:
+    """The batch has keys where the plan reads the records that are present, and has none elsewhere."""
+    if keyed and plan.reads != "present":
+        raise ConfigError(
+            f"the batch holds keyed records, and the mechanism {plan.name!r} reads what a step brings",
+            where=where,
+            allowed="dpstream.Batch(inserts, deletes), or a mechanism with the unit record",
+        )
+    if not keyed and plan.reads == "present":
+        raise ConfigError(
+            f"the mechanism {plan.name!r} reads the records that are present, and the batch has no keys",
+            where=where,
+            allowed="dpstream.KeyedBatch(events, key=...) or dpstream.Snapshot(rows, key=...)",
+        )
 
 
 def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:

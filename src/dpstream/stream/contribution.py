@@ -217,8 +217,8 @@ def checksum(ids: list[bytes], counts: Counts, key: bytes) -> int:
     return int((mixed * np.uint64(first)).sum(dtype=np.uint64))
 
 
-def id_bytes(column: Any, where: str) -> Any:
-    """A column of user ids (or None) as one Arrow array of bytes.
+def id_bytes(column: Any, where: str, what: str = "user id") -> Any:
+    """A column of user ids or keys (or None) as one Arrow array of bytes.
 
     Errors:
         DataError: a null or empty id, or another type.
@@ -232,15 +232,15 @@ def id_bytes(column: Any, where: str) -> Any:
     for chunk in chunks:
         kind = chunk.type
         if chunk.null_count or pa.types.is_null(kind):
-            raise _nobody(where)
+            raise _nobody(where, what)
         whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
         if not (whole or pa.types.is_string(kind) or pa.types.is_large_string(kind) or _binary(kind)):
-            raise DataError(f"user ids are of the type {arrow.type_name(kind)}", where=where, allowed=_IDS)
+            raise DataError(f"{what}s are of the type {arrow.type_name(kind)}", where=where, allowed=_IDS)
     texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]
     values = [chunk.cast(pa.large_binary()) for chunk in texts]
     joined = pa.concat_arrays(values) if values else pa.array([], pa.large_binary())
     if pc.any(pc.equal(pc.binary_length(joined), 0)).as_py():
-        raise _nobody(where)
+        raise _nobody(where, what)
     return joined
 
 
@@ -252,8 +252,8 @@ def _binary(kind: Any) -> bool:
     )
 
 
-def _nobody(where: str) -> DataError:
-    return DataError("there is a record without a user id", where=where, allowed=_IDS)
+def _nobody(where: str, what: str) -> DataError:
+    return DataError(f"there is a record without a {what}", where=where, allowed=_IDS)
 
 
 def _hash(key: bytes, value: bytes) -> bytes:

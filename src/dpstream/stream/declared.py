@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.privacy.unit import Individual
+from dpstream.core.privacy.unit import Individual, Record
 from dpstream.core.schema.fine import FineColumn
 
 if TYPE_CHECKING:
@@ -23,6 +23,22 @@ _BROKEN = (
 _BEFORE_START = (
     "a record from before the start belongs to the stream that this one continues: it is left out whenever it comes, "
     "is in no release of this stream, and does not stop it as other late records do"
+)
+#: Of streams whose records have keys.
+_KEYED = (
+    "that a step was accepted, and when, is public",
+    "an event or a snapshot that the declared rules for keys refuse (a null key, several rows of one key, a delete or "
+    "update of a key that is not there, an insert of one that is) stops the stream, and that it stopped is visible, so "
+    "whether there is one is not protected",
+    "a snapshot of the whole table that is empty, or has less than a declared share of the records that are present, "
+    "stops the stream until its owner has confirmed it, and that it stopped, and that it went on, is visible, so "
+    "whether most records left at once is not protected",
+    "guesses that the owner declares about the table, such as its size, are published as they are, and no guarantee "
+    "covers them: they must not be computed from the private table",
+)
+_RETURNED = (
+    "a key that comes back after an absence stops the stream, and that it stopped is visible, so whether there is one "
+    'is not protected (returns = "refuse")'
 )
 _MARKS = {"time_column": "time", "op_column": "operation", "user_column": "user id"}
 
@@ -84,6 +100,10 @@ def declared_public(plan: StreamPlan, schema: Schema, given: Sequence[str] = ())
     facts = list(given)
     if isinstance(plan.unit, Individual):
         facts += ["the number of people is declared public"] if plan.unit.relation == "replace" else []
+    elif isinstance(plan.unit, Record):
+        public = ["which keys are present at the end of every step is declared public"]
+        facts += [*(public if plan.unit.relation == "replace" else []), *_KEYED]
+        facts += [_RETURNED] if plan.unit.returns == "refuse" else []
     elif plan.unit.relation == "replace":
         facts.append("the number of inserts and of deletes at every step is declared public")
     facts += plan.declared_public()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.tables import EncodedBatch
+from dpstream.core.tables import EncodedBatch, KeyedBatch, Snapshot
 
 if TYPE_CHECKING:
     from dpstream.core.contracts import EngineBatch
@@ -46,7 +46,9 @@ class Batch:
         return "Batch(records hidden)"
 
 
-def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch | EngineBatch:
+def as_batch(
+    given: Any, deletes: Any = None, users: Any = None
+) -> Batch | EngineBatch | KeyedBatch | Snapshot:
     """A batch as it is, or one of a frame of inserts.
 
     Errors:
@@ -54,7 +56,7 @@ def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch | Engi
     """
     # By its class: a frame may have a column of any name.
     engine = callable(getattr(type(given), "grant", None))
-    if not engine and not isinstance(given, Batch):
+    if not engine and not isinstance(given, (Batch, KeyedBatch, Snapshot)):
         return Batch(given, deletes, users)
     if deletes is not None or users is not None:
         raise ConfigError(
@@ -62,7 +64,7 @@ def as_batch(given: Any, deletes: Any = None, users: Any = None) -> Batch | Engi
             where="step",
             allowed="dpstream.Batch(inserts, deletes, users), or a frame with deletes and users beside it",
         )
-    return cast("Batch | EngineBatch", given)
+    return cast("Batch | EngineBatch | KeyedBatch | Snapshot", given)
 
 
 def encode_batch(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError
-from dpstream.core.privacy.unit import User
+from dpstream.core.privacy.unit import Record, User
 from dpstream.stream.declared import declared_public
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def plan_facts(
         "unit": plan.unit.name,
         # Only where there is a bound: the facts of other streams stay what they were.
         **({"max_events": plan.unit.max_events} if isinstance(plan.unit, User) else {}),
+        **({"returns": plan.unit.returns} if isinstance(plan.unit, Record) else {}),
         "horizon": plan.horizon,
         "parts": [
             {

@@ -12,6 +12,7 @@ from dpstream.core.privacy.randomness import Randomness
 from dpstream.stream.arguments import check_options
 from dpstream.stream.asking_stream import AskingStream
 from dpstream.stream.identity import plan_facts, plan_hash
+from dpstream.stream.keyed_records import require_record
 from dpstream.stream.ledger.membership import Membership
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.release.publishing import Publishing
@@ -73,12 +74,14 @@ def open_stream(
 
     Errors:
         BudgetError: the account's limit would be passed.
-        ConfigError: another plan or a bad argument. StoreLockedError: somebody has it open.
+        ConfigError: another plan, a unit that the mechanism does not read for, or a bad argument.
+        StoreLockedError: somebody has it open.
         StoreDamagedError: the state contradicts itself or the published catalogue.
         StoreFormatError: written by a newer version.
     """
     check_options(keep, max_rows, name)
     schema.require_confirmed(name)
+    require_record(plan)
     if any(c.inexact() is not None for c in schema.columns) and not has_store(Path(path), server=server):
         # A stream that has begun takes no further step either, but is still read, published and withdrawn.
         schema.require_exact(name)

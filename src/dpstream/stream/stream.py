@@ -21,6 +21,7 @@ from dpstream.stream.batch_content import BatchContent
 from dpstream.stream.batch_reading import grant_batch
 from dpstream.stream.frames import as_batch
 from dpstream.stream.identity import canonical_json, plan_hash, spent_per_step
+from dpstream.stream.keyed_records import KeyedRecords
 from dpstream.stream.ledger.membership import Membership, check_account
 from dpstream.stream.predecessor_cost import Base
 from dpstream.stream.refusals import other_batch, other_records, undecided
@@ -100,6 +101,7 @@ class Stream:
             renew=membership is None,
             outside=None if sink is None else sink.published,
         )
+        self._keyed = KeyedRecords(plan, schema, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
@@ -269,7 +271,8 @@ class Stream:
 
         Args:
             batch: the private records that arrive: a pandas, Polars or pyarrow table, a DuckDB relation, or a dict
-                of arrays; or a ``Batch``. None, or a table without rows, is a step like any other.
+                of arrays; or a ``Batch``; where records have keys, a ``KeyedBatch`` or ``Snapshot``. None, or a table
+                without rows, is a step like any other.
             name: the owner's name for the batch; it is not published. The same name with the same records (in any
                 order) gives the stored release again: nothing is drawn and nothing is spent.
             deletes: records that leave, and ``users``: whose the records are, as in ``Batch``.
@@ -278,7 +281,8 @@ class Stream:
                 transaction, in the secret state. A repetition keeps the one that is there.
 
         Errors:
-            ConfigError: a bad argument. DataError, SchemaError: the records do not fit. Nothing was spent.
+            ConfigError: a bad argument. DataError, SchemaError: the records do not fit; of them UnconfirmedError: a
+            snapshot waits for its owner. Nothing was spent.
             StepError: the name was used for other records; or a step was reserved before a crash for another
                 batch, or failed after it had drawn noise (see ``discard_reservation``).
             HorizonError: the plan pays for no further step.
@@ -298,17 +302,19 @@ class Stream:
         known = self._store.find(batch_id=batch_id)
         if known is not None:
             return self._repeated(known, content)
+        # Before the reservation: what the rules for keys refuse leaves no trace.
+        keyed, view = self._keyed.change(granted, at)
         reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.
         state, self._state = self._state, None
         if state is None:
             state = self._stored_state()
-        view, bounded, events = granted.view, granted.bounded, None
+        bounded, events = granted.bounded, None
         if bounded is not None:
             view, events = bounded.admit(self._store.user_events)
         prepared = self._compute(reservation, held, state, view, period)
-        self._commit_and_publish(replace(prepared, position=place, users=events), state)
+        self._commit_and_publish(replace(prepared, position=place, users=events, keyed=keyed), state)
         committed = self._store.find(step=reservation.step)
         if committed is None:
             raise StoreDamagedError("a committed step cannot be read", where=str(self.path))
@@ -412,13 +418,8 @@ class Stream:
         self._coming, files = made.carried, made.files
         seeded_base = self._base is not None and self._base.seeded
         test_seed = not randomness.secure or self._store.used_test_seed or seeded_base
-        accuracy = accuracy_of(
-            synthesis,
-            self._schema.domain.names,
-            self._plan,
-            reservation.step,
-            with_base=self._base is not None,
-        )
+        names, based = self._schema.domain.names, self._base is not None
+        accuracy = accuracy_of(synthesis, names, self._plan, reservation.step, with_base=based)
         facts = Facts(
             reservation.step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts
         )
@@ -442,6 +443,7 @@ class Stream:
         """The order that the guarantee rests on: nothing leaves before it is durable."""
         self._store.commit_step(prepared)
         self._state, self._carried = state, self._coming
+        self._keyed.committed(prepared.keyed)
         self._store.write_head(lasting=False)
         _log.info("step %d: committed", prepared.reservation.step)
         self._publish_pending()

@@ -19,6 +19,9 @@ __all__ = [
     "BoundedBatch",
     "EngineBatch",
     "Granted",
+    "KeyedEffect",
+    "KeyedRows",
+    "KeyedTable",
     "PresentRecords",
     "PrivateBatch",
     "Reads",
@@ -115,6 +118,56 @@ class BatchRows(Protocol):
         ...
 
 
+class KeyedTable(Protocol):
+    """The present records as they were committed, for a batch of keyed records (``core.tables.PresentTable``).
+    Private."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Hashed keys, shape (records, 2): ascending and different."""
+        ...
+
+    @property
+    def codes(self) -> NDArray[np.integer]:
+        """Shape (records, columns)."""
+        ...
+
+    def find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where each key is, or would be, and whether it is there."""
+        ...
+
+
+class KeyedEffect(Protocol):
+    """What a step changes of the present records (``core.tables.KeyedChanges``). Private."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Hashed keys that the step names, shape (changes, 2): ascending and different."""
+        ...
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Whether each is present at the end of the step."""
+        ...
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """Values of those that are present, in their order."""
+        ...
+
+
+class KeyedRows(Protocol):
+    """The keyed records of a step, before it is known which keys are there."""
+
+    def changes(self, present: KeyedTable) -> KeyedEffect:
+        """What they change.
+
+        Errors:
+            DataError: the declared rules refuse them. Nothing was spent, and nothing is reserved.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a stream asks of a batch.
@@ -124,7 +177,7 @@ class Wanted:
         schema: the columns, as whose codes it reads records.
         unit: name of the unit of protection.
         max_events: how many events of a user are admitted; None where the unit is no user.
-        key: secret; ids are only ever seen as hashes of 16 bytes with this key.
+        key: secret; ids and record keys are only ever seen as hashes of 16 bytes with this key.
         where: for messages.
     """
 
@@ -141,14 +194,17 @@ class Granted:
     """What a batch gives a stream.
 
     Attributes:
-        view: all of it, for a mechanism that reads what was wanted.
-        rows: what tells it from another batch; the stream keeps a keyed hash.
+        view: all of it, for a mechanism that reads what was wanted; None where ``keyed`` says it.
+        rows: what tells it from another batch; the stream keeps a keyed hash. Of keyed records it does not depend on
+            which of them are present.
         bounded: where the events of users are bounded.
+        keyed: where a mechanism reads the records that are present.
     """
 
-    view: PrivateBatch
+    view: PrivateBatch | None
     rows: BatchRows
     bounded: BoundedBatch | None = None
+    keyed: KeyedRows | None = None
 
 
 @runtime_checkable

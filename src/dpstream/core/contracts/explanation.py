@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpstream.core.privacy.unit import Individual, Unit
+from dpstream.core.privacy.unit import Individual, Record, Unit
 
 __all__ = [
     "COUNTS_UNKNOWN",
@@ -106,6 +106,11 @@ class Explanation:
             )
         elif composition is not None:
             costs = sentence(composition)
+        elif isinstance(unit, Record):
+            costs = (
+                "A record is charged once for its whole stay, in however many tables it is and however often it is "
+                "updated. Further tables therefore cost nothing more."
+            )
         else:
             costs = (
                 "Every record is charged in the one step it belongs to. Further tables therefore cost those who are in "

@@ -22,9 +22,14 @@ from dpstream.core.privacy.convert import approximate_to_zcdp, pure_to_zcdp, rep
 __all__ = ["UNITS", "Limit", "Total", "budget_from_dict", "compose", "in_unit", "shown_amount"]
 
 #: Units that an account can be in.
-UNITS = ("event", "event-replace", "individual", "individual-replace", "user")
+UNITS = ("event", "event-replace", "individual", "individual-replace", "user", "record", "record-replace")
 #: A guarantee for the first unit says this much about the second: a removal and an insertion.
-_REPLACED = (("event", "event-replace"), ("individual", "individual-replace"))
+_REPLACED = (
+    ("event", "event-replace"),
+    ("individual", "individual-replace"),
+    ("record", "record-replace"),
+)
+_RECORDS = ("record", "record-replace")
 _FORMS = ("epsilon=2", "rho=1/2", "epsilon=2,delta=1e-9")
 
 
@@ -71,7 +76,9 @@ def in_unit(budget: Budget, unit: str, wanted: str) -> Budget:
 
     Errors:
         UnitError: nothing can be said. An event says nothing about a person with any number of events, and
-            where records are replaced their number is public.
+            where records are replaced their number is public. A record's whole stay is any number of events, a
+            person may have any number of stays, and an event may be in one: without a declared bound on stays, the
+            unit ``record`` is added to no other.
 
     >>> in_unit(PureDP.of(1), "event", "event-replace")
     PureDP(epsilon=Fraction(2, 1))
@@ -80,6 +87,13 @@ def in_unit(budget: Budget, unit: str, wanted: str) -> Budget:
         return budget
     if (unit, wanted) in _REPLACED:
         return replace_from_add_remove(budget)
+    if (unit in _RECORDS) != (wanted in _RECORDS):
+        raise UnitError(
+            f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}, so the two cannot be added: no "
+            "bound is declared on how many events a record's stay has, or on how many stays a person has",
+            where="account",
+            allowed="an account of its own for the streams whose unit is record",
+        )
     also = [given for given, target in _REPLACED if target == wanted]
     raise UnitError(
         f"a guarantee for the unit {unit!r} says nothing about the unit {wanted!r}, so the two cannot be added",

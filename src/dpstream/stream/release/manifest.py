@@ -14,7 +14,7 @@ from typing import Any
 import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.unit import Event, User
+from dpstream.core.privacy.unit import Event, Record, User
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
@@ -87,6 +87,8 @@ def _unit(plan: StreamPlan) -> dict[str, Any]:
     if isinstance(plan.unit, User):
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
+    if isinstance(plan.unit, Record):
+        unit["returns"] = plan.unit.returns
     return unit
 
 
@@ -146,6 +148,11 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
             f"group privacy: each of a user's {plan.unit.max_events} events, in whichever steps, costs "
             f"{plan.unit.per_event(plan.budget)}, and the total is that of all of them; charged in full at the first "
             "step"
+        )
+    elif isinstance(plan.unit, Record):
+        composition = (
+            "the budget of a record's whole stay, however long it is and however often the record is updated, charged "
+            "in full at the first step"
         )
     else:
         composition = "the budget of a person's whole history, charged in full at the first step"

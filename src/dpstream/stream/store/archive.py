@@ -266,7 +266,7 @@ def _pack_table(db: Database, table: str, last_step: int) -> Iterator[Packed]:
             for row in db.execute(f"SELECT * FROM {table} WHERE step = ?", (step,)).fetchall()
         )
     else:
-        rows = iter(db.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall())
+        rows = iter(db.execute(f"SELECT * FROM {table} ORDER BY 1"))
     columns = [item[0] for item in db.execute(f"SELECT * FROM {table} LIMIT 0").description]
     packed, size = Packed({"table": table, "columns": columns, "rows": []}, {}), 0
     for row in rows:

@@ -13,6 +13,7 @@ from dpstream.stream.store.archive import locked_store
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
 from dpstream.stream.store.place import refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.present_rows import reseal_present
 from dpstream.stream.store.sealed_history import read_history, read_meta
 from dpstream.stream.store.sealing import Sealing
 from dpstream.stream.store.store import POSITION
@@ -28,6 +29,7 @@ _VALUES = (
     ("files", "bytes", "file", ("step", "name")),
     ("state", "packed", "state", ("step",)),
     ("contribution", "checksum", "checksum", ("step",)),
+    ("present_sum", "checksum", "present sum", ("step",)),
 )
 #: Table, kind, column of numbers (``sealed`` beside it), and the column that names the row.
 _COUNTS = (("contribution", "dropped", "dropped", "step"), ("users", "events", "events", "id"))
@@ -97,6 +99,7 @@ def _reseal(db: Database, new: Sealing) -> None:
             (data,) = db.execute(f"SELECT {column} FROM {table} WHERE {row_is}", place).fetchone()
             sealed = new.seal(old.open(data, kind, *place), kind, *place)
             db.execute(f"UPDATE {table} SET {column} = ? WHERE {row_is}", (sealed, *place))
+    reseal_present(db, new)
     for table, kind in _POSITIONS:
         for step, source in db.execute(f"SELECT step, source FROM {table}").fetchall():
             text = new.seal_text(old.open_text(source, kind, step), kind, step, least=POSITION)

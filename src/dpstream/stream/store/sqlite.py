@@ -47,6 +47,7 @@ _SMALL_TABLES = (
     "encryption",
     "reserved_position",
     "decisions",
+    "present_sum",
 )
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts import UserEvents
+from dpstream.stream.store.present_rows import PresentChange
 
 __all__ = ["FIRST", "RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
 
@@ -70,6 +71,7 @@ class Prepared:
     keep: int | None
     position: str | None = None
     users: UserEvents | None = None
+    keyed: PresentChange | None = None
 
 
 @dataclass(frozen=True)

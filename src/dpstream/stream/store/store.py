@@ -21,6 +21,7 @@ from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import StateDirectory
 from dpstream.stream.store.place import backend_for, refuse_moved
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.present_rows import PRESENT, write_present
 from dpstream.stream.store.sealed_history import (
     COUNTERS,
     NOTED,
@@ -293,6 +294,8 @@ class Store(Stored):
                 db.execute("INSERT INTO position VALUES (1, ?, ?)", (step, place))
             if prepared.users is not None:
                 write_events(db, step, prepared.users, self.derived_key(COUNTERS))
+            if prepared.keyed is not None:
+                write_present(db, step, prepared.keyed, self.derived_key(PRESENT))
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

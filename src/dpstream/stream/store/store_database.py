@@ -33,7 +33,8 @@ __all__ = [
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
 #: 4: when a step was committed. 5: the events admitted of each user. 6: encryption. 7: how far the source was read
 #: for a step that is reserved. 8: who approved or withdrew a step. 9: contents of batches that say their rule.
-FORMAT = 9
+#: 10: keyed records.
+FORMAT = 10
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -114,6 +115,16 @@ CREATE TABLE decisions (
 # not know. Rows of older formats stay as they are, under their seals.
 _TABLES_9 = ""
 
+# Only with the unit ``record`` (``present_rows.py``): the records that are present, the keys that left where none may
+# come back, and what the rows of both add up to after ``step``.
+_TABLES_10 = """
+CREATE TABLE present (key BLOB PRIMARY KEY, record BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE departed (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TABLE present_sum (
+  id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL, checksum BLOB NOT NULL
+) STRICT;
+"""
+
 #: What each format adds.
 DEFINITIONS: dict[int, str] = {
     1: _TABLES_1,
@@ -125,6 +136,7 @@ DEFINITIONS: dict[int, str] = {
     7: _TABLES_7,
     8: _TABLES_8,
     9: _TABLES_9,
+    10: _TABLES_10,
 }
 #: The tables that each format adds, in an order that references allow.
 TABLES: dict[int, tuple[str, ...]] = {
@@ -137,6 +149,7 @@ TABLES: dict[int, tuple[str, ...]] = {
     7: ("reserved_position",),
     8: ("decisions",),
     9: (),
+    10: ("present", "departed", "present_sum"),
 }
 
 

@@ -8,15 +8,21 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.stream.store.present_rows import PRESENT, any_departed, read_present
 from dpstream.stream.store.sealed_history import decision_seal
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
 from dpstream.stream.store.store_database import Database
 from dpstream.stream.users import dropped, read_events
+
+if TYPE_CHECKING:
+    from dpstream.core.schema.domain import Domain
+    from dpstream.core.tables import PresentTable
 
 __all__ = ["MANIFEST", "Stored", "published_files", "read_decisions"]
 
@@ -175,6 +181,20 @@ class Stored:
             if self.last_step and db.execute("SELECT 1 FROM contribution").fetchone() is None:
                 raise self._damaged("the counters of users are missing")
             return read_events(db, ids)
+
+    def present(self, domain: Domain) -> PresentTable:
+        """The keyed records that are present. Private.
+
+        Errors:
+            StoreDamagedError: one was changed, lost or added.
+        """
+        with self._reading() as db:
+            return read_present(db, domain, self.last_step, self.derived_key(PRESENT))
+
+    def any_departed(self, keys: NDArray[np.uint64]) -> bool:
+        """Whether a record with one of these hashed keys left before, where such keys are kept."""
+        with self._reading() as db:
+            return any_departed(db, keys)
 
     def dropped_events(self) -> int:
         """Events left out so far, because their users had reached the bound. Private."""

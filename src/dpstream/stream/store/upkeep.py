@@ -16,6 +16,7 @@ from dpstream.stream.store.archive import locked_store, write_archive
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import backend_for, is_moved
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.present_rows import PRESENT, verify_present
 from dpstream.stream.store.sealed_history import COUNTERS, Head, History, derive, read_history, read_meta
 from dpstream.stream.store.store_database import Database, file_errors, migrate
 from dpstream.stream.store.stored import read_decisions
@@ -185,11 +186,13 @@ def _stored_problems(db: Database, last_step: int) -> list[str]:
 
 
 def _last_problems(db: Database, version: int, key: bytes, last_step: int) -> list[str]:
-    """What belongs to the last step or the next one: users' counters, how far the source was read, a reservation."""
+    """What belongs to the last step or the next one: users' counters, present records, how far the source was read, a
+    reservation."""
     if version < database.FORMAT:
         return []  # looked at when it is opened, after its migration
     try:
         wrong = verify_events(db, last_step, derive(key, COUNTERS))
+        wrong = wrong or verify_present(db, last_step, derive(key, PRESENT))
         dropped(db)
         read_decisions(db, key)
         for table, kind in (("position", "position"), ("reserved_position", "reserved position")):

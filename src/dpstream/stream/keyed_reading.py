@@ -1,0 +1,355 @@
+"""A step's keyed records, read for a plan that reads the records that are present: events by key, or the whole table.
+
+Guarantee: what becomes of a key follows from the rows of that key and from whether it was there before, never from
+other keys, their order or their number. So two steps that differ in one key change the present records in that key
+alone. Only a halting may depend on several: what stops a step is said in ``declared.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Granted, KeyedTable, Wanted
+from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
+from dpstream.core.schema import arrow
+from dpstream.core.schema.column import NULL, problems_error
+from dpstream.core.tables import KeyedBatch, KeyedChanges, KeyRules, MultisetHash, Snapshot
+from dpstream.core.tables.keyed_batch import OPERATIONS
+from dpstream.stream.contribution import ID_BYTES, id_bytes
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+    from dpstream.core.schema.domain import Domain
+
+__all__ = ["hash_keys", "read_keyed"]
+
+#: Operations of rows, in the order of ``OPERATIONS``; then rows without one, and rows of a snapshot.
+_INSERT, _UPDATE, _DELETE, _UPSERT, _ROW = range(5)
+#: Stands for a value that the row does not say.
+_UNSAID = -1
+#: Keys that are hashed at a time: each is a Python object meanwhile.
+_BLOCK = 2**17
+
+Codes = NDArray[np.int32]
+Keys = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+Positions = NDArray[np.int64]
+
+
+def read_keyed(batch: KeyedBatch | Snapshot, wanted: Wanted) -> Granted:
+    """What a plan reads of keyed records; the stream gives the present ones (``Granted.keyed``).
+
+    Errors:
+        DataError, SchemaError: keys, operations or values that do not fit, or rows of one key where ``repeated`` is
+            ``error``. ConfigError: a key or operation column that the schema declares. Nothing was spent.
+
+    Cost: a keyed hash of each row's key, one sort of the hashes.
+    """
+    schema, where = wanted.schema, wanted.where
+    operation = batch.operation if isinstance(batch, KeyedBatch) else None
+    for name in (batch.key, operation):
+        if name in schema.names:
+            raise ConfigError(
+                f"the column {name!r} of the keys or operations is declared in the schema as well",
+                where=where,
+                allowed=f"another column, or a copy of {name!r} under another name",
+            )
+    given = batch.events if isinstance(batch, KeyedBatch) else batch.rows
+    if given is None:
+        none = np.zeros(0, np.int64)
+        keys, codes = np.zeros((0, 2), np.uint64), np.zeros((0, len(schema)), np.int32, order="F")
+        return _granted(batch, wanted, keys, none, codes)
+    table = arrow.to_table(given, where)
+    keys = hash_keys(_column(table, batch.key, where), wanted.key, where)
+    operations = _operations(table, batch, where)
+    private = table.drop_columns([name for name in (batch.key, operation) if name is not None])
+    keeping = isinstance(batch, KeyedBatch) and batch.changed is not None
+    codes = _encode(private, operations, schema, where, keeping=keeping)
+    return _granted(batch, wanted, keys, operations, codes)
+
+
+def hash_keys(column: Any, key: bytes, where: str) -> Keys:
+    """The keyed hashes of a column of keys, two words each, in the order of the column.
+
+    Keys are compared as texts: 12 and "12" are one key, "012" and "12 " are others. Two of a thousand million keys
+    share a hash with a probability below 10^-20.
+
+    Errors:
+        DataError: a null or empty key, or another type.
+
+    Cost: about a microsecond a key.
+    """
+    values = id_bytes(column, where, "key")
+    hashes = np.empty((len(values), 2), np.uint64)
+    start = hashlib.blake2b(digest_size=ID_BYTES, key=key, person=b"record")
+    for first in range(0, len(values), _BLOCK):
+        found = []
+        for value in values.slice(first, _BLOCK).to_pylist():
+            one = start.copy()
+            one.update(value)
+            found.append(one.digest())
+        hashes[first : first + len(found)] = np.frombuffer(b"".join(found), ">u8").reshape(-1, 2)
+    return hashes
+
+
+def _granted(
+    batch: KeyedBatch | Snapshot, wanted: Wanted, keys: Keys, operations: Positions, codes: Codes
+) -> Granted:
+    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: rows of one key stay in the order of the source
+    keys, operations, codes = keys[order], operations[order], np.asfortranarray(codes[order])
+    new = np.ones(len(keys), np.bool_)
+    new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
+    starts = np.flatnonzero(new)
+    if batch.rules.repeated == "error" and len(starts) < len(keys):
+        raise DataError(
+            "a key has several rows in one step",
+            where=wanted.where,
+            allowed='one row a key, or the rule repeated = "last"',
+        )
+    rows = _Rows(wanted.schema.domain, keys, starts, operations, codes, isinstance(batch, Snapshot))
+    if isinstance(batch, Snapshot):
+        return Granted(None, rows, keyed=_Whole(rows, batch.rules, batch.confirmed, wanted.where))
+    null = tuple(-1 if c.missing_code is None else c.missing_code for c in wanted.schema.columns)
+    return Granted(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where))
+
+
+@dataclass(frozen=True, repr=False)
+class _Rows:
+    """The rows of a step, sorted by key, each key's in the order of the source; a ``BatchRows``. Private.
+
+    Attributes:
+        starts: position of each key's first row.
+        codes: ``_UNSAID`` where a row says no value: deletes, and cells of an update that keep what is there.
+        whole: whether they are a snapshot's.
+    """
+
+    domain: Domain
+    keys: Keys
+    starts: Positions
+    operations: Positions
+    codes: Codes
+    whole: bool
+
+    @property
+    def ends(self) -> Positions:
+        """Position of each key's last row."""
+        return np.append(self.starts[1:], len(self.keys)).astype(np.int64)[: len(self.starts)] - 1
+
+    @property
+    def group(self) -> Positions:
+        """For each row the position of its key among the different ones."""
+        found = np.zeros(len(self.keys), np.int64)
+        found[self.starts[1:]] = 1
+        return np.cumsum(found)
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """See ``BatchRows``. The order of the rows of one key is part of it, that of different keys is not."""
+        words = np.empty((len(self.keys), 4), np.int64)
+        words[:, :2] = self.keys.view(np.int64)
+        words[:, 2] = np.arange(len(self.keys)) - self.starts[self.group] if len(self.keys) else 0
+        words[:, 3] = self.operations
+        # Without rows an events' step and a snapshot's differ: the one changes nothing, the other removes everything.
+        return MultisetHash.of(self.codes, words, key).finish((*self.domain.sizes, int(self.whole)), key)
+
+    def in_order(self) -> None:
+        """None: older formats knew no keyed records."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Events:
+    """Events by key; a ``KeyedRows``. Private."""
+
+    rows: _Rows
+    rules: KeyRules
+    null: tuple[int, ...]
+    where: str
+
+    def changes(self, present: KeyedTable) -> KeyedChanges:
+        """What they change of the present records, each key's rows applied in the order of the source.
+
+        Errors:
+            DataError: what the rules refuse. No key and no number is named.
+        """
+        rows, operations = self.rows, self.rows.operations
+        distinct = rows.keys[rows.starts]
+        place, there = present.find(distinct)
+        if not len(distinct):
+            return KeyedChanges(distinct, there, rows.codes)
+        starts, ends = rows.starts, rows.ends
+        here = self._present_before(there)
+        self._check(here)
+        says = (operations != _DELETE) & ~((operations == _UPDATE) & ~here)
+        gives_all = (operations == _INSERT) | ((operations == _UPSERT) & ~here)
+        last = _last_where(operations != _UPDATE)[ends]
+        stays = np.where(last >= starts, operations[last] != _DELETE, there)
+        at = np.minimum(place, max(len(present.codes) - 1, 0))
+        codes = np.empty((len(distinct), rows.codes.shape[1]), np.int32, order="F")
+        changed = stays != there
+        for column in range(codes.shape[1]):
+            own = rows.codes[:, column]
+            if (gives_all & (own == _UNSAID)).any():
+                own = np.where(gives_all & (own == _UNSAID), self._null(column), own)
+            source = _last_where(says & (own != _UNSAID))[ends]
+            said = source >= starts
+            codes[:, column] = np.where(said, own[source], 0)
+            kept = ~said & there
+            codes[kept, column] = present.codes[at[kept], column]
+            both = there & stays & said
+            changed[both] |= codes[both, column] != present.codes[at[both], column]
+        return KeyedChanges(distinct[changed], stays[changed], np.asfortranarray(codes[changed & stays]))
+
+    def _present_before(self, there: Mask) -> Mask:
+        """For each row whether its key is there before it: what the last event before it that decides says."""
+        rows = self.rows
+        last = _last_where(rows.operations != _UPDATE)
+        before = np.concatenate([[-1], last[:-1]])
+        group = rows.group
+        return np.where(before >= rows.starts[group], rows.operations[before] != _DELETE, there[group])
+
+    def _check(self, here: Mask) -> None:
+        operations = self.rows.operations
+        if self.rules.unknown == "error":
+            for kind, word in ((_DELETE, "a delete"), (_UPDATE, "an update")):
+                if ((operations == kind) & ~here).any():
+                    raise DataError(
+                        f"{word} has a key that is not there",
+                        where=self.where,
+                        allowed='keys of present records, or the rule unknown = "drop"',
+                    )
+        if self.rules.known == "error" and ((operations == _INSERT) & here).any():
+            raise DataError(
+                "an insert has a key that is there already",
+                where=self.where,
+                allowed='keys that are not there, or the rule known = "update"',
+            )
+
+    def _null(self, column: int) -> int:
+        if self.null[column] < 0:
+            raise DataError(
+                f"column {self.rows.domain.names[column]!r} holds nulls in rows that give a whole record, and declares "
+                "no missing bin",
+                where=self.where,
+                allowed='no nulls, or a declared bin such as missing = "missing"',
+            )
+        return self.null[column]
+
+
+@dataclass(frozen=True, repr=False)
+class _Whole:
+    """The whole table at the end of a step; a ``KeyedRows``. Private."""
+
+    rows: _Rows
+    rules: KeyRules
+    confirmed: bool
+    where: str
+
+    def changes(self, present: KeyedTable) -> KeyedChanges:
+        """How it differs from the present records.
+
+        Errors:
+            UnconfirmedError: it is empty, or much smaller, and its owner has not confirmed it.
+
+        Cost: a merge of sorted keys, one comparison a cell.
+        """
+        rows, ends = self.rows, self.rows.ends
+        keys = rows.keys[ends]
+        records = len(present.codes)
+        # A product of a whole number and a double: the same comparison at every repetition.
+        if records and not self.confirmed and (not len(keys) or len(keys) < self.rules.shrinks * records):
+            raise UnconfirmedError(
+                "the snapshot is empty, or so small that most of the present records would leave",
+                where=self.where,
+                allowed="a whole snapshot, or this one once its owner has confirmed that the records left "
+                "(Snapshot(..., confirmed=True))",
+            )
+        place, there = present.find(keys)
+        at = place[there]
+        differs = ~there
+        same = np.ones(len(at), np.bool_)
+        for column in range(rows.codes.shape[1]):
+            same &= rows.codes[ends[there], column] == present.codes[at, column]
+        differs[there] = ~same
+        stays = np.zeros(records, np.bool_)
+        stays[at] = True
+        gone = present.keys[~stays]
+        come = keys[differs]
+        both = np.concatenate([come, gone])
+        order = np.lexsort((both[:, 1], both[:, 0]))
+        return KeyedChanges(both[order], order < len(come), np.asfortranarray(rows.codes[ends[differs]]))
+
+
+def _last_where(mask: Mask) -> Positions:
+    """For each row the last position up to it where ``mask`` holds; -1 where there is none."""
+    return np.maximum.accumulate(np.where(mask, np.arange(len(mask)), -1))
+
+
+def _column(table: Any, name: str, where: str) -> Any:
+    if name not in table.column_names:
+        raise DataError(f"there is no column {name!r}", where=where, allowed="the column of the keys")
+    return table.column(name)
+
+
+def _operations(table: Any, batch: KeyedBatch | Snapshot, where: str) -> Positions:
+    """What each row does."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(batch, Snapshot) or batch.operation is None:
+        return np.full(table.num_rows, _ROW if isinstance(batch, Snapshot) else _UPSERT, np.int64)
+    if batch.operation not in table.column_names:
+        raise DataError(
+            f"there is no column {batch.operation!r}", where=where, allowed="the column of the operations"
+        )
+    column = table.column(batch.operation)
+    chunks = [arrow.plain(chunk) for chunk in column.chunks if len(chunk)]
+    chunks = [chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk for chunk in chunks]
+    found = [np.zeros(0, np.int64)]
+    for chunk in chunks:
+        text = pa.types.is_string(chunk.type) or pa.types.is_large_string(chunk.type)
+        words = pc.index_in(chunk, value_set=pa.array(OPERATIONS, chunk.type)) if text else None
+        if words is None or words.null_count:
+            raise DataError(
+                f"the column {batch.operation!r} holds something else than operations",
+                where=where,
+                allowed=", ".join(OPERATIONS),
+            )
+        found.append(words.to_numpy(zero_copy_only=False).astype(np.int64))
+    return np.concatenate(found)
+
+
+def _encode(table: Any, operations: Positions, schema: Schema, where: str, *, keeping: bool) -> Codes:
+    """The codes of all rows; ``_UNSAID`` in deletes, and where ``keeping`` in null cells."""
+    import pyarrow as pa
+
+    deletes = operations == _DELETE
+    codes = np.full((len(operations), len(schema)), _UNSAID, np.int32, order="F")
+    if deletes.all() and not set(table.column_names) & set(schema.names):
+        return codes
+    rows = table.filter(pa.array(~deletes)) if deletes.any() else table
+    said = _encode_keeping(rows, schema, where) if keeping else schema.encode(rows, where=where)
+    if not deletes.any():
+        return np.asfortranarray(said)
+    codes[~deletes] = said
+    return codes
+
+
+def _encode_keeping(table: Any, schema: Schema, where: str) -> Codes:
+    """Codes, and ``_UNSAID`` for nulls."""
+    schema.encode(table.slice(0, 0), where=where)  # the columns
+    codes = np.empty((table.num_rows, len(schema)), np.int32, order="F")
+    problems = []
+    for i, column in enumerate(schema.columns):
+        cells = table.column(column.name)
+        wrong = column.fill(cells, codes[:, i], null_values=schema.null_values)
+        problems += [one for one in wrong if one.kind != "null"]
+        if not any(one.kind == "type" or one.kind == "damaged" for one in wrong):
+            raw = [column.raw_codes(chunk, schema.null_values) for chunk in cells.chunks]
+            codes[np.concatenate([np.zeros(0, np.int32), *raw]) == NULL, i] = _UNSAID
+    if problems:
+        raise problems_error(problems, where)
+    return codes
