@@ -214,7 +214,7 @@ def _alike(one: Any, other: Any, key: str) -> bool:
     if len(shared) < _SHARED * min(len(before), len(after)) or not shared or not others:
         return False
     equal = sum(before[k][name] == after[k][name] for k in shared for name in others)
-    return equal >= _EQUAL * len(shared) * len(others)
+    return bool(equal >= _EQUAL * len(shared) * len(others))
 
 
 def _stays(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:

@@ -33,15 +33,18 @@ class KeyedChangeSource(ChangeSource):
 
     def _check_identity(self, session: Session, relation: Relation) -> None:
         key = str(self.options.key_column)
-        found = session.rows(
-            "SELECT t.relid::bigint, c.relreplident = 'f' OR coalesce((SELECT array_agg(a.attname::text) = ARRAY[%s] "
+        leaves = session.rows(
+            "SELECT relid::bigint FROM pg_partition_tree(%s::oid) WHERE isleaf", (relation.oid,)
+        )
+        fits = session.rows(
+            "SELECT c.relreplident = 'f' OR coalesce((SELECT array_agg(a.attname::text) = ARRAY[%s] "
             "FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
             "WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN "
-            "i.indisreplident ELSE false END), false) "
-            "FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf",
-            (key, relation.oid),
+            "i.indisreplident ELSE false END), false) FROM pg_class c WHERE c.oid = ANY(%s::oid[])",
+            # A table without partitions has no leaves.
+            (key, [leaf for (leaf,) in leaves] or [relation.oid]),
         )
-        if not found or not all(fits for _, fits in found):
+        if not all(named for (named,) in fits):
             raise ConfigError(
                 f"the log does not say which {key!r} an update or a delete is about",
                 where="[source] key_column",
