@@ -44,7 +44,8 @@ def command(
     state: str | None,
     as_json: bool,
 ) -> None:
-    """Answer linear questions about the records that `dpstream run` has brought in ([mechanism] name = "pmwg").
+    """Answer linear questions about the records that `dpstream run` has brought in, of a stream whose mechanism
+    answers questions.
 
     A question is a condition on columns, such as "age >= 65 and smoker"; the answer is the share of records for which
     it holds. An easy question is answered by the public histogram, a hard one by a noisy number that spends budget. The
@@ -108,15 +109,17 @@ def _is_file(text: str) -> bool:
 
 
 def _opened(config: Config, state: str | None) -> AskingStream:
+    from dpstream.core.contracts.registry import mechanisms_with
     from dpstream.core.errors import ConfigError
     from dpstream.stream import AskingStream
     from dpstream.stream.store.place import has_store
 
     if config.plan().asks is None:
+        asked = mechanisms_with(lambda family: family.asked)
         raise ConfigError(
-            "this stream is not asked: its releases answer questions already",
+            "the stream is not asked: its releases answer questions already",
             where=str(config.path),
-            allowed='[mechanism] name = "pmwg"',
+            allowed=" or ".join(f'[mechanism] name = "{name}"' for name in asked),
         )
     if not has_store(config.state_dir if state is None else Path(state), server=config.server):
         raise ConfigError("there are no records yet", where="ask", allowed="dpstream run first")

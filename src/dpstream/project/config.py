@@ -109,16 +109,16 @@ class Config:
         source, mechanism = section("source"), section("mechanism")
         chosen, why = default_mechanism(stream, source)
         family = named_family(mechanism, chosen)
-        if asks_for_record(stream):
+        if asks_for_record(stream, family.limits):
             unit = read_record(stream, source, family.limits)
         else:
             unit = read_unit(stream, family.limits)
-        options = read_source(source, unit)
         schema = (
             Schema.from_toml(document, base=base, where=str(file))
             if "schema" in document
             else _no_schema(file)
         )
+        options = read_source(source, unit, Given(schema.domain, schema))
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dpstream.core.contracts import Family, Key, Limits
 from dpstream.core.contracts.options import keys_of_recipes
-from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.core.errors import ConfigError, counted
 from dpstream.core.schema import arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
@@ -23,7 +23,7 @@ from dpstream.core.schema.reading import read_sample
 from dpstream.core.schema.toml import toml_value
 from dpstream.project.keyed_draft import Recognised, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
-from dpstream.project.keys import keys_of
+from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import exact_number, reason_for
 
 __all__ = ["draft_config"]
@@ -149,7 +149,7 @@ def _chosen(mechanism: str | None, person_column: str | None) -> str:
     if mechanism is None:
         if person_column is None:
             return DEFAULT_MECHANISM
-        return next(name for name in mechanisms() if family_of(name).limits.people)
+        return mechanisms_with(lambda family: family.limits.people)[0]
     family = family_of(mechanism)
     if family.limits.people and person_column is None:
         raise ConfigError(
@@ -202,7 +202,7 @@ def _holds_numbers(column: Any) -> bool:
 
 def _rows(section: str, limits: Limits) -> dict[str, Key]:
     """The rows of the table of keys, with what a stream with these limits can have."""
-    rows = keys_of(section)
+    rows = rows_of(section, {})
     own = {"unit": limits.units}
     if "late" in rows:
         own["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in limits.late)

@@ -45,9 +45,11 @@ class Expected:
         return Fraction(self.size, self.records_per_step)
 
 
-def asks_for_record(stream: Section) -> bool:
-    """Whether the file protects a record's whole stay."""
-    return stream.raw("unit") in _RECORDS
+def asks_for_record(stream: Section, limits: Limits | None = None) -> bool:
+    """Whether the file protects a record's whole stay; without a unit, what its mechanism protects."""
+    if stream.has("unit") or limits is None:
+        return stream.raw("unit") in _RECORDS
+    return limits.units[0] in _RECORDS
 
 
 def insert_only(source: Section) -> bool:

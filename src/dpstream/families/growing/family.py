@@ -46,5 +46,6 @@ ASKED = Family(
         "public",
         no_tables=("one that is asked", ""),
     ),
+    asked=True,
     draft={"mechanism": {"alpha": "0.1", "start": 1000}, "budget": {"epsilon": "1"}},
 )

@@ -280,8 +280,8 @@ class DatabaseFeed(ABC):
         return found[0] if found else None
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
-        # The table of a panel is wide: a new period is a new column, and the table is written anew.
-        changes = piece.part("changes") if follows and not piece.is_panel else None
+        # Where people stay, the table is wide: a new period is a new column, and the table is written anew.
+        changes = piece.part("changes") if follows and not piece.has_periods else None
         if changes is not None:
             import pyarrow as pa
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
-from dpstream.io.sinks.release_reader import read_table
+from dpstream.io.sinks.release_reader import has_periods, read_table
 from dpstream.io.sinks.table_files import from_bytes
 
 __all__ = ["Feed", "Piece", "StandardOutput", "Tee"]
@@ -35,9 +35,9 @@ class Piece:
         self._fields = [*fields, *_OWN]
 
     @property
-    def is_panel(self) -> bool:
-        """Whether it is a table of synthetic people, whose changes are their new periods."""
-        return bool(self.manifest.get("records", {}).get("kind") == "panel")
+    def has_periods(self) -> bool:
+        """Whether its changes are new periods of people who stay, and no records."""
+        return has_periods(self.manifest)
 
     def part(self, kind: str) -> Any:
         """The ``table`` or the ``changes`` as a pyarrow Table; None where the release has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -21,6 +22,7 @@ __all__ = [
     "as_frame",
     "as_released",
     "check_frame",
+    "has_periods",
     "read_catalogue",
     "read_changes",
     "read_manifest",
@@ -45,7 +47,8 @@ def read_table(
         directory: the releases.
         step: which one; the last one that can be read by default.
         frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
-        ids: keep the column ``record_id`` of persistent records. The column ``person`` of a panel is always there.
+        ids: keep the column ``record_id`` of persistent records. The column ``person`` of people who are followed is
+            always there.
 
     Errors:
         ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
@@ -58,8 +61,8 @@ def read_table(
     for number in chain[1:]:
         manifest, changes = _part(root, number, "changes")
         try:
-            follows = add_periods if _is_panel(manifest) else apply_changes
-            table = follows(table, changes)
+            follow = add_periods if has_periods(manifest) else apply_changes
+            table = follow(table, changes)
         except DataError as error:
             raise StoreDamagedError(error.what, where=str(root / step_name(number))) from None
     digest = manifest.get("records", {}).get("content_sha256")
@@ -67,7 +70,7 @@ def read_table(
         raise StoreDamagedError(
             "the table differs from its published hash", where=str(root / step_name(chain[-1]))
         )
-    if digest is not None and not ids and not _is_panel(manifest):
+    if digest is not None and not ids and not has_periods(manifest):
         table = table.drop_columns([ID])
     return as_frame(table, frame)
 
@@ -75,7 +78,7 @@ def read_table(
 def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
     """What changed from the step before to this one: ``op``, ``record_id`` and the columns.
 
-    Of a panel: its new periods, as ``person``, ``period`` and the columns.
+    Of people who are followed: their new periods, as ``person``, ``period`` and the columns.
 
     Errors:
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
@@ -153,9 +156,9 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
         StoreDamagedError: it cannot be read, or belongs to another schema than the release.
     """
     path = Path(directory) / CODEBOOK
-    if _is_panel(manifest):
+    if has_periods(manifest):
         raise ConfigError(
-            "the releases are a panel of synthetic people, and not a table of records",
+            "the releases hold synthetic people and their periods, and no table of records",
             where=str(directory),
             allowed="the releases of pooled, dpstabs or baseline",
         )
@@ -283,7 +286,8 @@ def _fields(root: Path) -> list[dict[str, Any]]:
     return [*fields, *more]
 
 
-def _is_panel(manifest: dict[str, Any]) -> bool:
+def has_periods(manifest: Mapping[str, Any]) -> bool:
+    """Whether a release holds people who stay: its changes are their new periods, and no records."""
     return bool(manifest.get("records", {}).get("kind") == "panel")
 
 

@@ -261,8 +261,11 @@ class SourceOptions(SourceKeys):
             raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
 
     @classmethod
-    def parse(cls, table: Mapping[str, Any]) -> Self:
+    def parse(cls, table: Mapping[str, Any], own: Any = None) -> Self:
         """Read the ``[source]`` table of a configuration file.
+
+        Args:
+            own: the values of the keys that only this kind has; these are not in ``table``.
 
         >>> options = SourceOptions.parse({"path": "data/*.csv", "rows": 50})
         >>> options.needs_public_sizes
@@ -276,7 +279,7 @@ class SourceOptions(SourceKeys):
         paths = (path,) if isinstance(path, str) else path
         if not isinstance(paths, list | tuple):
             raise ConfigError("path is not a text or a list of texts", where=_WHERE, allowed='"data/*.csv"')
-        return cls(path=tuple(paths), **values)
+        return cls(path=tuple(paths), own=own, **values)
 
     @property
     def grid(self) -> Grid | None:
@@ -401,6 +404,8 @@ class SourceOptions(SourceKeys):
             # A manifest says which question it was, and does not quote it.
             text = " ".join(self.query.split())
             words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        if self.own is not None:
+            words["own"] = SOURCES.get(self.kind).pinned(self.own)
         # How a record is read; see ``streams.declared`` for the sentences.
         if self.broken != "error":
             words["broken"] = self.broken

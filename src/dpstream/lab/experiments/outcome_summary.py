@@ -54,7 +54,7 @@ def summary_of(outcome: Outcome) -> ExperimentSummary:
         name = f"{method} (once)" if next(iter(errors.values())).once else method
         rows.append([stream, epsilon, name, *(_cell(errors[metric]) for metric in shown)])
     printed = any(line.published is not None for line in outcome.lines)
-    note = "After the slash: the number in print (beside AvgL1 its AvgRelWE, which is of that size; ?: surely wrong)."
+    note = "After the slash: the number in print (beside AvgL1 its AvgRelWE, which is of that size; ?: a misprint)."
     return ExperimentSummary(
         outcome.folder,
         outcome.files,
