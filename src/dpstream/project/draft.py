@@ -100,6 +100,9 @@ def draft_config(
     apart = {time_column, person_column}
     if keyed is not None:
         source |= keyed.source()
+        source["key_column"] = _Asked(
+            keyed.key, "it looks like the key; at most one record at a time has each"
+        )
         time_column = time_column or keyed.start
         apart = {time_column} | keyed.columns
     if person_column is not None:

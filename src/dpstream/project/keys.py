@@ -56,8 +56,8 @@ _SECTION_KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "unit",
-        "event, event-replace, user; record, record-replace where records have keys; of a mechanism that follows people "
-        "individual, individual-replace",
+        "event, event-replace, user; record, record-replace where records have keys; of a mechanism that follows "
+        "people individual, individual-replace",
         "event; record of the mechanism census; individual where the mechanism follows people",
         "batch sizes stay private unless the owner declares them public",
         "Who is protected: one record inserted or deleted at one step (`event`); one record's value where "
