@@ -106,8 +106,9 @@ class Config:
         name = stream.text("name")
         if len(name) > 200 or not name.isprintable():
             raise stream.wrong("name", f"{shown(name)} cannot be used")
-        source, mechanism = section("source"), section("mechanism")
+        source = section("source")
         chosen, why = default_mechanism(stream, source)
+        mechanism = Section(str(file), "mechanism", document.get("mechanism", {}), mechanism=chosen)
         family = named_family(mechanism, chosen)
         if asks_for_record(stream, family.limits):
             unit = read_record(stream, source, family.limits)

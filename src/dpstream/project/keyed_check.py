@@ -1,4 +1,4 @@
-"""What ``dpstream check`` looks at where records have keys: the rules, step by step, and how many records there are."""
+"""Follows records that have keys as the stream will: for ``dpstream check``, and for the truth of an evaluation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.contracts import Wanted
 from dpstream.core.errors import DataError, UnconfirmedError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dpstream.io.sources import StepInput
 
 __all__ = ["KeyedCheck", "checked_rows"]
+
+Codes = NDArray[np.int32]
 
 
 def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
@@ -46,12 +49,14 @@ class KeyedCheck:
 
     Attributes:
         present: the records at the end of the last step that was added.
+        rows: codes of the rows that came at that step, and of those that went; a changed record is in both.
         came, left, changed: how many records did, step by step.
     """
 
     schema: Schema
     unit: Any
     present: PresentTable = field(init=False)
+    rows: tuple[Codes, Codes] = field(init=False)
     came: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
@@ -75,7 +80,8 @@ class KeyedCheck:
             assert isinstance(keyed, Snapshot)
             changes = self._changes(replace(keyed, confirmed=True), entry)
         before = self.present
-        _, there = before.find(changes.keys)
+        place, there = before.find(changes.keys)
+        self.rows = changes.codes, before.codes[place[there]].astype(np.int32)
         self.present, departed = before.after(changes, entry.step)
         self.came.append(int((~there & changes.present).sum()))
         self.left.append(len(departed))

@@ -176,6 +176,5 @@ def expected_words(expected: Expected | None) -> tuple[str, ...]:
     if expected is None:
         return ()
     return (
-        f"the guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published, and are "
-        "no part of what is protected: the owner did not compute them from the private table ([expect])",
+        f"the owner's guesses are size = {expected.size} and records_per_step = {expected.records_per_step} ([expect])",
     )

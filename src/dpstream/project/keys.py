@@ -201,11 +201,11 @@ def keys_of(section: str) -> dict[str, Key]:
     return rows
 
 
-def rows_of(section: str, table: Mapping[str, Any]) -> dict[str, Key]:
-    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others, and
-    of ``[source]`` its kind's."""
+def rows_of(section: str, table: Mapping[str, Any], mechanism: str = DEFAULT_MECHANISM) -> dict[str, Key]:
+    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others (of
+    ``mechanism`` where it names none), and of ``[source]`` its kind's."""
     if section == "mechanism":
-        name = table.get("name", DEFAULT_MECHANISM)
+        name = table.get("name", mechanism)
         own = _options([family_of(name)]) if name in mechanisms() else {}
         if own.keys() >= table.keys():
             return own

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import DataError, SchemaError, StepError
+from dpstream.core.errors import DataError, SchemaError, StepError, UnconfirmedError
 from dpstream.project.predecessor import require_border
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ class Pending:
                 release = self._stream.step(
                     batch, self.batch_id, period_text(self._input), position=self._position
                 )
+        except UnconfirmedError as error:
+            error.add_note(
+                "if so many records did leave, take this one step as it is: dpstream run "
+                f"{self._config_path} --confirm-shrink"
+            )
+            raise
         except DataError as error:
             if error.outside_domain and self._stream.last_step:
                 error.add_note(
@@ -139,8 +145,11 @@ def confirmed(entry: StepInput) -> StepInput:
 def expected_steps(config: Any, source: Source, until: int | None) -> int | None:
     """How many steps there will be, as far as public facts tell before the data are read."""
     from dpstream.io.sources import FileSource
+    from dpstream.io.sources.keyed_source import KeyedSource
 
     options = config.source_options
+    if isinstance(source, KeyedSource):
+        source = source.beneath
     if isinstance(source, FileSource) and options.every == "files":
         known: int | None = len(source.files())
     else:

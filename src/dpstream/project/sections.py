@@ -91,6 +91,10 @@ def read_unit(section: Section, limits: Limits) -> Unit:
         raise section.wrong(
             "unit", f"{shown(word)} is not a unit", ", ".join(limits.units) if limits.people else None
         )
+    if section.has("returns"):
+        raise section.wrong(
+            "returns", "it is set without unit = record: no other unit has keys that come back"
+        )
     unit = _people(section, word, limits) if limits.people else _events(section, word)
     if isinstance(unit, User):
         if section.choice("total", ("private", "public"), "private") == "public":

@@ -270,55 +270,38 @@ def keyed_pinned(options: SourceKeys) -> dict[str, Any]:
     return pinned
 
 
+#: What becomes of a start, an end or a value of a stay that comes late or is changed.
+_LATE_STAYS = {
+    "error": "released steps are read again, and a start, an end or a value in them that has changed stops the stream; "
+    "that it stopped is visible, so whether one was changed, or came late, is not protected "
+    '(late = "error")',
+    "next-step": "when the program runs is declared public: a start, an end or a value that is changed or comes late "
+    'counts at the first step of the run that finds it (late = "next-step")',
+}
 _SEEN = "stops the stream, and that it stopped is visible, so whether there is one is not protected"
 
 
 def keyed_public(options: SourceKeys) -> list[str]:
-    """What the way to read keyed records leaves open to whoever watches, in sentences."""
-    facts = [
-        f"a null or empty key, or keys of several types, {_SEEN} (key_column; column {options.key_column!r})"
-    ]
-    if options.shape == "snapshots":
-        if options.kind == "postgres":
-            facts.append(
-                "the table (or view) is trusted to hold each protected record in a row of its own, which no other "
-                "record moves"
-            )
-        if options.kind != "files":  # which files exist is said of all sources that are cut so
-            facts.append(
-                "when the program runs is declared public: a snapshot is the table as it is when its step is read"
-            )
-    if gives_whole_tables(options):
-        few = (
-            f", or has less than {options.shrinks:g} of the records that were there before,"
-            if options.shrinks
-            else ""
-        )
+    """What the way to read keyed records leaves open to whoever watches, in sentences.
+
+    Of keys and operations that the rules refuse, and of tables that shrank, the stream itself says it.
+    """
+    facts = []
+    if options.shape == "snapshots" and options.kind == "postgres":
         facts.append(
-            f"a table that is empty{few} stops the stream until the owner confirms it; that it stopped is visible, so "
-            f"whether so many records left at once is not protected (shrinks = {options.shrinks:g})"
+            "the table (or view) is trusted to hold each protected record in a row of its own, which no other record "
+            "moves"
+        )
+    if reads_now(options):
+        facts.append(
+            "when the program runs is declared public: a snapshot is the table as it is when its step is read"
         )
     if options.shape == "stays":
         facts.append(
             f"a null or unreadable start, an unreadable end, or an end before its start {_SEEN} (time_column, "
             "delete_time_column)"
         )
-        facts.append(
-            "released steps are read again, and a start, an end or a value in them that has changed stops the stream; "
-            "that it stopped is visible, so whether one was changed, or came late, is not protected "
-            '(late = "error")'
-            if options.late == "error"
-            else "when the program runs is declared public: a start, an end or a value that is changed or comes late "
-            'counts at the first step of the run that finds it (late = "next-step")'
-        )
+        facts.append(_LATE_STAYS[options.late])
     if options.op_column is not None:
         facts.append(f"a null or unknown operation {_SEEN} (op_column; column {options.op_column!r})")
-    rules = key_rules(options)
-    feed = options.op_column is not None or options.kind == "postgres-changes"
-    if feed and rules.unknown == "error":
-        facts.append(f'a delete or an update of a key that is not there {_SEEN} (unknown = "error")')
-    if (feed or options.shape == "stays") and rules.known == "error":
-        facts.append(f'an insert of a key that is there already {_SEEN} (known = "error")')
-    if options.shape != "stays" and rules.repeated == "error":
-        facts.append(f'a second row of one key in a step {_SEEN} (repeated = "error")')
     return facts
