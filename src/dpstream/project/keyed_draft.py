@@ -45,7 +45,7 @@ _KEYS = ("id", "key", "number", "no", "nr", "code")
 #: Files that are compared, and rows of each.
 _FILES, _ROWS = 4, 100_000
 #: How many keys neighbouring snapshots share, and how many cells of the rows of shared keys are equal.
-_SHARED, _EQUAL = 0.3, 0.75
+_SHARED, _EQUAL = 0.3, 0.7
 #: Columns that are tried as keys.
 _MOST_COLUMNS = 40
 
@@ -195,9 +195,7 @@ def _snapshots(data: str | Path, keys: Sequence[str]) -> Recognised | None:
     if any(set(table.column_names) != set(tables[0].column_names) for table in tables):
         return None
     for key in keys:
-        if all(_once(table.column(key)) for table in tables) and all(
-            _alike(one, other, key) for one, other in pairwise(tables)
-        ):
+        if all(_once(table.column(key)) for table in tables) and _alike(tables, key):
             return Recognised("snapshots", key)
     return None
 
@@ -206,15 +204,19 @@ def _once(column: Any) -> bool:
     return not column.null_count and bool(len(column.unique()) == len(column))
 
 
-def _alike(one: Any, other: Any, key: str) -> bool:
-    others = [name for name in one.column_names if name != key]
-    before = dict(zip(one.column(key).to_pylist(), one.select(others).to_pylist(), strict=True))
-    after = dict(zip(other.column(key).to_pylist(), other.select(others).to_pylist(), strict=True))
-    shared = before.keys() & after.keys()
-    if len(shared) < _SHARED * min(len(before), len(after)) or not shared or not others:
-        return False
-    equal = sum(before[k][name] == after[k][name] for k in shared for name in others)
-    return bool(equal >= _EQUAL * len(shared) * len(others))
+def _alike(tables: Sequence[Any], key: str) -> bool:
+    """Whether neighbouring tables share most of their keys, and rows of one key most of their cells."""
+    others = [name for name in tables[0].column_names if name != key]
+    rows = [
+        dict(zip(table.column(key).to_pylist(), table.select(others).to_pylist(), strict=True))
+        for table in tables
+    ]
+    shared = kept = equal = 0
+    for before, after in pairwise(rows):
+        both = before.keys() & after.keys()
+        shared, kept = shared + len(both), kept + min(len(before), len(after))
+        equal += sum(before[k][name] == after[k][name] for k in both for name in others)
+    return equal > 0 and shared >= _SHARED * kept and equal >= _EQUAL * shared * len(others)
 
 
 def _stays(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
