@@ -3,7 +3,8 @@
 ``import dpstream as dp``. The names below are loaded when they are first used: importing this imports nothing heavy.
 
 * A stream from Python: ``open``, ``Schema`` and its columns (``Boolean``, ``Categorical``, ``Integer``, ``Real``,
-  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``), budgets (``PureDP``, ``ZCDP``), ``Batch``.
+  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``), budgets (``PureDP``, ``ZCDP``), ``Batch``;
+  where records have keys, ``KeyedBatch``, ``Snapshot`` and ``KeyRules``.
 * From a file: ``Config.load("dpstream.toml").run()``.
 * What is published: ``read`` gives a ``PublicRelease``; a ``Stream`` gives a ``Release``; both give an ``Answer``.
 * Mechanisms: ``tabular``, ``panel``, ``points``, ``growing``; ``Workload``; ``counters``, ``certify``.
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dpstream.core.errors import DpstreamError
     from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, User
     from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-    from dpstream.core.tables import Workload
+    from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot, Workload
     from dpstream.io.sinks import Publisher
     from dpstream.lab.checks import certify
     from dpstream.project import Config
@@ -42,6 +43,8 @@ __all__ = [
     "Event",
     "Individual",
     "Integer",
+    "KeyRules",
+    "KeyedBatch",
     "Marginal",
     "PublicRelease",
     "Publisher",
@@ -49,6 +52,7 @@ __all__ = [
     "Real",
     "Release",
     "Schema",
+    "Snapshot",
     "Stream",
     "User",
     "Workload",
@@ -79,6 +83,8 @@ _HOME = {
     "Event": "dpstream.core.privacy",
     "Individual": "dpstream.core.privacy",
     "Integer": "dpstream.core.schema",
+    "KeyRules": "dpstream.core.tables",
+    "KeyedBatch": "dpstream.core.tables",
     "Marginal": "dpstream.stream",
     "PublicRelease": "dpstream.stream.public_release",
     "Publisher": "dpstream.io.sinks",
@@ -86,6 +92,7 @@ _HOME = {
     "Real": "dpstream.core.schema",
     "Release": "dpstream.stream",
     "Schema": "dpstream.core.schema",
+    "Snapshot": "dpstream.core.tables",
     "Stream": "dpstream.stream",
     "User": "dpstream.core.privacy",
     "Workload": "dpstream.core.tables",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from toy_keyed import NAMES, KeyedPlan, Values, batch, events, frame, start
-from toy_stream import SCHEMA, ToyPlan
+from toy_stream import SCHEMA, ToyPlan, ToyState, ToySynthesis
 from toy_stream import batch as plain_batch
 
+from dpstream.core.contracts import Granted, PrivateBatch, Wanted
 from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepError, UnconfirmedError, UnitError
 from dpstream.core.privacy import Event, PureDP, Randomness, Record
+from dpstream.core.tables import EncodedBatch
 from dpstream.stream import Batch, KeyedBatch, KeyRules, Snapshot, open_stream
+from dpstream.stream.keyed_reading import read_keyed
 from dpstream.stream.ledger.limit import in_unit
 
 A: Values = ("94102", True, 700)
@@ -179,6 +183,72 @@ def test_the_order_of_different_keys_changes_nothing_and_that_of_one_key_is_cont
         stream.step(KeyedBatch(None, "id"), "nothing happened")
         with pytest.raises(StepError):
             stream.step(Snapshot(None, "id", confirmed=True), "nothing happened")
+
+
+class Engine:
+    """Keeps its records elsewhere; here: as the frames of a batch."""
+
+    def __init__(self, given: KeyedBatch | Snapshot, *, keyed: bool = True) -> None:
+        self.given, self.keyed = given, keyed
+
+    def grant(self, wanted: Wanted) -> Granted:
+        granted = read_keyed(self.given, wanted)
+        if self.keyed:
+            return granted
+        return Granted(EncodedBatch(wanted.schema.domain, np.zeros((0, 3), np.int32), None), granted.rows)
+
+
+def test_an_engine_gives_keyed_changes_where_they_are_read(tmp_path: Path) -> None:
+    with start(tmp_path, publish=False) as stream:
+        release = stream.step(Engine(batch(1)), "b1")
+        assert stream.step(batch(1), "b1").manifest == release.manifest
+        with pytest.raises(ConfigError, match="the batch has no keys"):
+            stream.step(Engine(batch(2), keyed=False), "b2")
+        assert (stream.last_step, stream.begun) == (1, None)
+    with (
+        open_stream(ToyPlan(), SCHEMA, tmp_path / "events") as stream,
+        pytest.raises(ConfigError, match="keyed rec"),
+    ):
+        stream.step(Engine(batch(1)), "b1")
+
+
+@dataclass(frozen=True)
+class FailsAtTwo(KeyedPlan):
+    """Stops at its second step, once."""
+
+    failed: list[bool] = field(default_factory=list)
+    after_noise: bool = False
+
+    def step(self, state: ToyState, given: PrivateBatch, randomness: Randomness) -> ToySynthesis:
+        if state.step == 1 and not self.failed:
+            self.failed.append(True)
+            if self.after_noise:
+                super().step(state, given, randomness)
+            raise ArithmeticError
+        return super().step(state, given, randomness)
+
+
+@pytest.mark.parametrize("after_noise", [False, True])
+def test_a_mechanism_that_stops_leaves_the_present_records_as_they_were(
+    tmp_path: Path, after_noise: bool
+) -> None:
+    with start(tmp_path, plan=FailsAtTwo(after_noise=after_noise), publish=False) as stream:
+        stream.step(batch(1), "b1")
+        before = stream._store.present(SCHEMA.domain)
+        with pytest.raises(ArithmeticError):
+            stream.step(batch(2), "b2")
+        assert stream._keyed._table is None
+        assert np.array_equal(stream._store.present(SCHEMA.domain).keys, before.keys)
+        if after_noise:
+            with pytest.raises(StepError):
+                stream.step(batch(2), "b2")
+            stream.discard_reservation()
+        stream.step(batch(2), "b2")
+        true = stream._stored_state().true
+    with start(tmp_path / "undisturbed", publish=False) as stream:
+        for step in (1, 2):
+            stream.step(batch(step), f"b{step}")
+        assert np.array_equal(stream._stored_state().true, true)
 
 
 def test_renamed_keys_give_the_same_counts(tmp_path: Path) -> None:

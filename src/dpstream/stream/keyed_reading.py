@@ -101,7 +101,7 @@ def _granted(
     batch: KeyedBatch | Snapshot, wanted: Wanted, keys: Keys, operations: Positions, codes: Codes
 ) -> Granted:
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: rows of one key stay in the order of the source
-    keys, operations, codes = keys[order], operations[order], np.asfortranarray(codes[order])
+    keys, operations, codes = keys[order], operations[order], _taken(codes, order)
     new = np.ones(len(keys), np.bool_)
     new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
     starts = np.flatnonzero(new)
@@ -201,7 +201,7 @@ class _Events:
             codes[kept, column] = present.codes[at[kept], column]
             both = there & stays & said
             changed[both] |= codes[both, column] != present.codes[at[both], column]
-        return KeyedChanges(distinct[changed], stays[changed], np.asfortranarray(codes[changed & stays]))
+        return KeyedChanges(distinct[changed], stays[changed], _taken(codes, np.flatnonzero(changed & stays)))
 
     def _present_before(self, there: Mask) -> Mask:
         """For each row whether its key is there before it: what the last event before it that decides says."""
@@ -280,7 +280,15 @@ class _Whole:
         come = keys[differs]
         both = np.concatenate([come, gone])
         order = np.lexsort((both[:, 1], both[:, 0]))
-        return KeyedChanges(both[order], order < len(come), np.asfortranarray(rows.codes[ends[differs]]))
+        return KeyedChanges(both[order], order < len(come), _taken(rows.codes, ends[differs]))
+
+
+def _taken(codes: Codes, rows: NDArray[Any]) -> Codes:
+    """Some rows, column-major; a column at a time, which needs no second copy."""
+    out = np.empty((len(rows), codes.shape[1]), np.int32, order="F")
+    for column in range(codes.shape[1]):
+        out[:, column] = codes[rows, column]
+    return out
 
 
 def _last_where(mask: Mask) -> Positions:

@@ -22,6 +22,9 @@ class KeyedRecords:
 
     The table is read from the store at the first step, and kept while it is the committed one: whatever stops a step,
     the next one reads it again.
+
+    Where no key may come back, what counts is that a key was there at the end of a step: one that came and went within
+    a step was in no table, and nothing is kept of it.
     """
 
     def __init__(self, plan: StreamPlan, schema: Schema, store: Store) -> None:

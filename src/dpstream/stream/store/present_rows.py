@@ -77,7 +77,7 @@ def write_present(db: Database, step: int, change: PresentChange, key: bytes) ->
     at, _ = change.after.find(keys[stays])
     values = _values(change.after, at)
     rows = rows.merge(_hash(keys[stays], values, key))
-    _put(db, _as_bytes(keys[stays]), _rows_of(values))
+    _put(db, keys[stays], values)
     gone = keys[there & ~stays]
     names = _as_bytes(gone)
     for start in range(0, len(names), _CHUNK):
@@ -170,18 +170,15 @@ def reseal_present(db: Database, new: Sealing) -> None:
         last, after = opened[-1][0], ">"
 
 
-def _put(db: Database, names: list[bytes], values: list[bytes]) -> None:
-    for start in range(0, len(names), _PAGE):
-        keys, records = names[start : start + _PAGE], values[start : start + _PAGE]
+def _put(db: Database, keys: Keys, values: Values) -> None:
+    for start in range(0, len(keys), _PAGE):
+        names, records = _as_bytes(keys[start : start + _PAGE]), _rows_of(values[start : start + _PAGE])
         if db.sealing.name is not None:
             records = [
-                db.sealing.seal(data, "present", name) for name, data in zip(keys, records, strict=True)
+                db.sealing.seal(data, "present", name) for name, data in zip(names, records, strict=True)
             ]
-        db.insert(
-            "present",
-            {"key": keys, "record": records},
-            "ON CONFLICT (key) DO UPDATE SET record = excluded.record",
-        )
+        rows = {"key": names, "record": records}
+        db.insert("present", rows, "ON CONFLICT (key) DO UPDATE SET record = excluded.record")
 
 
 def _pages(db: Database) -> Iterator[tuple[Keys, Values]]:
