@@ -19,7 +19,7 @@ from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
 from dpstream.lab.experiments.methods import Method
 from dpstream.project import Config
-from dpstream.project.draft import draft_config
+from dpstream.project.config_draft import draft_config
 from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section
 

@@ -22,7 +22,7 @@ from dpstream.core.schema.draft import MARK
 from dpstream.core.schema.guess import guess_column, nice_edges
 from dpstream.core.schema.reading import read_sample
 from dpstream.io.sources import SourceOptions
-from dpstream.project.draft import draft_config
+from dpstream.project.config_draft import draft_config
 
 GOLDEN = Path(__file__).with_name("golden_draft.toml")
 

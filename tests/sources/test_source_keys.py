@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source_keys import KINDS, SourceKeys, keys_of_kind
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.json_schema import json_schema
 from dpstream.project.keys import keys_of
 

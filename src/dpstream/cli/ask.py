@@ -11,6 +11,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -58,7 +59,6 @@ def command(
       dpstream ask "age >= 65"
       dpstream ask dpstream.toml --file questions.txt --json
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
 
     config, question = _arranged(config, question, path is not None or listed)
@@ -84,7 +84,6 @@ def _arranged(config: str, question: str | None, asked: bool) -> tuple[str, str 
     Errors:
         ConfigError: a question alone, and no dpstream.toml here.
     """
-    from dpstream.core.errors import ConfigError
 
     if not re.search(r"[<>=!]|\s", config) or _is_file(config):
         return config, question
@@ -110,7 +109,6 @@ def _is_file(text: str) -> bool:
 
 def _opened(config: Config, state: str | None) -> AskingStream:
     from dpstream.core.contracts.registry import mechanisms_with
-    from dpstream.core.errors import ConfigError
     from dpstream.stream import AskingStream
     from dpstream.stream.store.place import has_store
 
@@ -129,16 +127,14 @@ def _opened(config: Config, state: str | None) -> AskingStream:
 
 
 def _lines(path: Path) -> list[str]:
-    from dpstream.core.errors import ConfigError
-
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         raise ConfigError("is no text in UTF-8", where=str(path)) from None
-    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not found:
+    questions = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not questions:
         raise ConfigError("holds no question", where=str(path), allowed="one question a line")
-    return found
+    return questions
 
 
 def _show(asked: Asked, as_json: bool, text: str | None = None) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.shared import json_option, print_json, require_free
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -32,7 +33,6 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
     Example:
       dpstream datasets sipp pu2021_csv.zip --out panel.csv
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.lab.papers import DATA_SETS
     from dpstream.project.reader import did_you_mean
 
@@ -43,12 +43,7 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
             allowed=", ".join(DATA_SETS),
         )
     place = Path(out)
-    if not place.parent.is_dir():
-        raise ConfigError(
-            "the folder does not exist", where=str(place.parent), allowed="a folder that exists"
-        )
-    if place.is_dir() or (place.exists() and not force):
-        raise ConfigError("there is a file already", where=out, allowed="another name, or --force")
+    require_free(place, force=force)
     built = DATA_SETS[name](file, place)
     if as_json:
         print_json({"out": out, **built.facts})

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from dpstream.cli.shared import require_free
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -70,20 +72,14 @@ def command(
       dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
     """
-    from dpstream.core.errors import ConfigError
-    from dpstream.project.draft import draft_config
+    from dpstream.project.config_draft import draft_config
     from dpstream.project.succession import draft_successor
 
     of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism))
     if (data is None) == (after is None) or (after is not None and of_data):
         raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
     target = Path(out)
-    if target.exists():
-        raise ConfigError("there is a file already", where=out, allowed="--out with a name that is free")
-    if not target.parent.is_dir():
-        raise ConfigError(
-            "the folder does not exist", where=str(target.parent), allowed="a folder that exists"
-        )
+    require_free(target, "--out with a name that is free")
     if data is None:
         _write(target, draft_successor(str(after), target))
         click.echo(

@@ -7,6 +7,7 @@ import click
 from dpstream.cli.experiment import print_summary, watching
 from dpstream.cli.shared import json_option
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -72,7 +73,6 @@ def command(
       dpstream reproduce bun --quick
       dpstream reproduce kumar --data DIR
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.lab.papers import PAPERS, RunSettings
     from dpstream.project.reader import did_you_mean
 

@@ -16,6 +16,7 @@ from dpstream.cli.logs import logged
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch
+from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
@@ -106,7 +107,6 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config, last_wanted
 
     loaded = Config.load(config)
@@ -239,7 +239,6 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
-    from dpstream.core.errors import DataError
     from dpstream.project.predecessor import require_border
 
     _ask_state(config, config.state_dir if state is None else Path(state))
@@ -264,12 +263,12 @@ def _ask_state(config: Config, folder: Path) -> None:
     from dpstream.stream.store.sealed_history import stored_plan
 
     facts = config.facts(folder)
-    found = read_identity(folder, server=config.server, key=config.state_key())
-    if found is not None and not (
+    identity = read_identity(folder, server=config.server, key=config.state_key())
+    if identity is not None and not (
         config.account is None and read_status(folder, server=config.server).unspent
     ):
-        require_same_plan(stored_plan(found[0], facts, str(folder)), facts, str(folder))
+        require_same_plan(stored_plan(identity[0], facts, str(folder)), facts, str(folder))
     if config.account is None:
         return
     member = Membership(config.account, folder, facts, plan_hash(facts))
-    member.preview(*((None, 1) if found is None else (found[0], found[1] + 1)))
+    member.preview(*((None, 1) if identity is None else (identity[0], identity[1] + 1)))

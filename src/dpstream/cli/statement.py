@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from dpstream.cli.shared import config_argument
+from dpstream.cli.shared import config_argument, require_free
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -42,7 +43,6 @@ def command(
       dpstream statement dpstream.toml --contact data@example.org --out statement.html
     """
     from dpstream.cli.status import status_facts
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
     from dpstream.project.statement_words import as_progress, statement
 
@@ -67,12 +67,7 @@ def command(
 
 
 def _target(path: Path, force: bool) -> Path:
-    from dpstream.core.errors import ConfigError
-
     if path.suffix not in (".md", ".html"):
         raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".md, .html")
-    if not path.parent.is_dir():
-        raise ConfigError("the folder does not exist", where=str(path.parent), allowed="a folder that exists")
-    if path.exists() and not force:
-        raise ConfigError("there is a file already", where=str(path), allowed="another name, or --force")
+    require_free(path, force=force)
     return path

@@ -10,6 +10,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -59,23 +60,23 @@ def check(config: str, state: str | None, questions: bool, out: str | None, as_j
     releases = loaded.output.dir if out is None else Path(out)
     place, server = _store(loaded, state, questions)
     # Answers are nowhere but in the store.
-    found = check_store(place, None if questions else releases, server=server, key=loaded.state_key())
+    checked = check_store(place, None if questions else releases, server=server, key=loaded.state_key())
     if as_json:
         facts: dict[str, Any] = {
-            "sound": not found.problems,
-            "store_format": found.format,
-            "steps": found.steps,
-            "key": found.key,
+            "sound": not checked.problems,
+            "store_format": checked.format,
+            "steps": checked.steps,
+            "key": checked.key,
         }
-        print_json({"format": 1, **facts, "moved": found.moved, "problems": list(found.problems)})
+        print_json({"format": 1, **facts, "moved": checked.moved, "problems": list(checked.problems)})
     else:
-        for problem in found.problems:
+        for problem in checked.problems:
             click.echo(f"error: {problem}", err=True)
-        if not found.problems:
-            more = "" if found.key is None else f", encrypted with the key {found.key}"
-            more += "; moved away: it refuses to go on" if found.moved else ""
-            click.echo(f"sound: {found.steps} steps, format {found.format}{more}")
-    return 4 if found.problems else 0
+        if not checked.problems:
+            more = "" if checked.key is None else f", encrypted with the key {checked.key}"
+            more += "; moved away: it refuses to go on" if checked.moved else ""
+            click.echo(f"sound: {checked.steps} steps, format {checked.format}{more}")
+    return 4 if checked.problems else 0
 
 
 @command.command("migrate", short_help="Bring the store to the newest format, with a copy first.")
@@ -125,7 +126,6 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
     Example:
       dpstream store export dpstream.toml --move --out stream.dpstore
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.stream.store.archive import export_store
 
     loaded, target = _load(config), Path(file)
@@ -205,7 +205,6 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
     Example:
       dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.stream.store.encryption import StateKey
     from dpstream.stream.store.rekey import rekey_store, stored_key
 

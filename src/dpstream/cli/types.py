@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import click
 
+from dpstream.core.errors import ConfigError
+
 __all__ = ["LARGEST", "FilePath", "Whole"]
 
 #: Steps, rows and seeds are kept in 64 bits.
@@ -40,7 +42,6 @@ class FilePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text; ``-`` for standard input and output."""
         from dpstream.core import files
-        from dpstream.core.errors import ConfigError
 
         if self.dash and value in ("-", "/dev/stdout" if self.kind == "new" else "/dev/stdin"):
             return "-"

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
-from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.keyed_sections import (
     Expected,
@@ -383,9 +383,13 @@ class Config:
         if not (self.output.dir / "catalogue.json").is_file():
             return
         known = read_identity(state, server=self.server, key=self.state_key())
-        found = read_catalogue(self.output.dir)
-        published = max((int(entry["step"]) for entry in found["steps"]), default=0)
-        if known is not None and found["stream_id"] == known[0]["stream_id"].hex() and published > known[1]:
+        catalogue = read_catalogue(self.output.dir)
+        published = max((int(entry["step"]) for entry in catalogue["steps"]), default=0)
+        if (
+            known is not None
+            and catalogue["stream_id"] == known[0]["stream_id"].hex()
+            and published > known[1]
+        ):
             raise StoreDamagedError(
                 f"step {published} is published, but the ledger ends at step {known[1]}: the state was rolled "
                 "back, and continuing would spend the budget twice",

@@ -216,12 +216,12 @@ def rows_of(section: str, table: Mapping[str, Any], mechanism: str = DEFAULT_MEC
 
 def _options(of: Iterable[Family]) -> dict[str, Key]:
     """``[mechanism]``: where several families have a key, the first one says what it means."""
-    found = {"name": _name()}
+    rows = {"name": _name()}
     for family in of:
         for key in family.keys:
-            known = found.get(key.name)
-            found[key.name] = key if known is None else _joined(known, key)
-    return found
+            known = rows.get(key.name)
+            rows[key.name] = key if known is None else _joined(known, key)
+    return rows
 
 
 def _joined(one: Key, other: Key) -> Key:

@@ -236,5 +236,5 @@ def exact_number(value: Any) -> Fraction | None:
     """The exact number that a TOML text, integer or float says, or None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    found = exact_text(repr(value) if isinstance(value, float) else str(value))
-    return None if found is None or found < 0 else found
+    number = exact_text(repr(value) if isinstance(value, float) else str(value))
+    return None if number is None or number < 0 else number

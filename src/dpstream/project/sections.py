@@ -29,8 +29,8 @@ from dpstream.core.privacy import (
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
 from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
 from dpstream.io.sources.keyed_source import plain_options
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.keyed_sections import check_key_column
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url

@@ -128,14 +128,14 @@ class Tee:
 
     def published(self, stream_id: str) -> dict[int, str]:
         """What either of them has; they have to agree."""
-        found = dict(self._folder.published(stream_id))
+        hashes = dict(self._folder.published(stream_id))
         for step, digest in self._feed.published(stream_id).items():
-            if found.setdefault(step, digest) != digest:
+            if hashes.setdefault(step, digest) != digest:
                 raise StoreDamagedError(
                     f"the folder and the database hold different releases of step {step}",
                     where=str(self.directory),
                 )
-        return found
+        return hashes
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
         """Folder, then feed."""
@@ -146,9 +146,9 @@ class Tee:
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """Of the folder; where that is as it should be, of the feed."""
-        found = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
-        if found:
-            return found
+        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
+        if differences:
+            return differences
         pieces = {step: piece for step in committed if (piece := self._manifest_of(step)) is not None}
 
         def expected(step: int) -> Any:

@@ -115,8 +115,8 @@ def read_catalogue(directory: str | Path) -> dict[str, Any]:
     Errors:
         ConfigError: there is none. StoreDamagedError, StoreFormatError: it, or a part of it, cannot be read.
     """
-    found = _catalogue(Path(directory))
-    return {**found.facts, "steps": found.entries()}
+    catalogue = _catalogue(Path(directory))
+    return {**catalogue.facts, "steps": catalogue.entries()}
 
 
 def readable_steps(directory: str | Path) -> tuple[int, ...]:
@@ -125,13 +125,13 @@ def readable_steps(directory: str | Path) -> tuple[int, ...]:
     Errors:
         As ``read_catalogue``.
     """
-    found: list[int] = []
+    steps: list[int] = []
     for entry in _catalogue(Path(directory)).entries():
         number, state = int(entry["step"]), entry["state"]
-        follows = state == "change" and found[-1:] == [number - 1]
+        follows = state == "change" and steps[-1:] == [number - 1]
         if entry["kept"] and (state == "full" or follows):
-            found.append(number)
-    return tuple(found)
+            steps.append(number)
+    return tuple(steps)
 
 
 def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
@@ -211,14 +211,14 @@ def _catalogue(root: Path) -> Catalogue:
 def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
     """The steps whose files make the table: a full one, and the changes after it."""
     if step is not None:
-        found = _chain(catalogue, step)
-        if isinstance(found, str):
+        chain_or_why = _chain(catalogue, step)
+        if isinstance(chain_or_why, str):
             there = list(catalogue.backwards())
             if step not in there:
                 raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
             there = [one for one in there if not isinstance(_chain(catalogue, one), str)]
-            raise ConfigError(found, where=str(root), allowed=_span(there))
-        return found
+            raise ConfigError(chain_or_why, where=str(root), allowed=_span(there))
+        return chain_or_why
     for number in catalogue.backwards():
         chain = _chain(catalogue, number)
         if not isinstance(chain, str):

@@ -15,8 +15,8 @@ from dpstream.core.tables import KeyedBatch, Snapshot
 from dpstream.io.sources.keyed_operations import UPDATE, KeyedOperations
 from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.operations import Operations
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 
 __all__ = ["KeyedSource", "free_name", "plain_options", "with_key"]

@@ -16,8 +16,8 @@ from dpstream.io.sources.joining import join
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, plain_texts
 from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import free_name, with_key
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 from dpstream.io.sources.times import times_of
 

@@ -380,6 +380,11 @@ class SourceKind:
 SOURCES = Plugins("dpstream.sources", "the source", SourceKind, KINDS)
 
 
+def wrong_source(what: str, allowed: str) -> ConfigError:
+    """What is wrong in ``[source]``; whoever knows the file adds its name."""
+    return ConfigError(what, where="[source]", allowed=allowed)
+
+
 def keys_of_kind(kind: str) -> tuple[str, ...]:
     """The keys that a kind of sources has, besides ``kind``."""
     if kind not in KINDS:
