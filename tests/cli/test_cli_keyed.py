@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import shlex
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from keyed_history import History
 from dpstream.cli import main
 from dpstream.project import Config
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "changing-tables.md"
 SCHEMA = """\
 [schema.columns.group]
 type = "categorical"
@@ -252,3 +257,55 @@ def test_an_evaluation_compares_with_the_present_records(tmp_path: Path) -> None
         wanted = sorted(("abc".index(g), s) for g, s in history.table(entry.step).values())
         assert sorted(map(tuple, entry.table.rows().tolist())) == wanted
         assert entry.table.unmatched_deletes == 0
+
+
+def test_the_guide_takes_two_exports_to_a_healthy_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = GUIDE.read_text(encoding="utf-8")
+    verbs = [
+        shlex.split(line)[1:]
+        for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert [words[0] for words in verbs] == ["init", "check", "plan", "run", "status"]
+    shown = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[stream]" in text)
+    monkeypatch.chdir(tmp_path)
+    Path("exports").mkdir()
+    draw = random.Random(3)
+    rows = {key: (draw.choice(["cat", "dog", "other"]), draw.randint(0, 19)) for key in range(300)}
+
+    def export(month: int) -> None:
+        for key in draw.sample(sorted(rows), 100):
+            del rows[key]
+        for _ in range(100):
+            rows[max(rows, default=0) + 1] = draw.choice(["cat", "cat", "dog", "other"]), draw.randint(0, 19)
+        lines = [f"{key},{kind},{age}" for key, (kind, age) in rows.items()]
+        Path(f"exports/2026-{month:02}.csv").write_text("\n".join(["id,kind,age", *lines]) + "\n")
+
+    export(1)
+    export(2)
+    for words in verbs:
+        dpstream(*words)
+        if words[0] == "init":
+            drafted = tomllib.loads(Path("dpstream.toml").read_text())
+            written = tomllib.loads(shown)
+            assert drafted["source"] == written["source"]
+            assert drafted["schema"]["columns"] == written["schema"]["columns"]
+            assert drafted["stream"]["unit"] == "record"
+            Path("dpstream.toml").write_text(shown)
+    export(3)
+    assert "1 new steps, 3 in all" in dpstream("run", "dpstream.toml").stdout
+    assert "healthy" in dpstream("status", "dpstream.toml", "--health").stdout
+    dpstream("evaluate", "dpstream.toml")
+
+
+def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
+    page = GUIDE.read_text(encoding="utf-8")
+    sources = [t for t in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if not t.startswith("[stream]")]
+    shapes = []
+    for number, text in enumerate(sources):
+        assert text.startswith("[source]\n")
+        config = make(tmp_path / str(number), text.removeprefix("[source]\n"))
+        shapes.append(Config.load(config).source_options.shape)
+    assert shapes == ["changes", "stays"]
