@@ -105,6 +105,8 @@ def draft_config(
         )
         time_column = time_column or keyed.start
         apart = {time_column} | keyed.columns
+    elif family.limits.units[0] == "record":
+        source["key_column"] = _Asked()
     if person_column is not None:
         source["user_column"] = person_column
     if person_column is not None and time_column is None and family.limits.people:

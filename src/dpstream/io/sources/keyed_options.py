@@ -64,6 +64,7 @@ def check_keyed(options: SourceKeys) -> None:
     Errors:
         ConfigError: names the key, why not, and what is allowed.
     """
+    _check_values(options)
     if options.key_column is None:
         for key in KEYED_KEYS:
             if getattr(options, key) != _DEFAULTS[key]:
@@ -73,7 +74,6 @@ def check_keyed(options: SourceKeys) -> None:
                     allowed="key_column, or leave it out",
                 )
         return
-    _check_values(options)
     for key in ("time_column", "delete_time_column", "op_column", "user_column", "xid_column"):
         if getattr(options, key) == options.key_column:
             raise ConfigError(
@@ -99,8 +99,10 @@ def check_keyed(options: SourceKeys) -> None:
 
 
 def _check_values(options: SourceKeys) -> None:
-    if not isinstance(options.key_column, str) or not options.key_column:
-        raise ConfigError("key_column is not a column name", where=_WHERE, allowed="a text")
+    for key in ("key_column", "delete_time_column"):
+        value = getattr(options, key)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ConfigError(f"{key} is not a column name", where=_WHERE, allowed="a text")
     for key, words in (
         ("shape", _SHAPES),
         ("updates", ("rows", "changed")),
@@ -110,7 +112,8 @@ def _check_values(options: SourceKeys) -> None:
         ("insert_only", (True, False)),
     ):
         value = getattr(options, key)
-        if value not in words or isinstance(value, int) != isinstance(words[-1], int):
+        # 0 equals False, and is no word for it.
+        if not any(type(value) is type(word) and value == word for word in words):
             shown = ", ".join(str(word).lower() for word in words if word is not None)
             raise ConfigError(f"unknown {key} = {value!r}", where=_WHERE, allowed=shown)
     share = options.shrinks
