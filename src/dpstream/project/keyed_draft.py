@@ -46,6 +46,8 @@ _KEYS = ("id", "key", "number", "no", "nr", "code")
 _FILES, _ROWS = 4, 100_000
 #: How many keys neighbouring snapshots share, and how many cells of the rows of shared keys are equal.
 _SHARED, _EQUAL = 0.3, 0.7
+#: Rows of a column that are looked at before all are.
+_FIRST = 1000
 #: Columns that are tried as keys.
 _MOST_COLUMNS = 40
 
@@ -148,7 +150,11 @@ def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognise
         meaning = {word: kind for kind, found in words.items() for word in found}
         operations = [meaning[word] for word in table.column(name).to_pylist()]
         for key in keys:
-            if key != name and _alternates(table.column(key).to_pylist(), operations):
+            if key != name and all(
+                # Most columns show at their beginning that they are no keys.
+                _alternates(table.column(key).slice(0, rows).to_pylist(), operations[:rows])
+                for rows in (_FIRST, table.num_rows)
+            ):
                 usual = set(meaning) <= _DEFAULT_WORDS
                 return Recognised("changes", key, name, {} if usual else words)
     return None
@@ -244,8 +250,11 @@ def _times(column: Any) -> list[str | None] | None:
         return [None if value is None else value.isoformat()[:10] for value in column.to_pylist()]
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
-    found = list(_days(column.to_pylist()))
-    return None if "" in found or not any(found) else found
+    for rows in (_FIRST, len(column)):  # most columns of texts show at their beginning that they hold no days
+        found = list(_days(column.slice(0, rows).to_pylist()))
+        if "" in found:
+            return None
+    return found if any(found) else None
 
 
 def _days(texts: Iterable[str | None]) -> Iterator[str | None]:
