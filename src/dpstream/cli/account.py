@@ -23,7 +23,7 @@ _limit = click.option(
 )
 
 
-@click.group("account", short_help="Add streams on one private source up, under a limit.")
+@click.group("account", short_help="Add up the streams on one private source, under a limit.")
 def command() -> None:
     """Add up what several streams on one private source cost, under a limit that none of them may cross.
 

@@ -138,7 +138,11 @@ def _lines(path: Path) -> list[str]:
 
 
 def _show(asked: Asked, as_json: bool, text: str | None = None) -> None:
-    """The answer; ``text``: the words of now, where an equal question was answered in others."""
+    """Print an answer.
+
+    Args:
+        text: the question as it is asked now; the stored answer may be to other words for the same question.
+    """
     other = text is not None and text != asked.question
     if as_json:
         told = asked.as_dict() | ({"asked_as": text} if other else {})

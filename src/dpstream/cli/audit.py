@@ -29,7 +29,9 @@ __all__ = ["command"]
     "streams (CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=FilePath("folder"), help="Folder for audit.md and audit.json.")
-@click.option("--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many work at once.")
+@click.option(
+    "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
+)
 @json_option
 def command(
     config: str | None, is_long: bool, only: str | None, out: str | None, processes: int, as_json: bool

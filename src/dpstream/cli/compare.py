@@ -17,8 +17,10 @@ __all__ = ["command"]
 @click.option(
     "--data", type=FilePath("folder"), help="The folder with the paper's data; default: DPSTREAM_DATA."
 )
-@click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes.")
-@click.option("--no-figures", is_flag=True, help="Tables only.")
+@click.option(
+    "--jobs", default=2, show_default=True, type=Whole(1, 1024), help="How many processes work at once."
+)
+@click.option("--no-figures", is_flag=True, help="Write tables only.")
 @json_option
 def command(file: str, out: str | None, data: str | None, jobs: int, no_figures: bool, as_json: bool) -> None:
     """Run several methods on several streams and compare their errors with the truth.

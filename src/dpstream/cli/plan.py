@@ -29,7 +29,7 @@ __all__ = ["command"]
     "--runs-until",
     metavar="RECORDS",
     type=Whole(),
-    help="Of a scheduler or an improver: list all runs up to this size of the database.",
+    help="List the runs that are planned up to this size of the database, where runs are scheduled by it.",
 )
 @json_option
 def command(config: str, compare_epsilon: str | None, runs_until: int | None, as_json: bool) -> None:
@@ -55,7 +55,7 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
         raise ConfigError(
             f"the mechanism {plan.name!r} has no runs to be listed",
             where="--runs-until",
-            allowed="a scheduler or an improver",
+            allowed="a mechanism whose runs are scheduled by the number of records",
         )
     facts |= told.facts
     if as_json:

@@ -22,8 +22,10 @@ __all__ = ["command"]
 @click.option(
     "--out", type=FilePath("folder"), help="Output folder; default: reproduction-NAME (with --quick: -quick)."
 )
-@click.option("--quick", is_flag=True, help="A small part, in under two minutes.")
-@click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes.")
+@click.option("--quick", is_flag=True, help="Run a small part, in under two minutes.")
+@click.option(
+    "--jobs", default=2, show_default=True, type=Whole(1, 1024), help="How many processes work at once."
+)
 @click.option("--streams", metavar="LIST", help="kumar: only these streams, separated by commas.")
 @click.option("--epsilons", metavar="LIST", help="kumar: only these budgets, such as 0.5,1.")
 @click.option(
@@ -39,7 +41,7 @@ __all__ = ["command"]
     help="bun: only this panel (may be repeated): sipp-simulated, all-ones, credit-delay, activity, or a CSV file.",
 )
 @click.option("--repeats", type=Whole(), help="Repetitions; default: 3 for kumar, 1000 for bun.")
-@click.option("--no-figures", is_flag=True, help="Tables only.")
+@click.option("--no-figures", is_flag=True, help="Write tables only.")
 @json_option
 def command(
     name: str,

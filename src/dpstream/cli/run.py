@@ -36,7 +36,8 @@ __all__ = ["command"]
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. This and --until limit a run; a time limit would end it by what it draws.",
+    help="Take at most N new steps. To limit a run, use this or --until: when a time limit ends it depends on what it "
+    "draws.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
@@ -177,7 +178,7 @@ def _take(
     confirm: bool,
     as_json: bool,
 ) -> bool:
-    """Every step that is due; True if a signal stopped it before the last one."""
+    """Take every step that is due; True if a signal stopped that before the last one."""
     from dpstream.cli.progress import progress
     from dpstream.project import expected_steps, taken_steps
 
@@ -255,7 +256,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
 
 def _ask_state(config: Config, folder: Path) -> None:
-    """The refusals that a run would give: of another plan's state, and of the account."""
+    """Refuse what a run would refuse: a state of another plan, and a charge that the account does not allow."""
     from dpstream.stream import read_status
     from dpstream.stream.identity import plan_hash, require_same_plan
     from dpstream.stream.ledger.membership import Membership

@@ -20,7 +20,9 @@ __all__ = ["command"]
     type=FilePath("new", dash=True),
     help="A file ending in .md or .html; else (and for -) it is printed.",
 )
-@click.option("--contact", metavar="TEXT", help="Whom to ask; without it a line to fill in.")
+@click.option(
+    "--contact", metavar="TEXT", help="Whom to ask; without it the statement has a line to fill in."
+)
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")

@@ -135,7 +135,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
 
 
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
-    """Whether the file still says what the stream began with; of another mechanism also what to write."""
+    """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
     from dpstream.stream.identity import mechanism_remedy, plan_hash
 
     same = plan_hash(facts) == plan_hash(pinned)
@@ -146,7 +146,7 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_period(releases: Path) -> str | None:
-    """Of the newest release; None where it cannot be read (the health line says why)."""
+    """The period of the newest release; None where it cannot be read (the health line says why)."""
     from dpstream.io.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():

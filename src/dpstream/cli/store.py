@@ -113,7 +113,9 @@ def migrate(config: str, state: str | None, questions: bool) -> None:
 @click.option(
     "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
-@click.option("--move", is_flag=True, help="The stream goes on elsewhere: this store will refuse to.")
+@click.option(
+    "--move", is_flag=True, help="The stream goes on elsewhere; this store then refuses further steps."
+)
 def export(config: str, state: str | None, questions: bool, file: str, move: bool) -> None:
     """Write the whole secret store to one portable file, with a checksum.
 
@@ -188,12 +190,12 @@ def key(file: str) -> None:
     click.echo(f"wrote {file}: key {made.name}")
 
 
-@command.command("rekey", short_help="Encrypt the store, with another key, or not any more.")
+@command.command("rekey", short_help="Encrypt the store, change its key, or decrypt it.")
 @config_argument
 @_state
 @_questions
 @click.option("--to", "file", type=FilePath("file"), metavar="FILE", help="The new key, a file of store key.")
-@click.option("--plain", is_flag=True, help="No encryption any more.")
+@click.option("--plain", is_flag=True, help="Take the encryption away.")
 def rekey(config: str, state: str | None, questions: bool, file: str | None, plain: bool) -> None:
     """Encrypt the store with the key in --to, whether it was encrypted before or not.
 
@@ -225,7 +227,7 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
         click.echo(f"warning: {copy} was written before and keeps what it holds", err=True)
 
 
-@command.command("compact", short_help="Drop what the keep policy allows, and give back the room.")
+@command.command("compact", short_help="Delete what the keep policy allows, and free its space.")
 @config_argument
 @_state
 @_out
@@ -263,7 +265,7 @@ def _place(config: Config, state: str | None) -> Path:
 
 
 def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
-    """Folder and server of the stream's own store, or of the one of its questions."""
+    """The folder and the server of the stream's store, or of the store of its questions."""
     from dpstream.stream.asking_stream import questions_path, questions_server
 
     place = _place(config, state)

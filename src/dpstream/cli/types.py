@@ -64,8 +64,14 @@ class FilePath(click.Path):
 class Whole(click.IntRange):
     """A whole number in plain digits (no blanks, signs but a minus, underscores or other scripts), within 64 bits."""
 
+    name = "number"
+
     def __init__(self, least: int = 1, most: int = LARGEST) -> None:
         super().__init__(min=least, max=most)
+
+    def _describe_range(self) -> str:
+        """For help texts; click's own words for it would show the largest number of 64 bits."""
+        return f"from {self.min}" if self.max == LARGEST else f"{self.min} to {self.max}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""

@@ -134,7 +134,7 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
 
 
 def _way(cut: Mapping[str, Any]) -> dict[str, Any]:
-    """How records are found; files and standard input are read alike."""
+    """How a source assigns records to steps, for comparison; files and standard input do it alike."""
     kind = cut.get("kind", "files")
     return {"kind": "files" if kind == "stdin" else kind, **{k: cut.get(k) for k in ("query", "time_column")}}
 
@@ -203,7 +203,7 @@ def base_facts(
 
 
 def _total_error(manifest: Mapping[str, Any]) -> float | None:
-    """Of the table's number of records; not known where a negative estimate was shown as 0."""
+    """The standard error of the table's number of records; None where a negative estimate was shown as 0."""
     error = manifest["accuracy"]["total_standard_error"]
     return None if error is None or (error > 0.0 and not manifest["rows"]) else float(error)
 

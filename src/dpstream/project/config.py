@@ -241,7 +241,7 @@ class Config:
 
         Args:
             state: another place of the state than the file's.
-            told: the plan of a stream that was started, where it is in no state yet (an archive's).
+            told: the pinned plan of a started stream whose state is elsewhere, as in an archive.
 
         Errors:
             ConfigError, UnitError, StoreDamagedError: see ``dpstream.project.predecessor``.
@@ -376,7 +376,11 @@ class Config:
                     yield release
 
     def _ask_usual_place(self, state: Path) -> None:
-        """The folder that the file names witnesses against a state that was rolled back, wherever a run publishes."""
+        """Compare the state with the folder that the file names, even where this run publishes elsewhere.
+
+        Errors:
+            StoreDamagedError: the state is behind that folder, so it was rolled back.
+        """
         from dpstream.io.sinks import read_catalogue
         from dpstream.stream.ledger.reading import read_identity
 

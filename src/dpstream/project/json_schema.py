@@ -42,7 +42,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _table(about: str, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """A section. What a mechanism needs is said where the mechanism is."""
+    """The schema of a section. Keys that only one mechanism needs are required in that mechanism's own rule."""
     needed = [key.name for key in keys.values() if key.default is None and not key.mechanisms]
     return {
         "type": "object",
@@ -54,7 +54,7 @@ def _table(about: str, keys: Mapping[str, Key]) -> dict[str, Any]:
 
 
 def _own(mechanism: str) -> dict[str, Any]:
-    """The options of one mechanism; the default one is meant as well where there is no name."""
+    """The rule for one mechanism's options; the default mechanism's rule holds for files without a name, too."""
     keys = [key for key in keys_of("mechanism").values() if mechanism in key.mechanisms]
     named = {"properties": {"name": {"const": mechanism}}}
     return {

@@ -34,7 +34,7 @@ def find_base(
 
     Args:
         state: another place of the state than the file's.
-        told: the plan of the started stream, instead of what its state or its releases say.
+        told: the pinned plan of the started stream; None: its state or its releases say it.
 
     Errors:
         ConfigError: no release to begin with, columns that do not fit, a border that does not hold.
@@ -57,7 +57,7 @@ def find_base(
 
 
 def _table(config: Any, options: BaseOptions, digest: str) -> StartTable:
-    """The table behind the facts: the release has to be the one that they name."""
+    """Read the table that the facts name; another release than theirs is refused."""
     if options.config is not None:
         require_all_published(type(config).load(options.config))
     predecessor = read_predecessor(options)

@@ -171,7 +171,7 @@ def _related(
 
 
 def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
-    """``[source]``; cutting by rows needs public sizes, and units that are people a user column."""
+    """Read ``[source]``. Cutting by rows needs public sizes; a unit that is a user or a person needs a user column."""
     check_key_column(section, unit)
     if section.has("user_column") and not isinstance(unit, User | Individual):
         raise section.wrong("user_column", "a user column is set, and the unit is about single records")

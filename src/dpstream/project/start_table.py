@@ -61,7 +61,7 @@ class MappedTable:
 
     @cached_property
     def _codes(self) -> NDArray[np.int32]:
-        """What becomes one code is mapped at once; the others keep their old codes."""
+        """The records: columns whose old codes each become one new code are mapped; the others keep their old codes."""
         mapped = [
             column.shares.argmax(axis=1)[column.codes] if column.certain else column.codes
             for column in self.columns

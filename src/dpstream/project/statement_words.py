@@ -168,7 +168,7 @@ def _loss(config: Config, budget: Budget) -> tuple[float, str]:
 
 
 def _percent(epsilon: float, delta: str) -> str:
-    """Cases of 100, rounded up to a tenth, and below 100 where the bound is."""
+    """A chance as a percentage, rounded up to a tenth; below 100 where the bound is."""
     rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
     return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
 
