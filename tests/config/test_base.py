@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,10 @@ from config_files import write
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
-from dpstream.project.base_reading import base_table, border, read_predecessor
+from dpstream.project.base_reading import base_facts, base_table, border, read_predecessor
 from dpstream.project.succession import draft_successor
 from dpstream.stream import Batch
 from dpstream.stream.predecessor_cost import base_words, together
@@ -183,6 +185,21 @@ def test_a_border_that_does_not_hold_is_refused(start: str) -> None:
     last = {"source": old, "step": 2, "period": "2026-01-12/2026-01-18"}
     with pytest.raises(ConfigError, match="in both or in neither"):
         border(last, SourceOptions(**cut, start=start), "here")  # type: ignore[arg-type]
+
+
+def test_a_record_may_stay_over_the_border(tmp_path: Path) -> None:
+    """Its insert lies in the first stream and its delete in the second: the budgets add up, whatever the border."""
+    old_stream(tmp_path)
+    config = successor(tmp_path, BASE + '[base.map.rent]\nnull = {unknown = "2/3", strange = "1/3"}\n')
+    options, plan = config.base_options, config.plan()
+    assert options is not None
+    found = read_predecessor(options)
+    found = replace(found, manifest={**found.manifest, "unit": {"name": "record"}})
+    kept = SimpleNamespace(unit=Record(), budget=plan.budget)
+    facts = base_facts(options, found, kept, config.schema(), config.source_options)  # type: ignore[arg-type]
+    assert facts["composition"]["rule"] == "sum"
+    assert facts["composition"]["together"] == PureDP.of(1000).as_dict()
+    assert "a record's stay may lie on both sides" in facts["composition"]["why"]
 
 
 def test_users_and_mixed_definitions(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def mixed(step: int) -> KeyedBatch | Snapshot:
 SUBJECT = Subject(KeyedPlan(), SCHEMA, mixed, Publishing())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("stride", "key"), [(2, None), (5, StateKey(b"k" * 32))], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(("stride", "key"), [(1, None), (9, StateKey(b"k" * 32))], ids=["plain", "encrypted"])
 def test_killed_before_durability_calls(tmp_path: Path, stride: int, key: StateKey | None) -> None:
     """Finished by another process, nothing is drawn twice, and with equal entropy every file is equal, so the present
     records are: their counts are in every table's manifest and rows."""
@@ -41,4 +41,9 @@ def test_killed_before_durability_calls(tmp_path: Path, stride: int, key: StateK
 
 @pytest.mark.parametrize("fault", [full_disk, lying_commit])
 def test_failing_calls_are_clear_errors_and_nothing_is_lost(tmp_path: Path, fault: Fault) -> None:
-    fails_clearly_at(slice(2, None, 7), fault, tmp_path, subject=SUBJECT)
+    fails_clearly_at(slice(2, None, 11), fault, tmp_path, subject=SUBJECT)
+
+
+@pytest.mark.usefixtures("on_postgres")
+def test_killed_on_a_server(tmp_path: Path) -> None:
+    assert killed_at_every(19, tmp_path, subject=SUBJECT) > 10 * STEPS

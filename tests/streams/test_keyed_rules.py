@@ -278,7 +278,6 @@ def test_what_a_stream_says_of_keyed_records(tmp_path: Path) -> None:
         told = " ".join(manifest["declared_public"])
         assert "that a step was accepted, and when, is public" in told
         assert "until its owner has confirmed it" in told
-        assert "guesses that the owner declares" in told
         assert ("a key that comes back after an absence stops the stream" in told) == (returns == "refuse")
         with pytest.raises(ConfigError, match="returns was"):
             start(

@@ -33,8 +33,6 @@ _KEYED = (
     "a snapshot of the whole table that is empty, or has less than a declared share of the records that are present, "
     "stops the stream until its owner has confirmed it, and that it stopped, and that it went on, is visible, so "
     "whether most records left at once is not protected",
-    "guesses that the owner declares about the table, such as its size, are published as they are, and no guarantee "
-    "covers them: they must not be computed from the private table",
 )
 _RETURNED = (
     "a key that comes back after an absence stops the stream, and that it stopped is visible, so whether there is one "

@@ -183,7 +183,6 @@ class _Events:
         starts, ends = rows.starts, rows.ends
         here = self._present_before(there)
         self._check(here)
-        says = (operations != _DELETE) & ~((operations == _UPDATE) & ~here)
         gives_all = (operations == _INSERT) | ((operations == _UPSERT) & ~here)
         last = _last_where(operations != _UPDATE)[ends]
         stays = np.where(last >= starts, operations[last] != _DELETE, there)
@@ -194,7 +193,8 @@ class _Events:
             own = rows.codes[:, column]
             if (gives_all & (own == _UNSAID)).any():
                 own = np.where(gives_all & (own == _UNSAID), self._null(column), own)
-            source = _last_where(says & (own != _UNSAID))[ends]
+            # Deletes say nothing. An update that is dropped counts nowhere: an insert that follows says everything.
+            source = _last_where(own != _UNSAID)[ends]
             said = source >= starts
             codes[:, column] = np.where(said, own[source], 0)
             kept = ~said & there

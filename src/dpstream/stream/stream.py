@@ -168,8 +168,9 @@ class Stream:
 
     @property
     def spent(self) -> Budget:
-        """What the releases so far cost one unit: an event is in one step (parallel composition), and a user's
-        events may all be in one, so this is the largest step's cost, the whole budget after the first step."""
+        """What the releases so far cost one unit: an event is in one step (parallel composition), a user's events may
+        all be in one, and a record's stay is charged in full, so this is the largest step's cost: the whole budget
+        after the first step."""
         amount = max((entry.spent for entry in self.ledger()), default=Fraction(0))
         return type(self._plan.budget)(amount)
 

@@ -101,7 +101,7 @@ def read_present(db: Database, domain: Domain, last_step: int, key: bytes) -> Pr
     Errors:
         StoreDamagedError: a row was changed, lost or added.
 
-    Cost: about a second and 60 MB for 10^6 records of 10 columns; 6 s where the store is encrypted.
+    Cost: about a second and 60 MB for 10^6 records of 10 columns; 3 s where the store is encrypted.
     """
     empty = PresentTable.empty(domain)
     if last_step == 0:
