@@ -24,6 +24,7 @@ from dpstream.core.contracts import (
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record, Unit
 from dpstream.core.schema.domain import Domain
@@ -35,7 +36,7 @@ from dpstream.families.census.census_schedule import CensusSchedule, last_of, wi
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import Terms
 from dpstream.families.census.census_words import Told, explain_census
-from dpstream.families.census.cohorts import Shapes
+from dpstream.families.census.cohorts import Shapes, levels_of_cohorts
 from dpstream.families.census.counted_total import counted_total, predicted_errors
 from dpstream.families.census.shape_tracker import ShapeTracker
 from dpstream.families.census.totals_filter import (
@@ -274,29 +275,36 @@ class CensusPlan(StreamPlan):
 
     def note_departures(self, state: CensusState, present: PresentRecords) -> None:
         """Add each record that left to its cohort's level; those whom no census has counted are nowhere."""
-        for cohort in state.cohorts:
-            state.left[cohort.level] += int(np.count_nonzero(cohort.holds(present.departed)))
+        found = levels_of_cohorts(state.cohorts, present.departed)
+        for level, number in enumerate(np.bincount(found, minlength=len(state.left)).tolist()):
+            state.left[level] += number
 
     def count_departures(self, state: CensusState, randomness: Randomness) -> None:
-        """One noisy count for each level with an open cohort, which such counts have not read before."""
+        """One noisy count for each level with an open cohort, of those whom no count has read before."""
         noise, steps = self.amounts.departure_noise, state.step - last_of(state.last, 0)
         for level in sorted({cohort.level for cohort in state.cohorts}):
-            found, variance = state.left[level], 0.0
-            if noise is not None:
-                found += int(randomness.draw(noise, 1)[0])
-                variance = noise.variance
+            found = self.noisy(state.left[level], noise, randomness)
             state.left[level] = 0
+            variance = 0.0 if noise is None else noise.variance
             kept = state.totals[level].count(steps, float(found), variance, full=self._full)
             state.cohorts = [c.scaled(kept) if c.level == level else c for c in state.cohorts]
             number, spread = state.counted[level]
             state.counted[level] = (number - found, spread + variance)
+
+    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
+        """One count of departures; audits put one there that follows a script."""
+        return exact if noise is None else exact + int(randomness.draw(noise, 1)[0])
+
+    def window(self, state: CensusState, level: int) -> int:
+        """A census of this level counts the records whose first step is later."""
+        return last_of(state.last, level)
 
     def take_census(
         self, state: CensusState, level: int, present: PresentRecords, randomness: Randomness
     ) -> AIMRun:
         """Measure the present records that came after the last census of this level, or of a higher one."""
         plan = self.run_of(level)
-        counts = present.count(plan.counted, last_of(state.last, level))
+        counts = present.count(plan.counted, self.window(state, level))
         known = next((model for model in reversed(state.latest[: level + 1]) if model is not None), None)
         prior = None if known is None else known.bounded(PRIOR_BOUND)
         return plan.run_on(counts, randomness, prior=prior)

@@ -14,7 +14,7 @@ from dpstream.families.census.shape_tracker import projected
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.pooled_table import fit_table
 
-__all__ = ["Cohort", "Shapes"]
+__all__ = ["Cohort", "Shapes", "levels_of_cohorts"]
 
 _Floats = NDArray[np.float64]
 
@@ -40,13 +40,25 @@ class Cohort:
     variances: _Floats
     model: Model
 
-    def holds(self, first: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of some first steps are in it."""
-        return (first > self.low) & (first <= self.high)
-
     def scaled(self, kept: float) -> Cohort:
         """After some records have left."""
         return replace(self, size=self.size * kept)
+
+
+def levels_of_cohorts(cohorts: Sequence[Cohort], first: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The level of the cohort that holds each of some first steps; those that no cohort holds are left out.
+
+    Args:
+        cohorts: the oldest first; they do not overlap.
+    """
+    lows, highs, levels = (
+        np.array([getattr(cohort, name) for cohort in cohorts], dtype=np.int64)
+        for name in ("low", "high", "level")
+    )
+    if not len(lows):
+        return levels
+    place = np.searchsorted(lows, first, side="left") - 1
+    return levels[place[(place >= 0) & (first <= highs[place])]]
 
 
 @dataclass(frozen=True)
