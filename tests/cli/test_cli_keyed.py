@@ -63,11 +63,11 @@ def make(folder: Path, source: str, *, stream: str = "", schema: str = SCHEMA) -
     return config
 
 
-def problems(config: Path) -> str:
-    """What ``check`` finds wrong."""
+def problems(config: Path, *, stderr: bool = False) -> str:
+    """What ``check`` finds wrong, or what stops it."""
     result = CliRunner().invoke(main, ["check", str(config)])
     assert result.exit_code == 2, result.output
-    return result.stdout
+    return result.stderr if stderr else result.stdout
 
 
 def tables(folder: Path) -> list[bytes]:
@@ -300,6 +300,17 @@ def test_the_guide_takes_two_exports_to_a_healthy_feed(
     dpstream("evaluate", "dpstream.toml")
 
 
+def test_the_guides_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(text, names)
+    assert sorted(path.name for path in Path("shelter/releases").glob("step-*")) == [
+        "step-000001",
+        "step-000002",
+    ]
+
+
 def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
     page = GUIDE.read_text(encoding="utf-8")
     sources = [t for t in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if not t.startswith("[stream]")]
@@ -309,3 +320,40 @@ def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
         config = make(tmp_path / str(number), text.removeprefix("[source]\n"))
         shapes.append(Config.load(config).source_options.shape)
     assert shapes == ["changes", "stays"]
+
+
+def test_a_watched_folder_of_snapshots_stops_at_one_that_shrank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dpstream.cli import watch
+
+    config = make(tmp_path, SNAPSHOTS.format("t*.csv"))
+    rows = "".join(f"{key},a,1\n" for key in range(40))
+    coming = [rows + "40,b,2\n", "1,a,1\n"]
+    (tmp_path / "t1.csv").write_text("id,group,size\n" + rows)
+
+    def arrive(_seconds: float) -> None:
+        text = coming.pop(0)
+        (tmp_path / f"t{3 - len(coming)}.csv").write_text("id,group,size\n" + text)
+
+    monkeypatch.setattr(watch, "_pause", arrive)
+    result = dpstream("run", config, "--watch", code=2)
+    assert "step 3 (t3.csv)" in result.stderr
+    assert json.loads(dpstream("status", config, "--json").stdout)["steps"] == 2
+
+
+def test_a_database_is_read_as_it_is_when_the_step_is_read(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as db:
+        db.execute("""CREATE TABLE t AS SELECT range AS id, 'a' AS "group", 1 AS size FROM range(30)""")
+    source = 'kind = "duckdb"\ndatabase = "t.duckdb"\nquery = "FROM t"\nevery = "day"\nstart = "2026-01-05"\n'
+    config = make(tmp_path, source + 'end = "2026-01-07"\nkey_column = "id"\nshape = "snapshots"')
+    dpstream("run", config, "--until", 1)
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as db:
+        db.execute("DELETE FROM t WHERE id < 10")
+    # What was released cannot be read again, and is not compared.
+    assert "2 new steps, 3 in all" in dpstream("run", config).stdout
+    assert "a snapshot is the table as it is" in " ".join(dpstream("plan", config).stdout.split())
+    text = config.read_text().replace("FROM t", "FROM t WHERE id > $1 AND id < $2")
+    (tmp_path / "other.toml").write_text(text)
+    assert "one SELECT with no parameter" in problems(tmp_path / "other.toml", stderr=True)

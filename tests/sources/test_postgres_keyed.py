@@ -176,3 +176,23 @@ def test_snapshots_before_a_first_step_look_for_the_columns(table: Table) -> Non
     table.db.execute("ALTER TABLE f DROP COLUMN size")
     with pytest.raises(DataError, match="there is no column 'size'"):
         list(table.snapshots().steps())
+
+
+def test_a_partitioned_table_names_its_key_in_each_partition(table: Table) -> None:
+    table.db.execute(
+        'DROP TABLE f; CREATE TABLE f (id INT PRIMARY KEY, "group" TEXT, size INT) PARTITION BY RANGE (id); '
+        "CREATE TABLE f_low PARTITION OF f FOR VALUES FROM (0) TO (10); "
+        "CREATE TABLE f_high PARTITION OF f FOR VALUES FROM (10) TO (20); "
+        "DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE f WITH (publish_via_partition_root = true)"
+    )
+    table.db.execute("INSERT INTO f VALUES (1, 'a', 1), (11, 'b', 2)")
+    table.db.execute("UPDATE f SET size = 3 WHERE id = 11")
+    table.db.execute("DELETE FROM f WHERE id = 1")
+    table.end_day()
+    (entry,) = table.source().steps()
+    words = [(row["operation"], row["id"]) for row in entry.keyed.events.to_pylist()]
+    assert words == [("insert", "1"), ("insert", "11"), ("update", "11"), ("delete", "1")]
+    table.db.execute("ALTER TABLE f_high REPLICA IDENTITY NOTHING")
+    table.end_day()
+    with pytest.raises(ConfigError, match="does not say which 'id'"):
+        list(table.source().steps())

@@ -176,5 +176,6 @@ def expected_words(expected: Expected | None) -> tuple[str, ...]:
     if expected is None:
         return ()
     return (
-        f"the owner's guesses are size = {expected.size} and records_per_step = {expected.records_per_step} ([expect])",
+        f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
+        "([expect])",
     )
