@@ -71,9 +71,9 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "there is no column 'id'"),
     "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "there is no column 'op'"),
     "key is a column": (Snapshot(frame({"here": A}), "zip"), "declared in the schema as well"),
-    "shrunken": (snapshot("here"), "most of the present records would leave"),
-    "empty": (snapshot(), "most of the present records would leave"),
-    "no rows": (Snapshot(None, "id"), "most of the present records would leave"),
+    "shrunken": (snapshot("here"), "has less than the declared share (shrinks)"),
+    "empty": (snapshot(), "has less than the declared share (shrinks)"),
+    "no rows": (Snapshot(None, "id"), "has less than the declared share (shrinks)"),
     "no keys": (plain_batch(1), "the batch has no keys"),
 }
 

@@ -32,7 +32,7 @@ _KEYED = (
     "whether there is one is not protected",
     "a snapshot of the whole table that is empty, or has less than a declared share of the records that are present, "
     "stops the stream until its owner has confirmed it, and that it stopped, and that it went on, is visible, so "
-    "whether most records left at once is not protected",
+    "whether so many records left at once is not protected",
 )
 _RETURNED = (
     "a key that comes back after an absence stops the stream, and that it stopped is visible, so whether there is one "

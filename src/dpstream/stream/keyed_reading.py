@@ -262,7 +262,7 @@ class _Whole:
         # A product of a whole number and a double: the same comparison at every repetition.
         if records and not self.confirmed and (not len(keys) or len(keys) < self.rules.shrinks * records):
             raise UnconfirmedError(
-                "the snapshot is empty, or so small that most of the present records would leave",
+                "the snapshot is empty, or has less than the declared share (shrinks) of the present records",
                 where=self.where,
                 allowed="a whole snapshot, or this one once its owner has confirmed that the records left "
                 "(Snapshot(..., confirmed=True))",
