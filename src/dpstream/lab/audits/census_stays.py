@@ -120,6 +120,9 @@ class _NoShapes:
     def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, model: Any) -> Cohort:
         return Cohort(level, *window, size, _NOTHING, _NOTHING, _MODEL)
 
+    def renewed(self, cohort: Cohort, model: Model) -> Cohort:
+        return cohort
+
     def folded(self, first: Cohort, second: Cohort) -> Cohort:
         return Cohort(first.level, first.low, second.high, 1.0, _NOTHING, _NOTHING, _MODEL)
 
@@ -166,7 +169,12 @@ def counted_plan(
         gap: most steps between two censuses.
     """
     recipe = Census(
-        Workload.all_k_way(_DOMAIN, 1), turnover=2 * gap, levels=levels, ratio=ratio, tracker=False
+        Workload.all_k_way(_DOMAIN, 1),
+        turnover=2 * gap,
+        levels=levels,
+        ratio=ratio,
+        tracker=False,
+        leaving_by_value=False,
     )
     return kind(recipe, budget, unit or Record(), None)
 
