@@ -56,6 +56,7 @@ def expected(history: History) -> list[tuple[set[Any], ...]]:
 def unhashed(history: History, changes: list[tuple[Any, ...]]) -> list[tuple[set[Any], ...]]:
     """The same of what the stream computes, its hashed keys taken back by a dictionary of all keys."""
     import pyarrow as pa
+
     from dpstream.stream.keyed_reading import hash_keys
 
     names = sorted({stay.key for stay in history.stays})
