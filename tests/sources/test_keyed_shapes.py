@@ -227,7 +227,7 @@ def snapshots(tmp_path: Path, *tables: str, **more: Any) -> SourceOptions:
         (("7,a,1\n7,b,1\n",), {}, "several rows"),
         (("7,a,1\n,b,1\n",), {}, "without a key"),
         (("7,a,1\n8,a,1\n", ""), {"shrinks": 0}, "the snapshot is empty"),
-        (("7,a,1\n8,a,1\n", "7,a,1\n"), {"shrinks": 0.6}, "so small"),
+        (("7,a,1\n8,a,1\n", "7,a,1\n"), {"shrinks": 0.6}, "less than the declared share"),
     ],
 )
 def test_bad_snapshots_stop(
