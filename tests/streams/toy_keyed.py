@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from toy_stream import SCHEMA, ToyState, ToySynthesis
 
-from dpstream.core.contracts import Packed, Part, PrivateBatch, Reads, StreamPlan
+from dpstream.core.contracts import BatchReads, Packed, Part, PrivateBatch, StreamPlan
 from dpstream.core.privacy import PureDP, Randomness, Record, noise_for
 from dpstream.core.schema import Domain
 from dpstream.io.sinks import Publisher
@@ -35,7 +35,7 @@ class KeyedPlan(StreamPlan):
     horizon: int | None = STEPS
     domain: Domain = SCHEMA.domain
     unit: Record = field(default_factory=Record)
-    reads: ClassVar[Reads] = "present"
+    reads: ClassVar[BatchReads] = "present"
 
     @property
     def name(self) -> str:
