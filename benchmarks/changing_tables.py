@@ -13,7 +13,7 @@ Every method protects a record's whole stay by epsilon, as far as it can:
 * pooled, dpstabs: the unit is the event, at epsilon / 2: an insert and a delete. They get what the keys leave of a
   step (who comes and goes within one vanishes); an update is a delete and an insert, and costs a stay epsilon further.
   A stay with u updates is protected by (1 + u) epsilon only: the comparison favours them.
-* empty: no records. uniform: the true number of records, all alike. independent: the true columns. These protect nobody.
+* empty: no records. uniform: the true number of records, all alike. independent: the true columns. They protect none.
 * offline: one run of AIM on each table by itself with the whole of epsilon: what a single release could be. The
   tables together protect a stay by epsilon times its length.
 
