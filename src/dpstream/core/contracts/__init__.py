@@ -10,6 +10,7 @@ from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsS
 from dpstream.core.contracts.batches import (
     BatchRows,
     BoundedBatch,
+    CancellingBatch,
     EngineBatch,
     Granted,
     PresentRecords,
@@ -54,6 +55,7 @@ __all__ = [
     "AskedPlan",
     "BatchRows",
     "BoundedBatch",
+    "CancellingBatch",
     "CellEstimate",
     "Checks",
     "EngineBatch",

@@ -30,6 +30,7 @@ __all__ = [
     "SCORE",
     "SELECT_SHARE",
     "STALENESS",
+    "TURNOVER",
     "UNIONS",
     "WORKLOAD",
     "K",
@@ -144,6 +145,12 @@ STALENESS = Option(
     "an exact number above 0, up to 1/2",
     "So large a share of the steps so far, or one step, may a release be behind at most: it sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
+)
+TURNOVER = Option(
+    meaning="What is read of a stream that deletes: all inserts and all deletes; or, with `cancelled`, equal rows that "
+    "come and go within a step are left out, and between two measurements the number of rows stays as measured "
+    "(pooled). Not with a public number of rows.",
+    reason="streams that began before there was this key go on as they were; `cancelled` is better where much leaves",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Literal, get_args
 
-from dpstream.core.contracts import PrivateBatch, StartTable
+from dpstream.core.contracts import CancellingBatch, PrivateBatch, StartTable
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, exact_amount
 from dpstream.core.privacy.unit import Event, EventUnit, Unit, User
@@ -21,15 +22,21 @@ DEFAULT_ROUNDS = 4
 __all__ = [
     "DEFAULT_ROUNDS",
     "PRIOR_BOUND",
+    "Turnover",
     "check_domain",
     "check_fit",
     "check_horizon",
     "check_share",
+    "check_turnover",
     "default_rounds",
     "event_unit",
     "read_budget",
     "refuse_deletes",
+    "without_turnover",
 ]
+
+#: What is read of rows that come and go within a step.
+Turnover = Literal["counted", "cancelled"]
 
 
 def default_rounds(workload: Workload) -> int:
@@ -92,6 +99,43 @@ def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
             where="mechanism",
             allowed="deletions = true, or batches without deletes",
         )
+
+
+def check_turnover(turnover: Turnover, unit: EventUnit, *, deletions: bool) -> None:
+    """Whether equal rows may cancel.
+
+    Errors:
+        ConfigError: an unknown word; nothing is deleted; or the numbers of inserts and deletes are public, which they
+            are not any more when some have cancelled.
+    """
+    where, other = "mechanism turnover", "counted"
+    if turnover not in get_args(Turnover):
+        raise ConfigError(
+            f"turnover = {turnover!r}", where="mechanism", allowed=", ".join(get_args(Turnover))
+        )
+    if turnover == other:
+        return
+    if not deletions:
+        raise ConfigError(
+            "nothing leaves this stream", where=where, allowed=f"{other}, or a source with deletes"
+        )
+    if unit.relation == "replace":
+        what = "the numbers of inserts and deletes are declared public, and what is left of them is private"
+        raise ConfigError(what, where=where, allowed=other)
+
+
+def without_turnover(batch: PrivateBatch, turnover: Turnover, *, deletions: bool) -> PrivateBatch:
+    """The batch as the plan reads it; see ``refuse_deletes`` for deletes that it does not read."""
+    refuse_deletes(batch, deletions=deletions)
+    if turnover == "counted":
+        return batch
+    if not isinstance(batch, CancellingBatch):
+        raise ConfigError(
+            "what counts these records cannot leave out rows that come and go within a step",
+            where="mechanism turnover",
+            allowed="counted",
+        )
+    return batch.without_cancelled()
 
 
 def check_domain(base: StartTable, domain: Domain) -> None:

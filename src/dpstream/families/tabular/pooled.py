@@ -21,16 +21,18 @@ from dpstream.core.privacy.unit import EventUnit, Unit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.description import explain_table
+from dpstream.families.tabular.description import explain_table, with_turnover
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
+    Turnover,
     check_domain,
     check_fit,
     check_horizon,
     check_share,
+    check_turnover,
     event_unit,
     read_budget,
-    refuse_deletes,
+    without_turnover,
 )
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Followed, Runner
@@ -61,6 +63,8 @@ class Pooled:
         select_share: part of a run's budget for selections.
         deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
+        turnover: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
+            (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
 
@@ -72,6 +76,7 @@ class Pooled:
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
+    turnover: Turnover = option("counted", options.TURNOVER)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
 
@@ -104,6 +109,7 @@ class Pooled:
         """
         epsilon, rho = amounts(budget, epsilon, rho)
         budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
+        check_turnover(self.turnover, protected, deletions=self.deletions)
         runner = Runner(
             followed=Followed(self.workload),
             budget=protected.per_event(budget),
@@ -200,7 +206,7 @@ class PooledPlan(StreamPlan):
         following = ", ".join(str(end) for end in ends[every:])
         deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))
         own = explain_table(super().explain(), self.recipe.workload, deviation)
-        return replace(
+        own = replace(
             own,
             number_told=own.number_told
             + ("" if public else ", where it ends a group of steps that are measured together"),
@@ -227,6 +233,7 @@ class PooledPlan(StreamPlan):
             },
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
+        return with_turnover(own) if self.recipe.deletions else own
 
     def step_facts(self, step: int) -> dict[str, Any]:
         """The last step that is measured by then."""
@@ -252,6 +259,8 @@ class PooledPlan(StreamPlan):
             "staleness": str(self.recipe.staleness),
             "select_share": str(self.recipe.select_share),
             "deletions": self.recipe.deletions,
+            # Only where it is not as it always was: the facts of other streams stay what they were.
+            **({} if self.recipe.turnover == "counted" else {"turnover": self.recipe.turnover}),
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
         }
@@ -273,7 +282,7 @@ class PooledPlan(StreamPlan):
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
-        refuse_deletes(batch, deletions=self.recipe.deletions)
+        batch = without_turnover(batch, self.recipe.turnover, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             side.counts += np.concatenate(batch.count(self.cells.cliques, part))
@@ -346,10 +355,16 @@ class PooledPlan(StreamPlan):
     def _synthesis(self, state: PooledState) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.
 
-        They are taken to look like the last closed epoch: a stream that moves goes on as it went.
+        They are taken to look like the last closed epoch: a stream that moves goes on as it went. Where rows leave, the
+        growth is a small difference of two noisy numbers: with ``cancelled`` none is expected.
         """
         since = state.step - state.closed
         growth = state.open_total if self.unit.relation == "replace" else state.rate * since
+        if self.recipe.turnover == "cancelled":
+            came, left = (side.total for side in state.sides)
+            error, passed = self._total_error(state, since), (state.base_total + came, left)
+            table = state.table.with_total(state.total)
+            return ModelSynthesis((table,), state.total, total_error=error, passed=passed)
         total = state.total + growth
         error = self._total_error(state, since)
         part = growth / total if 0.0 < growth < total else 0.0
