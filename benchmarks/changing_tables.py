@@ -9,7 +9,8 @@ not repeated. ``--first-half`` stops real streams at their middle: the only way 
 
 Every method protects a record's whole stay by epsilon, as far as it can:
 
-* census: the unit is the record; so is epsilon, whatever happens in a stay.
+* census: the unit is the record; epsilon is for the whole stay, whatever happens in it. ``census:totals=full`` and so
+  on for other options.
 * pooled, dpstabs: the unit is the event, at epsilon / 2: an insert and a delete. They get what the keys leave of a
   step (who comes and goes within one vanishes); an update is a delete and an insert, and costs a stay epsilon further.
   A stay with u updates is protected by (1 + u) epsilon only: the comparison favours them.
@@ -42,7 +43,16 @@ from made_by import write_result
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy import Event, PureDP, Randomness
-from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentTable, Workload, count_marginals
+from dpstream.core.tables import (
+    EncodedBatch,
+    KeyedChanges,
+    PresentBatch,
+    PresentTable,
+    PresentView,
+    Workload,
+    count_marginals,
+)
+from dpstream.families.census import Census
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.families.tabular.aim import AIM
 from dpstream.lab.experiments.private_output import PrivateFolder
@@ -56,6 +66,14 @@ STREAMS = (
     "hotel:week",
 )  # fmt: skip
 MEASURES = ("we_model", "we_rows", "tv_model", "tv_rows", "total")
+#: Options of ``census:option=value``, where they are no words.
+READ: dict[str, Callable[[str], Any]] = {
+    "ratio": int,
+    "tracker": lambda word: word == "true",
+    "levels": lambda word: word if word == "unlimited" else int(word),
+    "iterations": int,
+    "max_cells": int,
+}
 #: Steps at which a run is compared with the truth, about.
 _POINTS = 30
 Run = dict[str, Any]
@@ -110,6 +128,22 @@ def by_events(plan: StreamPlan, deletions: bool) -> Callable[[Randomness], Metho
         def step(moment: Moment) -> Release:
             inserts, deletes = differences(moment)
             batch = EncodedBatch(moment.after.domain, inserts, deletes if deletions else None)
+            release: Release = plan.step(state, batch, randomness)
+            return release
+
+        return step
+
+    return start
+
+
+def by_key(plan: StreamPlan) -> Callable[[Randomness], Method]:
+    """A mechanism that reads present records."""
+
+    def start(randomness: Randomness) -> Method:
+        state = plan.start()
+
+        def step(moment: Moment) -> Release:
+            batch = PresentBatch(PresentView(moment.after, moment.departed))
             release: Release = plan.step(state, batch, randomness)
             return release
 
@@ -208,6 +242,13 @@ def method(
         return (lambda randomness: own[name]), None
     if name == "offline":
         return offline(workload, epsilon), None
+    if name.startswith("census"):
+        options = dict(word.split("=") for word in name.split(":")[1:])
+        own_options = {key: READ.get(key, str)(value) for key, value in options.items()}
+        turnover = Fraction(stream.size) / Fraction(stream.records_per_step) if stream.deletes else "none"
+        census = Census(workload, **{"turnover": turnover, **own_options})
+        plan = census.calibrate(epsilon=epsilon, horizon=stream.steps)
+        return by_key(plan), plan.options()
     if name in ("pooled", "dpstabs"):
         recipes: dict[str, Callable[..., Any]] = {"pooled": Pooled, "dpstabs": DPStabs}
         share = epsilon / 2 if stream.deletes else epsilon

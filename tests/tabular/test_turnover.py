@@ -86,7 +86,7 @@ class _OneByOne(EncodedBatch):
 class _BrokenPlan(PooledPlan):
     def step(self, state, batch, randomness):
         counted = PooledPlan(
-            replace(self.recipe, turnover="counted"), self.budget, self.unit, self.horizon, self.runner
+            replace(self.recipe, come_and_go="counted"), self.budget, self.unit, self.horizon, self.runner
         )
         return counted.step(state, _OneByOne(self.domain, batch._inserts, batch._deletes), randomness)
 
@@ -106,7 +106,7 @@ def neighbours(seed: int, steps: int, rows: int) -> tuple[list[EncodedBatch], li
 
 
 def test_no_transcript_costs_more_than_the_budget() -> None:
-    recipe = Pooled(PAIRS, select_share=Fraction(1, 2), deletions=True, turnover="cancelled", iterations=5)
+    recipe = Pooled(PAIRS, select_share=Fraction(1, 2), deletions=True, come_and_go="cancelled", iterations=5)
     plan = recipe.calibrate(PureDP.of(1), horizon=4)
     broken = _BrokenPlan(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)
     worst = [
@@ -116,7 +116,7 @@ def test_no_transcript_costs_more_than_the_budget() -> None:
     assert 0.9 < worst[0] <= 1 + 1e-9
     assert worst[1] > 1.1
 
-    tabs = DPStabs(PAIRS, k=2, select_share="1/2", iterations=5, deletions=True, turnover="cancelled")
+    tabs = DPStabs(PAIRS, k=2, select_share="1/2", iterations=5, deletions=True, come_and_go="cancelled")
     plan = tabs.calibrate(epsilon=1)
     found = []
     for seed in range(60):
@@ -129,9 +129,9 @@ def test_no_transcript_costs_more_than_the_budget() -> None:
 @pytest.mark.parametrize("recipe", [Pooled(PAIRS, deletions=True), DPStabs(PAIRS, k=2, deletions=True)])
 def test_streams_that_began_before_keep_their_facts(recipe) -> None:
     plan = recipe.calibrate(epsilon=1)
-    assert "turnover" not in plan.options()
-    cancelled = replace(recipe, turnover="cancelled").calibrate(epsilon=1)
-    assert cancelled.options() == {**plan.options(), "turnover": "cancelled"}
+    assert "come_and_go" not in plan.options()
+    cancelled = replace(recipe, come_and_go="cancelled").calibrate(epsilon=1)
+    assert cancelled.options() == {**plan.options(), "come_and_go": "cancelled"}
     assert cancelled.parts() == plan.parts()
     told = " ".join(text for text in plan.explain().further if isinstance(text, str))
     assert "21 records for each that is there at step 100" in told
@@ -139,19 +139,19 @@ def test_streams_that_began_before_keep_their_facts(recipe) -> None:
     assert not any("leave" in text for text in without.further if isinstance(text, str))
     for wrong, allowed in (
         ({"deletions": False}, "nothing leaves"),
-        ({"turnover": "held"}, "counted, cancelled"),
+        ({"come_and_go": "held"}, "counted, cancelled"),
     ):
         with pytest.raises(ConfigError, match=allowed):
-            replace(recipe, **{"turnover": "cancelled", **wrong}).calibrate(epsilon=1)
+            replace(recipe, **{"come_and_go": "cancelled", **wrong}).calibrate(epsilon=1)
     with pytest.raises(ConfigError, match="declared public"):
-        replace(recipe, turnover="cancelled").calibrate(epsilon=1, unit=Event("replace"))
+        replace(recipe, come_and_go="cancelled").calibrate(epsilon=1, unit=Event("replace"))
 
 
 def test_a_batch_that_cannot_cancel_is_refused() -> None:
     class Counts:
         declares_deletes = True
 
-    plan = Pooled(PAIRS, deletions=True, turnover="cancelled").calibrate(epsilon=1)
+    plan = Pooled(PAIRS, deletions=True, come_and_go="cancelled").calibrate(epsilon=1)
     with pytest.raises(ConfigError, match="cannot leave out rows"):
         plan.step(plan.start(), Counts(), Randomness.seeded(1))
 
@@ -161,7 +161,7 @@ def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() ->
     rows = np.zeros((40, 3), np.int32)
     found = {}
     for turnover in ("counted", "cancelled"):
-        plan = replace(recipe, turnover=turnover).calibrate(epsilon=1)
+        plan = replace(recipe, come_and_go=turnover).calibrate(epsilon=1)
         state, randomness, totals = plan.start(), Randomness.seeded(3), []
         for step in range(1, 11):
             batch = EncodedBatch(DOMAIN, np.concatenate([rows, rows + 1]), rows)

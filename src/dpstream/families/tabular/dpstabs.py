@@ -29,16 +29,16 @@ from dpstream.families.tabular.description import explain_counters, with_turnove
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
-    Turnover,
+    ComeAndGo,
+    check_come_and_go,
     check_domain,
     check_fit,
     check_horizon,
     check_share,
-    check_turnover,
     default_rounds,
     event_unit,
     read_budget,
-    without_turnover,
+    read_come_and_go,
 )
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
@@ -77,7 +77,7 @@ class DPStabs:
         deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
             and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
             two. The literal reading counts inserts less deletes.
-        turnover: ``cancelled``: of equal rows that a step inserts and deletes only the difference is read.
+        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is read.
         select_share: part of the budget for selections.
         iterations: of the fit after each measurement (it starts from the previous model).
         max_cells: limit on the model's junction tree.
@@ -94,7 +94,7 @@ class DPStabs:
     past: Past = option("predicted", options.PAST)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
     deletions: bool = False
-    turnover: Turnover = option("counted", options.TURNOVER)
+    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
     max_cells: int = option(5_000, options.MAX_CELLS)
@@ -147,7 +147,7 @@ class DPStabs:
         """
         epsilon, rho = amounts(budget, epsilon, rho)
         budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
-        check_turnover(self.turnover, protected, deletions=self.deletions)
+        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         # Where nothing is selected, measuring gets everything.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(budget)
@@ -202,7 +202,7 @@ class DPStabsPlan(StreamPlan):
             "past": self.recipe.past,
             "prior_weight": self.recipe.prior_weight,
             "deletions": self.recipe.deletions,
-            **({} if self.recipe.turnover == "counted" else {"turnover": self.recipe.turnover}),
+            **({} if self.recipe.come_and_go == "counted" else {"come_and_go": self.recipe.come_and_go}),
             "select_share": str(self.recipe.select_share),
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
@@ -251,7 +251,7 @@ class DPStabsPlan(StreamPlan):
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step of Algorithm 3."""
-        batch = without_turnover(batch, self.recipe.turnover, deletions=self.recipe.deletions)
+        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             counts = batch.count(self.cells.cliques, part)
@@ -267,7 +267,7 @@ class DPStabsPlan(StreamPlan):
         happens to be measured at every step, large errors are overrepresented.
         """
         total_error = self._total_error(state)
-        passed = state.passed if self.recipe.turnover == "cancelled" else None
+        passed = state.passed if self.recipe.come_and_go == "cancelled" else None
         # After a base the counters hold what came since: no error bar of a count over the whole table.
         if self.selector is not None or state.with_base:
             return ModelSynthesis(state.models, state.total, total_error=total_error, passed=passed)

@@ -17,6 +17,7 @@ __all__ = [
     "AIM_ROUNDS",
     "AIM_SHARE",
     "COLUMNS_SHARE",
+    "COME_AND_GO",
     "COUNTER",
     "FINAL_ITERATIONS",
     "ITERATIONS",
@@ -30,7 +31,6 @@ __all__ = [
     "SCORE",
     "SELECT_SHARE",
     "STALENESS",
-    "TURNOVER",
     "UNIONS",
     "WORKLOAD",
     "K",
@@ -146,7 +146,7 @@ STALENESS = Option(
     "So large a share of the steps so far, or one step, may a release be behind at most: it sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
 )
-TURNOVER = Option(
+COME_AND_GO = Option(
     meaning="What is read of a stream that deletes: all inserts and all deletes; or, with `cancelled`, equal rows that "
     "come and go within a step are left out, and between two measurements the number of rows stays as measured "
     "(pooled). Not with a public number of rows.",

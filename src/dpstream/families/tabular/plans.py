@@ -22,21 +22,21 @@ DEFAULT_ROUNDS = 4
 __all__ = [
     "DEFAULT_ROUNDS",
     "PRIOR_BOUND",
-    "Turnover",
+    "ComeAndGo",
+    "check_come_and_go",
     "check_domain",
     "check_fit",
     "check_horizon",
     "check_share",
-    "check_turnover",
     "default_rounds",
     "event_unit",
     "read_budget",
+    "read_come_and_go",
     "refuse_deletes",
-    "without_turnover",
 ]
 
 #: What is read of rows that come and go within a step.
-Turnover = Literal["counted", "cancelled"]
+ComeAndGo = Literal["counted", "cancelled"]
 
 
 def default_rounds(workload: Workload) -> int:
@@ -101,19 +101,19 @@ def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
         )
 
 
-def check_turnover(turnover: Turnover, unit: EventUnit, *, deletions: bool) -> None:
+def check_come_and_go(come_and_go: ComeAndGo, unit: EventUnit, *, deletions: bool) -> None:
     """Whether equal rows may cancel.
 
     Errors:
         ConfigError: an unknown word; nothing is deleted; or the numbers of inserts and deletes are public, which they
             are not any more when some have cancelled.
     """
-    where, other = "mechanism turnover", "counted"
-    if turnover not in get_args(Turnover):
+    where, other = "mechanism come_and_go", "counted"
+    if come_and_go not in get_args(ComeAndGo):
         raise ConfigError(
-            f"turnover = {turnover!r}", where="mechanism", allowed=", ".join(get_args(Turnover))
+            f"come_and_go = {come_and_go!r}", where="mechanism", allowed=", ".join(get_args(ComeAndGo))
         )
-    if turnover == other:
+    if come_and_go == other:
         return
     if not deletions:
         raise ConfigError(
@@ -124,15 +124,15 @@ def check_turnover(turnover: Turnover, unit: EventUnit, *, deletions: bool) -> N
         raise ConfigError(what, where=where, allowed=other)
 
 
-def without_turnover(batch: PrivateBatch, turnover: Turnover, *, deletions: bool) -> PrivateBatch:
+def read_come_and_go(batch: PrivateBatch, come_and_go: ComeAndGo, *, deletions: bool) -> PrivateBatch:
     """The batch as the plan reads it; see ``refuse_deletes`` for deletes that it does not read."""
     refuse_deletes(batch, deletions=deletions)
-    if turnover == "counted":
+    if come_and_go == "counted":
         return batch
     if not isinstance(batch, CancellingBatch):
         raise ConfigError(
             "what counts these records cannot leave out rows that come and go within a step",
-            where="mechanism turnover",
+            where="mechanism come_and_go",
             allowed="counted",
         )
     return batch.without_cancelled()

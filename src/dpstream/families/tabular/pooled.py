@@ -24,15 +24,15 @@ from dpstream.families.tabular import options
 from dpstream.families.tabular.description import explain_table, with_turnover
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
-    Turnover,
+    ComeAndGo,
+    check_come_and_go,
     check_domain,
     check_fit,
     check_horizon,
     check_share,
-    check_turnover,
     event_unit,
     read_budget,
-    without_turnover,
+    read_come_and_go,
 )
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Followed, Runner
@@ -63,7 +63,7 @@ class Pooled:
         select_share: part of a run's budget for selections.
         deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
-        turnover: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
+        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
             (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
@@ -76,7 +76,7 @@ class Pooled:
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
-    turnover: Turnover = option("counted", options.TURNOVER)
+    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
 
@@ -109,7 +109,7 @@ class Pooled:
         """
         epsilon, rho = amounts(budget, epsilon, rho)
         budget, protected, steps = read_budget(epsilon, rho), event_unit(unit), check_horizon(horizon)
-        check_turnover(self.turnover, protected, deletions=self.deletions)
+        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         runner = Runner(
             followed=Followed(self.workload),
             budget=protected.per_event(budget),
@@ -260,7 +260,7 @@ class PooledPlan(StreamPlan):
             "select_share": str(self.recipe.select_share),
             "deletions": self.recipe.deletions,
             # Only where it is not as it always was: the facts of other streams stay what they were.
-            **({} if self.recipe.turnover == "counted" else {"turnover": self.recipe.turnover}),
+            **({} if self.recipe.come_and_go == "counted" else {"come_and_go": self.recipe.come_and_go}),
             "iterations": self.recipe.iterations,
             "max_cells": self.recipe.max_cells,
         }
@@ -282,7 +282,7 @@ class PooledPlan(StreamPlan):
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
-        batch = without_turnover(batch, self.recipe.turnover, deletions=self.recipe.deletions)
+        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             side.counts += np.concatenate(batch.count(self.cells.cliques, part))
@@ -360,7 +360,7 @@ class PooledPlan(StreamPlan):
         """
         since = state.step - state.closed
         growth = state.open_total if self.unit.relation == "replace" else state.rate * since
-        if self.recipe.turnover == "cancelled":
+        if self.recipe.come_and_go == "cancelled":
             came, left = (side.total for side in state.sides)
             error, passed = self._total_error(state, since), (state.base_total + came, left)
             table = state.table.with_total(state.total)
