@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -154,7 +153,8 @@ def _hotel(name: str, every: str) -> KeyedStream:
     else:
         length = {"day": 1, "week": 7}[every]
         step = (days - _HOTEL_START).astype(int) // length + 1
-        steps = math.ceil(int((_HOTEL_END - _HOTEL_START).astype(int)) / length)
+        # Whole weeks: the last days would be a step that only empties the table.
+        steps = int((_HOTEL_END - _HOTEL_START).astype(int)) // length
     per_step = {"day": 100, "week": 1_000, "month": 3_000}[every]
     changes = _cut(np.maximum(step, 1), steps, keys, present, codes)
     return KeyedStream(name, domain, steps, 10_000, per_step, changes, real=True)
