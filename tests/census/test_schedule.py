@@ -58,5 +58,10 @@ def test_what_is_known_of_the_schedule_does_not_depend_on_who_asked_before(
     last, following = schedule.around(one)
     assert fresh.around(one) == (last, following)
     assert last is not None
-    assert last[0] <= one < following[0]
-    assert fresh.censuses(last[0], following[0]) == [last, following]
+    assert last[0] <= one < following
+    assert [step for step, _ in fresh.censuses(last[0], following)] == [last[0], following]
+    known: list[int] = []
+    for step in range(1, one + 1):  # as a stream does it, step by step
+        level = schedule.level(step, known)
+        assert ([(step, level)] if level is not None else []) == schedule.censuses(step, step)
+        known = known if level is None else with_census(known, level, step)

@@ -15,6 +15,7 @@ from dpstream.families.tabular import options
 __all__ = [
     "DEPARTURES_SHARE",
     "ITERATIONS",
+    "LEAVING_BY_VALUE",
     "LEVELS",
     "MAX_CELLS",
     "RATIO",
@@ -139,6 +140,12 @@ TRACKER = Option(
     "true, false",
     "Whether a cohort's model uses what earlier censuses measured, as far as newcomers resemble each other.",
     "small tables gain 10 to 20 %",
+)
+LEAVING_BY_VALUE = Option(
+    "true, false",
+    "Whether a cohort is made to look like who is left of it, where censuses show that records with some values leave "
+    "sooner.",
+    "what stays long looks less and less like what came; where all leave alike it costs nothing",
 )
 ITERATIONS = options.ITERATIONS.but(reason="a fit that starts from little needs so many")
 MAX_CELLS = options.MAX_CELLS.but()

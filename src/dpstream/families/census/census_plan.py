@@ -24,18 +24,20 @@ from dpstream.core.contracts import (
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record, Unit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census import census_options as options
 from dpstream.families.census.amounts import Amounts
+from dpstream.families.census.attrition import Aged, Attrition
 from dpstream.families.census.census_release import CensusSynthesis, mixture
 from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
 from dpstream.families.census.census_state import CensusState, pack, unpack
 from dpstream.families.census.census_terms import Terms
 from dpstream.families.census.census_words import Told, explain_census
-from dpstream.families.census.cohorts import Shapes
+from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
 from dpstream.families.census.counted_total import counted_total, predicted_errors
 from dpstream.families.census.shape_tracker import ShapeTracker
 from dpstream.families.census.totals_filter import (
@@ -78,7 +80,7 @@ class Census:
         levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
         ratio: each level is so many times rarer than the one below.
         departures_share: part of the budget for counting who left.
-        totals, tracker: how numbers and distributions are followed; post-processing.
+        totals, tracker, leaving_by_value: how numbers and distributions are followed; post-processing.
         iterations, max_cells: of the fits.
 
     Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
@@ -92,6 +94,7 @@ class Census:
     departures_share: Fraction = option(Fraction(1, 10), options.DEPARTURES_SHARE)
     totals: Totals = option("simple", options.TOTALS)
     tracker: bool = option(True, options.TRACKER)
+    leaving_by_value: bool = option(True, options.LEAVING_BY_VALUE)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.MAX_CELLS)
 
@@ -242,13 +245,15 @@ class CensusPlan(StreamPlan):
             "departures_share": str(own.departures_share),
             "totals": own.totals,
             "tracker": own.tracker,
+            "leaving_by_value": own.leaving_by_value,
             "iterations": own.iterations,
             "max_cells": own.max_cells,
         }
 
     def start(self) -> CensusState:
         """No census yet."""
-        return CensusState(0, [], [], [], [], NewcomersRate(self._full))
+        attrition = Attrition.fresh(self.domain)
+        return CensusState(0, [], [], [], [], NewcomersRate(self._full), attrition)
 
     @property
     def _full(self) -> bool:
@@ -274,29 +279,38 @@ class CensusPlan(StreamPlan):
 
     def note_departures(self, state: CensusState, present: PresentRecords) -> None:
         """Add each record that left to its cohort's level; those whom no census has counted are nowhere."""
-        for cohort in state.cohorts:
-            state.left[cohort.level] += int(np.count_nonzero(cohort.holds(present.departed)))
+        found = levels_of_cohorts(state.cohorts, present.departed)
+        for level, number in enumerate(np.bincount(found, minlength=len(state.left)).tolist()):
+            state.left[level] += number
 
     def count_departures(self, state: CensusState, randomness: Randomness) -> None:
-        """One noisy count for each level with an open cohort, which such counts have not read before."""
+        """One noisy count for each level with an open cohort, of those whom no count has read before."""
         noise, steps = self.amounts.departure_noise, state.step - last_of(state.last, 0)
         for level in sorted({cohort.level for cohort in state.cohorts}):
-            found, variance = state.left[level], 0.0
-            if noise is not None:
-                found += int(randomness.draw(noise, 1)[0])
-                variance = noise.variance
+            found = self.noisy(state.left[level], noise, randomness)
             state.left[level] = 0
-            kept = state.totals[level].count(steps, float(found), variance, full=self._full)
-            state.cohorts = [c.scaled(kept) if c.level == level else c for c in state.cohorts]
+            variance = 0.0 if noise is None else noise.variance
+            own = state.totals[level]
+            kept = own.count(steps, float(found), variance, full=self._full)
+            exposure = own.exposure(steps)
+            state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
             number, spread = state.counted[level]
             state.counted[level] = (number - found, spread + variance)
+
+    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
+        """One count of departures; audits put one there that follows a script."""
+        return exact if noise is None else exact + int(randomness.draw(noise, 1)[0])
+
+    def window(self, state: CensusState, level: int) -> int:
+        """A census of this level counts the records whose first step is later."""
+        return last_of(state.last, level)
 
     def take_census(
         self, state: CensusState, level: int, present: PresentRecords, randomness: Randomness
     ) -> AIMRun:
         """Measure the present records that came after the last census of this level, or of a higher one."""
         plan = self.run_of(level)
-        counts = present.count(plan.counted, last_of(state.last, level))
+        counts = present.count(plan.counted, self.window(state, level))
         known = next((model for model in reversed(state.latest[: level + 1]) if model is not None), None)
         prior = None if known is None else known.bounded(PRIOR_BOUND)
         return plan.run_on(counts, randomness, prior=prior)
@@ -305,6 +319,8 @@ class CensusPlan(StreamPlan):
         """Book a census that was taken. Everything here is public."""
         after, steps = last_of(state.last, level), state.step - last_of(state.last, 0)
         self._open(state, level)
+        if level > 0:
+            self._learn(state, level, run, steps)
         number, variance = self._number(state, level, run, steps)
         for lower in range(level):
             state.totals[lower].empty()
@@ -359,12 +375,44 @@ class CensusPlan(StreamPlan):
         tracker.add(state.step, run.measurements, records)
         return tracker.estimates(state.step), None
 
+    def _learn(self, state: CensusState, level: int, run: AIMRun, steps: int) -> None:
+        """What became of the columns of those who were counted at lower levels: which values leave sooner."""
+        if not self.recipe.leaving_by_value:
+            return
+        lower = [cohort for cohort in state.cohorts if cohort.level < level]
+        came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]
+        parts = [Aged(cohort.model, cohort.size, cohort.exposure) for cohort in lower]
+        newest = state.latest[0]
+        if newest is not None:
+            parts.append(Aged(newest, came, 0.0))
+        whole = sum(part.weight for part in parts)
+        if whole <= 0.0:
+            return
+        shares, variances = self.shapes.measured(run.measurements, max(run.total, 1.0))
+        for cohort in lower:
+            variances = variances + (cohort.size / whole) ** 2 * cohort.variances
+        cells = self.followed.cells
+        columns = [i for i, clique in enumerate(cells.cliques) if len(clique) == 1]
+        state.attrition.learn(
+            parts,
+            [cells.cliques[i][0] for i in columns],
+            [shares[cells.part(i)] for i in columns],
+            variances[columns],
+        )
+
+    def _left_of(self, state: CensusState, cohort: Cohort, steps: int) -> Model:
+        """What a cohort looks like so many steps after the last count of departures."""
+        exposure = cohort.exposure + state.totals[cohort.level].exposure(steps)
+        return state.attrition.aged(cohort.model, exposure)
+
     def _fold(self, state: CensusState, level: int) -> None:
         """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
         last = self.schedule.levels is not None and level == self.schedule.levels - 1
         own = [cohort for cohort in state.cohorts if cohort.level == level]
         while len(own) > (1 if last else _MOST_COHORTS):
-            own[:2] = [self.shapes.folded(own[0], own[1])]
+            # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.
+            old = self.shapes.renewed(own[0], self._left_of(state, own[0], 0)) if last else own[0]
+            own[:2] = [self.shapes.folded(old, own[1])]
         state.cohorts = sorted(
             [*own, *(c for c in state.cohorts if c.level != level)], key=lambda cohort: cohort.low
         )
@@ -378,7 +426,7 @@ class CensusPlan(StreamPlan):
         if self.terms.public_presence:
             return self._exact(state, present, newest)
         stays = [own.staying(steps) for own in state.totals]
-        parts = [(c.model, c.size * stays[c.level]) for c in state.cohorts]
+        parts = [(self._left_of(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
         variance = sum(own.predicted(steps)[1] for own in state.totals)
         if steps:
             number, spread = state.newcomers.present(hazard, steps)
@@ -392,11 +440,11 @@ class CensusPlan(StreamPlan):
 
     def _exact(self, state: CensusState, present: PresentRecords, newest: Model) -> CensusSynthesis:
         """Presence is public: who left since the last census, and who came, are exact numbers."""
-        parts = []
+        parts, steps = [], state.step - last_of(state.last, 0)
         for cohort in state.cohorts:
             own = state.totals[cohort.level]
             kept = 1.0 - state.left[cohort.level] / own.size if own.size > 0.0 else 0.0
-            parts.append((cohort.model, cohort.size * kept))
+            parts.append((self._left_of(state, cohort, steps), cohort.size * kept))
         came = int(present.count(((),), last_of(state.last, 0))[0].sum())
         parts.append((newest, float(came)))
         total = came + round(sum(own.size for own in state.totals)) - sum(state.left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -60,39 +61,34 @@ class CensusSchedule:
             found += 1
         return found
 
+    def after(self, last: int) -> int:
+        """The first census after one at step ``last``."""
+        # ``step - step // 10`` never falls: the first step at which a tenth of the steps has passed is near this.
+        step = last * _EARLY // (_EARLY - 1)
+        while step > 0 and step - 1 - (step - 1) // _EARLY >= last:
+            step -= 1
+        while step - step // _EARLY < last:
+            step += 1
+        return max(last + 1, step if self.gap is None else min(step, last + self.gap))
+
     def censuses(self, first: int, last: int) -> list[tuple[int, int]]:
         """Step and level of every census from one step to another, both included.
 
-        Cost: the first time, proportional to ``last``.
+        Cost: the first time, proportional to the number of censuses up to ``last``.
         """
-        step = self._known[-1][0] if self._known else 0
-        while step < last:
-            step += 1
+        while (step := self.after(self._known[-1][0] if self._known else 0)) <= last:
             level = self.level(step, self._last)
-            if level is not None:
-                self._known.append((step, level))
-                self._last[:] = with_census(self._last, level, step)
-        low, high = 0, len(self._known)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._known[middle][0] < first else (low, middle)
-        found = []
-        for census in self._known[low:]:
-            if census[0] > last:
-                break
-            found.append(census)
-        return found
+            assert level is not None, "a step at which a census is due"
+            self._known.append((step, level))
+            self._last[:] = with_census(self._last, level, step)
+        return self._known[bisect_left(self._known, (first, 0)) : bisect_left(self._known, (last + 1, 0))]
 
-    def around(self, step: int) -> tuple[tuple[int, int] | None, tuple[int, int]]:
-        """The last census up to a step (None: before step 1), and the first one after it."""
+    def around(self, step: int) -> tuple[tuple[int, int] | None, int]:
+        """The last census up to a step (None: before step 1), and the step of the first one after it."""
         self.censuses(1, step)
-        until = [census for census in self._known[-2:] if census[0] <= step]
-        if not until:
-            until = self.censuses(max(1, step - (step // _EARLY + 1)), step)[-1:]
-        further = step + 1
-        while not (following := self.censuses(step + 1, further)):
-            further += 1
-        return (until[-1] if until else None), following[0]
+        place = bisect_left(self._known, (step + 1, 0))
+        last = self._known[place - 1] if place else None
+        return last, self.after(0 if last is None else last[0])
 
 
 def last_of(last: Sequence[int], level: int) -> int:

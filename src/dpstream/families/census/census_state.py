@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
+from dpstream.families.census.attrition import Attrition
 from dpstream.families.census.cohorts import Cohort
 from dpstream.families.census.shape_tracker import ShapeTracker
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, levels_of, numbers_of
@@ -34,6 +35,7 @@ class CensusState:
         counted: for each level, the sum of what its censuses counted less the counted departures since it was last
             emptied, without any model; and the variance of its noise.
         newcomers: how many come in a step.
+        attrition: which values leave sooner.
         cohorts: open ones, the oldest first.
         latest: the newest cohort of each level, as a model; None before its first census.
         trackers: of each level that had a census; empty where shapes are not tracked.
@@ -45,6 +47,7 @@ class CensusState:
     totals: list[LevelTotal]
     counted: list[tuple[float, float]]
     newcomers: NewcomersRate
+    attrition: Attrition
     cohorts: list[Cohort] = field(default_factory=list)
     latest: list[Model | None] = field(default_factory=list)
     trackers: list[ShapeTracker] = field(default_factory=list)
@@ -73,7 +76,10 @@ def pack(state: CensusState) -> Packed:
         "totals": numbers_of(state.totals),
         "counted": np.array(state.counted, dtype=np.float64).reshape(-1, 2),
         "newcomers": np.stack([rate.rates, rate.variances, rate.fits]),
-        "sizes": np.array([cohort.size for cohort in state.cohorts], dtype=np.float64),
+        "sizes": np.array([[c.size, c.exposure] for c in state.cohorts], dtype=np.float64).reshape(-1, 2),
+        "attrition/pulls": state.attrition.pulls,
+        "attrition/variances": state.attrition.variances,
+        "attrition/fits": state.attrition.fits,
     }
     for number, cohort in enumerate(state.cohorts):
         arrays[f"cohort/{number}/shares"] = cohort.shares
@@ -108,8 +114,10 @@ def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
         shares, variances = (arrays[f"cohort/{number}/{name}"] for name in ("shares", "variances"))
         if len(shares) != cells.total or len(variances) != len(cells.cliques):
             raise StoreDamagedError("a cohort does not fit the workload", where="state")
-        size = float(arrays["sizes"][number])
-        cohorts.append(Cohort(level, low, high, size, shares.copy(), variances.copy(), models[model]))
+        size, exposure = arrays["sizes"][number].tolist()
+        cohorts.append(
+            Cohort(level, low, high, size, shares.copy(), variances.copy(), models[model], exposure)
+        )
     rates, variances, fits = (row.copy() for row in arrays["newcomers"])
     return CensusState(
         step=meta["step"],
@@ -118,6 +126,10 @@ def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:
         totals=levels_of(arrays["totals"]),
         counted=[(row[0], row[1]) for row in arrays["counted"].tolist()],
         newcomers=NewcomersRate(full, rates, variances, fits),
+        attrition=Attrition(
+            cells.workload.domain,
+            *(arrays[f"attrition/{name}"].copy() for name in ("pulls", "variances", "fits")),
+        ),
         cohorts=cohorts,
         latest=[None if index is None else models[index] for index in meta["latest"]],
         trackers=[_tracker(cells, number, arrays) for number in range(meta["trackers"])],

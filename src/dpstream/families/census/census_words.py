@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dpstream.core.contracts import Explanation, Part, Table
 from dpstream.core.privacy.unit import Record
+from dpstream.families.census.census_schedule import last_of, with_census
 from dpstream.families.census.census_terms import Terms
-from dpstream.families.census.counted_total import column_deviation, largest_variance, predicted_errors
+from dpstream.families.census.counted_total import column_deviation, predicted_errors
 from dpstream.families.tabular.description import explain_table
 
 __all__ = ["Told", "explain_census"]
 
-#: Censuses that a plan lists.
-_LISTED = 12
+#: A plan lists so many censuses, and the first one of each further level up to so many.
+_SHOWN, _SHOWN_LEVELS = 4, 4
+#: Without a horizon, none that is further away.
+_FARTHEST = 10_000
 #: Levels that a plan without a last level lists one by one.
 _NAMED_LEVELS = 6
 
@@ -42,9 +44,7 @@ class Told:
                 Part(f"census of level {level}", 1, plan.amounts.of_level(level), f"an AIM run: {runs}")
             )
         if plan.schedule.levels is None:
-            detail = (
-                f"each further level gets half of what the one before it has; census {self.levels} and on"
-            )
+            detail = f"each further level gets half of what the one before it has; level {self.levels} and on"
             found.append(Part("further levels", 1, plan.amounts.beyond(self.levels), detail))
         noise = plan.amounts.departure_noise
         if noise is not None:
@@ -80,7 +80,7 @@ class Told:
 
     def step_facts(self, step: int) -> dict[str, Any]:
         """The last census and the next one; None beyond the horizon."""
-        last, (following, _) = self.plan.schedule.around(step)
+        last, following = self.plan.schedule.around(step)
         horizon = self.plan.horizon
         return {
             "last_census": None if last is None else {"step": last[0], "level": last[1]},
@@ -89,7 +89,7 @@ class Told:
 
     def counts_words(self, step: int) -> str:
         """For manifests."""
-        last, (following, _) = self.plan.schedule.around(step)
+        last, following = self.plan.schedule.around(step)
         behind = step - last[0] if last is not None else 0
         words = "A census was taken at this step."
         if behind:
@@ -141,7 +141,7 @@ def explain_census(plan: Terms, usual: Explanation) -> Explanation:
     """When censuses are, what a stay costs, and which errors are exact."""
     told, deviation = Told(plan), column_deviation(plan.run_of(0))
     own = explain_table(usual, plan.workload, deviation)
-    listed = _next_censuses(plan)
+    listed = _shown_censuses(plan)
     words = _words(plan)
     number = (
         "that its number of records is exact"
@@ -174,7 +174,7 @@ def explain_census(plan: Terms, usual: Explanation) -> Explanation:
                 "turnover": None if plan.turnover is None else str(plan.turnover),
                 "gap": plan.schedule.gap,
                 "levels": plan.schedule.levels,
-                "next": listed,
+                "first": listed,
                 "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(told.levels)},
                 "words": words,
             }
@@ -225,21 +225,25 @@ def _amount(plan: Terms, level: int) -> str:
     return str(plan.amounts.of_level(level))
 
 
-def _next_censuses(plan: Terms) -> list[Mapping[str, Any]]:
-    found, last, until = list[Mapping[str, Any]](), dict[int, int](), 1
-    horizon = plan.horizon
-    while len(plan.schedule.censuses(1, until)) < _LISTED and (horizon is None or until < horizon):
-        until = 2 * until if horizon is None else min(2 * until, horizon)
+def _shown_censuses(plan: Terms) -> list[Mapping[str, Any]]:
+    """The first censuses, and the first one of each further level."""
+    schedule, horizon = plan.schedule, plan.horizon
+    levels = min(_SHOWN_LEVELS, schedule.levels or _SHOWN_LEVELS)
+    until = (
+        2 * _SHOWN if schedule.gap is None else 2 * schedule.gap * schedule.ratio ** (levels - 1) + 2 * _SHOWN
+    )
+    until = min(until, _FARTHEST if horizon is None else horizon)
+    found, last, seen = list[Mapping[str, Any]](), list[int](), set[int]()
     predicted = predicted_errors(plan, range(1, until + 1))
-    for step, level in plan.schedule.censuses(1, until)[:_LISTED]:
-        run = plan.run_of(level)
-        found.append({
-            "step": step,
-            "level": level,
-            "after": max((s for g, s in last.items() if g >= level), default=0),
-            "cell": column_deviation(run),
-            "total": predicted[step - 1].total,
-            "window_total": math.sqrt(largest_variance(run)),
-        })  # fmt: skip
-        last[level] = step
+    for step, level in schedule.censuses(1, until):
+        if len(found) < _SHOWN or (level not in seen and level < levels):
+            found.append({
+                "step": step,
+                "level": level,
+                "after": last_of(last, level),
+                "cell": column_deviation(plan.run_of(level)),
+                "total": predicted[step - 1].total,
+            })  # fmt: skip
+        seen.add(level)
+        last = with_census(last, level, step)
     return found

@@ -14,7 +14,7 @@ from dpstream.families.census.shape_tracker import projected
 from dpstream.families.tabular.pooled_run import Followed
 from dpstream.families.tabular.pooled_table import fit_table
 
-__all__ = ["Cohort", "Shapes"]
+__all__ = ["Cohort", "Shapes", "levels_of_cohorts"]
 
 _Floats = NDArray[np.float64]
 
@@ -29,7 +29,8 @@ class Cohort:
     Attributes:
         size: how many of them are present.
         shares: of all cells of the followed marginals, and the ``variances`` of one cell of each marginal.
-        model: fitted to them.
+        model: fitted to them, as they were when they were counted.
+        exposure: hazard times steps since then, up to the last count of departures.
     """
 
     level: int
@@ -39,14 +40,27 @@ class Cohort:
     shares: _Floats
     variances: _Floats
     model: Model
+    exposure: float = 0.0
 
-    def holds(self, first: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which of some first steps are in it."""
-        return (first > self.low) & (first <= self.high)
+    def after(self, kept: float, exposure: float) -> Cohort:
+        """After a count of departures: which part stayed, and to what they were exposed."""
+        return replace(self, size=self.size * kept, exposure=self.exposure + exposure)
 
-    def scaled(self, kept: float) -> Cohort:
-        """After some records have left."""
-        return replace(self, size=self.size * kept)
+
+def levels_of_cohorts(cohorts: Sequence[Cohort], first: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The level of the cohort that holds each of some first steps; those that no cohort holds are left out.
+
+    Args:
+        cohorts: the oldest first; they do not overlap.
+    """
+    lows, highs, levels = (
+        np.array([getattr(cohort, name) for cohort in cohorts], dtype=np.int64)
+        for name in ("low", "high", "level")
+    )
+    if not len(lows):
+        return levels
+    place = np.searchsorted(lows, first, side="left") - 1
+    return levels[place[(place >= 0) & (first <= highs[place])]]
 
 
 @dataclass(frozen=True)
@@ -94,14 +108,23 @@ class Shapes:
         variances[known] = 1.0 / precision[known]
         return sums / np.repeat(np.where(known, precision, 1.0), cells.sizes), variances
 
+    def renewed(self, cohort: Cohort, model: Model) -> Cohort:
+        """The cohort as if it were counted now, when ``model`` says what is left of it."""
+        if model is cohort.model:
+            return replace(cohort, exposure=0.0)
+        cliques = self.followed.cells.cliques
+        now, then = (np.concatenate(one.with_total(1.0).marginals(cliques)) for one in (model, cohort.model))
+        return replace(cohort, model=model, shares=cohort.shares + (now - then), exposure=0.0)
+
     def folded(self, first: Cohort, second: Cohort) -> Cohort:
         """Two neighbouring cohorts of one level as one."""
         size = first.size + second.size
         part = first.size / size if size > 0.0 else 0.5
         shares = part * first.shares + (1.0 - part) * second.shares
         variances = part**2 * first.variances + (1.0 - part) ** 2 * second.variances
+        exposure = part * first.exposure + (1.0 - part) * second.exposure
         model = self._fit(shares, variances, size)
-        return Cohort(first.level, first.low, second.high, size, shares, variances, model)
+        return Cohort(first.level, first.low, second.high, size, shares, variances, model, exposure)
 
     def _fit(self, shares: _Floats, variances: _Floats, size: float) -> Model:
         records = max(size, 1.0)

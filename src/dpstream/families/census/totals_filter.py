@@ -59,11 +59,15 @@ class LevelTotal:
 
     def staying(self, steps: float) -> float:
         """The part that is still present after so many steps."""
-        return math.exp(-math.exp(self.log_hazard) * steps)
+        return math.exp(-self.exposure(steps))
+
+    def exposure(self, steps: float) -> float:
+        """Hazard times steps."""
+        return math.exp(self.log_hazard) * steps
 
     def count(self, steps: int, found: float, noise_variance: float, *, full: bool) -> float:
         """Take in a count of the records that left in so many steps; gives the part that stays."""
-        rate = math.exp(self.log_hazard) * steps
+        rate = self.exposure(steps)
         stays = math.exp(-rate)
         expected, slope = self.size * (1.0 - stays), self.size * rate * stays
         self.log_variance += _HAZARD_DRIFT * min(rate, 1.0)
@@ -99,7 +103,7 @@ class LevelTotal:
 
     def predicted(self, steps: int) -> tuple[float, float]:
         """How many are present so many steps after the last count, and the variance of that."""
-        rate = math.exp(self.log_hazard) * steps
+        rate = self.exposure(steps)
         stays = math.exp(-rate)
         slope = self.size * rate * stays
         variance = self.variance * stays**2 - 2.0 * stays * slope * self.covariance
