@@ -70,6 +70,7 @@ MEASURES = ("we_model", "we_rows", "tv_model", "tv_rows", "total")
 READ: dict[str, Callable[[str], Any]] = {
     "ratio": int,
     "tracker": lambda word: word == "true",
+    "leaving_by_value": lambda word: word == "true",
     "levels": lambda word: word if word == "unlimited" else int(word),
     "iterations": int,
     "max_cells": int,
