@@ -161,7 +161,10 @@ def test_policy_changes_and_composition_drifts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": "taxis"}, "unknown example stream 'taxis' (allowed: evictions, census, points, panel)"),
+        (
+            {"name": "taxis"},
+            "unknown example stream 'taxis' (allowed: evictions, census, points, panel, stock)",
+        ),
         ({"steps": 0}, "steps: 0 is too small"),
         ({"rows_per_step": 0}, "rows_per_step: 0 is too small"),
         ({"name": "evictions", "steps": 1201}, "steps: 1201 is too large (allowed: at most 1200)"),

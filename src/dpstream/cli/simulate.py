@@ -29,19 +29,38 @@ __all__ = ["command"]
     show_default=True,
     help="Format of the data files: csv or parquet.",
 )
-def command(name: str, steps: int, out: str, seed: int, rows_per_step: int | None, file_format: str) -> None:
+@click.option("--records", type=Whole(0), help="stock: about how many records are present (500).")
+@click.option("--mean-stay", type=float, help="stock: mean length of a stay, in steps (12).")
+@click.option("--columns", type=Whole(0), help="stock: how many columns, 2 to 16 (10).")
+@click.option("--dependence", type=float, help="stock: how strongly columns depend on each other (1).")
+@click.option("--drift", type=float, help="stock: how far what is usual moves (0.5).")
+def command(
+    name: str,
+    steps: int,
+    out: str,
+    seed: int,
+    rows_per_step: int | None,
+    file_format: str,
+    **register: float | None,
+) -> None:
     """Write an invented example stream: data, a configuration that runs as it stands, a README.
 
-    NAME is evictions (weekly, with deletions), census (step numbers), points (rides in a city, weekly) or panel
-    (households in and out of poverty, one column a month, up to 12). More steps into the same folder continue the
-    same stream.
+    NAME is evictions (weekly, with deletions), census (step numbers), points (rides in a city, weekly), panel
+    (households in and out of poverty, one column a month, up to 12) or stock (a register by key whose records come,
+    change and leave: as changes, as snapshots and as stays, of which an owner has one). More steps into the same folder
+    continue the same stream.
 
     \b
-    Example:
+    Examples:
       dpstream simulate evictions --steps 52 --out demo
+      dpstream simulate stock --steps 52 --records 5000 --mean-stay 3 --out register
     """
-    from dpstream.tools.simulate import simulate
+    from dpstream.tools.simulate import Stock, simulate
 
-    config = simulate(name, steps, out, seed=seed, rows_per_step=rows_per_step, file_format=file_format)
+    given = {name: value for name, value in register.items() if value is not None}
+    stock = Stock(**given) if given else None  # type: ignore[arg-type]
+    config = simulate(
+        name, steps, out, seed=seed, rows_per_step=rows_per_step, file_format=file_format, stock=stock
+    )
     click.echo(f"wrote {config}")
     click.echo(f"next: dpstream run {config}")

@@ -18,6 +18,7 @@ __all__ = [
     "BatchReads",
     "BatchRows",
     "BoundedBatch",
+    "CancellingBatch",
     "EngineBatch",
     "Events",
     "Granted",
@@ -79,6 +80,15 @@ class PrivateBatch(Protocol):
     @property
     def present(self) -> PresentRecords | None:
         """What is there at the end of the step, where records have keys."""
+        ...
+
+
+@runtime_checkable
+class CancellingBatch(Protocol):
+    """A ``PrivateBatch`` that can leave out what comes and goes within it."""
+
+    def without_cancelled(self) -> PrivateBatch:
+        """Inserts without equal deletes, and deletes without equal inserts, as bags of whole rows."""
         ...
 
 

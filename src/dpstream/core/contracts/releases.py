@@ -142,8 +142,11 @@ class Synthesis(ABC):
         domain: the columns of the private records.
         total: the noisy number of records; may be negative.
         total_error: standard error of ``total``; 0 where it is public, None where public noise scales do not give it.
+        passed: noisy numbers of the records that came and of those that left, as followed up to now; None where they
+            are not followed apart, or not told.
     """
 
+    passed: tuple[float, float] | None = None
     noun: ClassVar[str] = "no table of records"
 
     if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, Pri
 from dpstream.core.counters import CalibratedCounter, Choice
 from dpstream.core.tables import Workload
 
-__all__ = ["TICKS", "explain_counters", "explain_table"]
+__all__ = ["TICKS", "explain_counters", "explain_table", "turnover_words", "with_turnover"]
 
 #: Numbers of measurements for which running sums are predicted.
 TICKS = (1, 10, 100)
@@ -48,6 +48,24 @@ def explain_table(
             "cells": workload.cells,
             "largest_marginal": max(workload.domain.cells(clique) for clique in workload.cliques),
         },
+    )
+
+
+def turnover_words() -> str:
+    """How errors follow from what comes and goes, where inserts and deletes are followed apart."""
+    return (
+        "Records that come and records that leave are followed apart, from the first step on, and subtracted. So "
+        "errors of counts are those of all that ever came and left, not of the table as it is: where a record stays 10 "
+        "steps on average, that is 21 records for each that is there at step 100, and 201 at step 1000. Where records "
+        'have keys, [stream] unit = "record" follows the table itself.'
+    )
+
+
+def with_turnover(own: Explanation) -> Explanation:
+    """The same, with that."""
+    turnover = {"words": turnover_words()}
+    return replace(
+        own, further=(*own.further, turnover["words"]), facts={**(own.facts or {}), "turnover": turnover}
     )
 
 

@@ -38,15 +38,17 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
 from dpstream.families.tabular.accuracy import arrival_weights, cell_law, check_steps, predict
 from dpstream.families.tabular.choice import BEST, counter_for
-from dpstream.families.tabular.description import explain_counters
+from dpstream.families.tabular.description import explain_counters, with_turnover
 from dpstream.families.tabular.limits import check_each, within
 from dpstream.families.tabular.plans import (
     PRIOR_BOUND,
+    ComeAndGo,
+    check_come_and_go,
     check_domain,
     check_fit,
     default_rounds,
     event_unit,
-    refuse_deletes,
+    read_come_and_go,
 )
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.state import DPStabsState, Side, fresh_state, pack, start_with, unpack
@@ -85,6 +87,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
         deletions: a public statement that the stream may delete records. The predicted reading then follows inserts
             and deletes apart, each with its own counters and rounds at the full budget: an event is in one of the
             two. The literal reading counts inserts less deletes.
+        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is read.
         select_share: part of the budget for selections.
         iterations: of the fit after each measurement (it starts from the previous model).
         max_cells: limit on the model's junction tree.
@@ -101,6 +104,7 @@ class DPStabs(Recipe["DPStabsPlan"]):
     past: Past = option("predicted", options.PAST)
     prior_weight: float = option(0.1, options.PRIOR_WEIGHT)
     deletions: bool = False
+    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
     select_share: Fraction = option(Fraction(1, 4), options.SELECT_SHARE)
     iterations: int = option(20, options.ITERATIONS)
     max_cells: int = option(5_000, options.TREE_CELLS)
@@ -108,11 +112,8 @@ class DPStabs(Recipe["DPStabsPlan"]):
     def __post_init__(self) -> None:
         count = len(self.workload.cliques)
         if self.k is not None and (isinstance(self.k, bool) or not 1 <= self.k <= count):
-            raise ConfigError(
-                f"k = {self.k} does not fit a workload of {count} marginals",
-                where="mechanism",
-                allowed=f"1 to {count}",
-            )
+            what = f"k = {self.k} does not fit a workload of {count} marginals"
+            raise ConfigError(what, where="mechanism", allowed=f"1 to {count}")
         check_words(self)
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
         check_fit(self.iterations, self.max_cells, self.prior_weight)
@@ -127,9 +128,8 @@ class DPStabs(Recipe["DPStabsPlan"]):
     def measures_all(self) -> bool:
         """Whether every workload is measured at every step, so that there is nothing to select."""
         count = len(self.workload.cliques)
-        return (
-            self.rounds == count and tree_cells(self.workload.domain, self.workload.cliques) <= self.max_cells
-        )
+        cells = tree_cells(self.workload.domain, self.workload.cliques)
+        return self.rounds == count and cells <= self.max_cells
 
     @property
     def rounds(self) -> int:
@@ -139,19 +139,13 @@ class DPStabs(Recipe["DPStabsPlan"]):
     def _plan(self, terms: Terms) -> DPStabsPlan:
         """Counters that need a horizon take it from the terms."""
         protected = event_unit(terms.unit)
+        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         # A plan that selects nothing spends everything on measurements.
         share = Fraction(0) if self.measures_all else self.select_share
         each = protected.per_event(terms.budget)
         measuring = each.scaled((1 - share) / self.rounds)
-        recipe, choice = counter_for(
-            self.counter,
-            self.workload,
-            self.rounds,
-            measuring,
-            protected.event,
-            terms.horizon,
-            all_measured=not share,
-        )
+        given = (self.workload, self.rounds, measuring, protected.event, terms.horizon)
+        recipe, choice = counter_for(self.counter, *given, all_measured=not share)
         counter = recipe.calibrate(measuring, protected.event)
         selector = Selector(each.scaled(share / self.rounds)) if share else None
         return DPStabsPlan(self, terms.budget, protected, terms.horizon, counter, selector, choice)
@@ -192,7 +186,8 @@ class DPStabsPlan(StreamPlan):
     def explain(self) -> Explanation:
         """The noise, and how the counter was chosen."""
         usual, every = super().explain(), self.selector is None
-        return explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
+        own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
+        return with_turnover(own) if self.recipe.deletions else own
 
     @cached_property
     def cells(self) -> Cells:
@@ -231,7 +226,7 @@ class DPStabsPlan(StreamPlan):
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Run one step of Algorithm 3."""
-        refuse_deletes(batch, deletions=self.recipe.deletions)
+        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             counts = batch.count(self.cells.cliques, part)
@@ -247,9 +242,10 @@ class DPStabsPlan(StreamPlan):
         happens to be measured at every step, large errors are overrepresented.
         """
         total_error = self._total_error(state)
+        passed = state.passed if self.recipe.come_and_go == "cancelled" else None
         # After a base the counters hold only what came since, so no count over the whole table has an error bar.
         if self.selector is not None or state.with_base:
-            return ModelSynthesis(state.models, state.total, total_error=total_error)
+            return ModelSynthesis(state.models, state.total, total_error=total_error, passed=passed)
         deviation = (self._targets.variance(state.step) * len(state.sides)) ** 0.5
         cliques, estimates = self.cells.cliques, state.estimates
         return ModelSynthesis(
@@ -259,6 +255,7 @@ class DPStabsPlan(StreamPlan):
             counts={clique: estimates[self.cells.part(i)] for i, clique in enumerate(cliques)},
             noise=cell_law(self.counter, state.step, len(state.sides)),
             total_error=total_error,
+            passed=passed,
         )
 
     def _total_error(self, state: DPStabsState) -> float | None:

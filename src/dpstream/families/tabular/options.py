@@ -18,6 +18,7 @@ __all__ = [
     "AIM_ROUNDS",
     "AIM_SHARE",
     "COLUMNS_SHARE",
+    "COME_AND_GO",
     "COUNTER",
     "FINAL_ITERATIONS",
     "ITERATIONS",
@@ -84,6 +85,8 @@ def _chosen(section: SectionReader, key: str, value: str) -> None:
 def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
     values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
+    if values.get("come_and_go") == "counted":  # as before there was this option: facts of older streams stay
+        del values["come_and_go"]
     return {
         name: value.as_option()
         if isinstance(value, Workload)
@@ -159,6 +162,12 @@ STALENESS = Option(
     "an exact number above 0, up to 1/2",
     "How far a release may be behind: by this share of the steps so far, or by one step. It sets the length of epochs.",
     "shorter epochs follow a stream more closely, longer ones have less noise",
+)
+COME_AND_GO = Option(
+    meaning="What is read of a stream that deletes: all inserts and all deletes; or, with `cancelled`, equal rows that "
+    "come and go within a step are left out, and between two measurements the number of rows stays as measured "
+    "(pooled). Not with a public number of rows.",
+    reason="streams that began before there was this key go on as they were; `cancelled` is better where much leaves",
 )
 MEASURE_SHARE = Option(
     "an exact number between 0 and 1",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Literal, cast, get_args
 
-from dpstream.core.contracts import PrivateBatch, StartTable, check_unit
+from dpstream.core.contracts import CancellingBatch, PrivateBatch, StartTable, check_unit
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.unit import Event, EventUnit, Unit
 from dpstream.core.schema.domain import Domain
@@ -20,12 +20,18 @@ DEFAULT_ROUNDS = 4
 __all__ = [
     "DEFAULT_ROUNDS",
     "PRIOR_BOUND",
+    "ComeAndGo",
+    "check_come_and_go",
     "check_domain",
     "check_fit",
     "default_rounds",
     "event_unit",
+    "read_come_and_go",
     "refuse_deletes",
 ]
+
+#: What is read of rows that come and go within a step.
+ComeAndGo = Literal["counted", "cancelled"]
 
 
 def default_rounds(workload: Workload) -> int:
@@ -61,6 +67,43 @@ def refuse_deletes(batch: PrivateBatch, *, deletions: bool) -> None:
             where="mechanism",
             allowed="deletions = true, or batches without deletes",
         )
+
+
+def check_come_and_go(come_and_go: ComeAndGo, unit: EventUnit, *, deletions: bool) -> None:
+    """Whether equal rows may cancel.
+
+    Errors:
+        ConfigError: an unknown word; nothing is deleted; or the numbers of inserts and deletes are public, which they
+            are not any more when some have cancelled.
+    """
+    where, other = "mechanism come_and_go", "counted"
+    if come_and_go not in get_args(ComeAndGo):
+        raise ConfigError(
+            f"come_and_go = {come_and_go!r}", where="mechanism", allowed=", ".join(get_args(ComeAndGo))
+        )
+    if come_and_go == other:
+        return
+    if not deletions:
+        raise ConfigError(
+            "nothing leaves this stream", where=where, allowed=f"{other}, or a source with deletes"
+        )
+    if unit.relation == "replace":
+        what = "the numbers of inserts and deletes are declared public, and what is left of them is private"
+        raise ConfigError(what, where=where, allowed=other)
+
+
+def read_come_and_go(batch: PrivateBatch, come_and_go: ComeAndGo, *, deletions: bool) -> PrivateBatch:
+    """The batch as the plan reads it; see ``refuse_deletes`` for deletes that it does not read."""
+    refuse_deletes(batch, deletions=deletions)
+    if come_and_go == "counted":
+        return batch
+    if not isinstance(batch, CancellingBatch):
+        raise ConfigError(
+            "what counts these records cannot leave out rows that come and go within a step",
+            where="mechanism come_and_go",
+            allowed="counted",
+        )
+    return batch.without_cancelled()
 
 
 def check_domain(base: StartTable, domain: Domain) -> None:

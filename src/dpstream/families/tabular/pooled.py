@@ -33,9 +33,16 @@ from dpstream.core.privacy.unit import EventUnit, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.description import explain_table
+from dpstream.families.tabular.description import explain_table, with_turnover
 from dpstream.families.tabular.limits import check_each
-from dpstream.families.tabular.plans import check_domain, check_fit, event_unit, refuse_deletes
+from dpstream.families.tabular.plans import (
+    ComeAndGo,
+    check_come_and_go,
+    check_domain,
+    check_fit,
+    event_unit,
+    read_come_and_go,
+)
 from dpstream.families.tabular.pooled_epochs import Epochs
 from dpstream.families.tabular.pooled_run import Followed, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
@@ -65,6 +72,8 @@ class Pooled(Recipe["PooledPlan"]):
         select_share: part of a run's budget for selections.
         deletions: a public statement that the stream may delete records. Inserts and deletes are then followed
             apart, each with its own epochs' runs at the full budget: an event is in one of the two.
+        come_and_go: ``cancelled``: of equal rows that a step inserts and deletes only the difference is counted
+            (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
 
@@ -76,6 +85,7 @@ class Pooled(Recipe["PooledPlan"]):
     staleness: Fraction = option(Fraction(1, 10), options.STALENESS)
     select_share: Fraction = option(Fraction(1, 10), options.SELECT_SHARE)
     deletions: bool = False
+    come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
 
@@ -96,6 +106,7 @@ class Pooled(Recipe["PooledPlan"]):
     def _plan(self, terms: Terms) -> PooledPlan:
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
+        check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
         runner = Runner(
             followed=Followed(self.workload),
             budget=protected.per_event(terms.budget),
@@ -188,7 +199,7 @@ class PooledPlan(StreamPlan):
         following = ", ".join(str(end) for end in ends[every:])
         deviation = math.sqrt(self.runner.cell_variance(self.runner.design(0.0, drifts=True)))
         own = explain_table(super().explain(), self.recipe.workload, deviation)
-        return replace(
+        own = replace(
             own,
             number_told=own.number_told
             + ("" if public else ", where it ends a group of steps that are measured together"),
@@ -215,6 +226,7 @@ class PooledPlan(StreamPlan):
             },
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
+        return with_turnover(own) if self.recipe.deletions else own
 
     def step_facts(self, step: int) -> dict[str, Any]:
         """The last step that is measured by then."""
@@ -254,7 +266,7 @@ class PooledPlan(StreamPlan):
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
-        refuse_deletes(batch, deletions=self.recipe.deletions)
+        batch = read_come_and_go(batch, self.recipe.come_and_go, deletions=self.recipe.deletions)
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             side.counts += np.concatenate(batch.count(self.cells.cliques, part))
@@ -328,10 +340,16 @@ class PooledPlan(StreamPlan):
     def _synthesis(self, state: PooledState) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.
 
-        They are taken to look like the last closed epoch: a stream that moves goes on as it went.
+        They are taken to look like the last closed epoch: a stream that moves goes on as it went. Where rows leave, the
+        growth is a small difference of two noisy numbers: with ``cancelled`` none is expected.
         """
         since = state.step - state.closed
         growth = state.open_total if self.unit.relation == "replace" else state.rate * since
+        if self.recipe.come_and_go == "cancelled":
+            came, left = (side.total for side in state.sides)
+            error, passed = self._total_error(state, since), (state.base_total + came, left)
+            table = state.table.with_total(state.total)
+            return ModelSynthesis((table,), state.total, total_error=error, passed=passed)
         total = state.total + growth
         error = self._total_error(state, since)
         part = growth / total if 0.0 < growth < total else 0.0

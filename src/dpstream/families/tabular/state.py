@@ -81,6 +81,11 @@ class DPStabsState:
         return self.sides[0].total - sum(side.total for side in self.sides[1:])
 
     @property
+    def passed(self) -> tuple[float, float] | None:
+        """Noisy numbers of what came and what went; None where they are not followed apart."""
+        return (self.sides[0].total, self.sides[1].total) if len(self.sides) == 2 else None
+
+    @property
     def estimates(self) -> NDArray[np.int64]:
         """The counters' last outputs, all cells: of the inserts less of the deletes."""
         values = self.sides[0].estimates.copy()

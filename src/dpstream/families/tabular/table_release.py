@@ -70,6 +70,8 @@ class ModelSynthesis(SyntheticTable):
     total_error: float | None = None
     #: Parts of the mixture, not negative, adding up to 1; None: equal ones.
     weights: tuple[float, ...] | None = None
+    #: See ``Synthesis.passed``.
+    passed: tuple[float, float] | None = None
 
     @property
     def domain(self) -> Domain:
@@ -158,6 +160,8 @@ class ModelSynthesis(SyntheticTable):
         }
         if self.weights is not None:
             meta["weights"] = list(self.weights)
+        if self.passed is not None:
+            meta["passed"] = list(self.passed)
         return Packed(meta, arrays)
 
     @classmethod
@@ -173,7 +177,11 @@ class ModelSynthesis(SyntheticTable):
         }
         noise = None if meta.get("noise") is None else unpack_law(meta["noise"])
         weights = None if meta.get("weights") is None else tuple(meta["weights"])
-        return cls(tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"), weights)
+        came, left = meta.get("passed", (0.0, 0.0))
+        return cls(
+            tuple(models), meta["records"], errors, counts, noise, meta.get("total_error"), weights,
+            passed=(came, left) if "passed" in meta else None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

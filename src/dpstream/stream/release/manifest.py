@@ -114,7 +114,7 @@ def accuracy_of(
         return own_words
     measured = {} if synthesis.answers is None else synthesis.answers.measured
     errors = [one.standard_error for one in measured.values()]
-    total = _total_words(synthesis.total_error, plan.unit.relation)
+    total = _total_words(synthesis, plan.unit.relation)
     counts = plan.counts_words(step, len(measured), with_base=with_base)
     return {
         **plan.step_facts(step),
@@ -127,12 +127,26 @@ def accuracy_of(
     }
 
 
-def _total_words(error: float | None, relation: str) -> str:
+def _total_words(synthesis: Synthesis, relation: str) -> str:
+    error = synthesis.total_error
     if relation == "replace":
         return "The number of records is declared public and has no noise."
-    if error is None:
-        return "The number of records is noisy, and its standard error is not known."
-    return f"The number of records is noisy, with a standard error of {error:.3g}."
+    words = "The number of records is noisy, "
+    words += (
+        "and its standard error is not known." if error is None else f"with a standard error of {error:.3g}."
+    )
+    if synthesis.total <= -0.5:
+        words += (
+            f" It came out as {synthesis.total:.3g}, less than none, because of its noise: the table has no rows, "
+            "which does not mean that there are no records."
+        )
+    if synthesis.passed is not None:
+        came, left = synthesis.passed
+        words += (
+            f" It is the difference of {came:.3g} that came and {left:.3g} that left, both noisy and followed apart: "
+            "errors of counts grow with these numbers, not with the table."
+        )
+    return words
 
 
 def _rows(total: float) -> int:

@@ -12,12 +12,13 @@ import numpy as np
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json, read_text
-from dpstream.tools.simulate import panel_folder
+from dpstream.tools.simulate import panel_folder, stock_folder
 from dpstream.tools.simulate.census import CENSUS
 from dpstream.tools.simulate.city_points import RIDES
 from dpstream.tools.simulate.evictions import EVICTIONS
 from dpstream.tools.simulate.example import Example, StepColumns, write_arrow
 from dpstream.tools.simulate.poverty_panel import PovertyPanel
+from dpstream.tools.simulate.stock import Stock
 
 __all__ = ["EXAMPLES", "simulate"]
 
@@ -36,6 +37,7 @@ def simulate(
     seed: int = 0,
     rows_per_step: int | None = None,
     file_format: str = "csv",
+    stock: Stock | None = None,
 ) -> Path:
     """Write an invented example stream into a folder; returns the path of its ``dpstream.toml``.
 
@@ -47,32 +49,45 @@ def simulate(
     Guarantee: none is needed; every value is invented.
 
     Args:
-        name: ``"evictions"``, ``"census"``, ``"points"`` (rides in a city), or ``"panel"`` (households in and out of
-            poverty, up to 12 months).
+        name: ``"evictions"``, ``"census"``, ``"points"`` (rides in a city), ``"panel"`` (households in and out of
+            poverty, up to 12 months), or ``"stock"`` (a register whose records come, change and leave).
         steps: number of steps, at least 1.
         out: a folder that is empty or new, or that holds the same simulation with as many steps or fewer.
         seed: of the general-purpose generator.
         rows_per_step: about how many inserts a step has, or how many households the panel has; by default the
             example's own number.
         file_format: ``"csv"`` or ``"parquet"``.
+        stock: options of the register; only for ``"stock"``, which takes no ``rows_per_step``.
 
     Errors:
         ConfigError: an unknown name or format, a number that is too small, a folder with other content.
 
     Cost: about a millisecond and under 10 kB of memory per step of 100 rows.
     """
-    example = None if name == panel_folder.NAME else _example(name)
+    example = None if name in (panel_folder.NAME, stock_folder.NAME) else _example(name)
+    if stock is not None and name != stock_folder.NAME:
+        raise ConfigError(
+            "has no records that leave", where=name, allowed=f"these options of {stock_folder.NAME} only"
+        )
+    if rows_per_step is not None and name == stock_folder.NAME:
+        raise ConfigError(
+            "follows from the number of records and their mean stay",
+            where="rows_per_step",
+            allowed=f"for {stock_folder.NAME}: records and mean stay",
+        )
     usual = PovertyPanel().people if example is None else example.rows_per_step
     rows = usual if rows_per_step is None else rows_per_step
     for label, number, least in (("steps", steps, 1), ("rows_per_step", rows, 1), ("seed", seed, 0)):
         if number < least:
             raise ConfigError(f"{number} is too small", where=label, allowed=f"{least} or more")
-    most = panel_folder.HORIZON if example is None else example.most_steps
+    most = panel_folder.HORIZON if name == panel_folder.NAME else example.most_steps if example else None
     if most is not None and steps > most:
         raise ConfigError(f"{steps} is too large", where="steps", allowed=f"at most {most}")
     if file_format not in _FORMATS:
         raise ConfigError(f"unknown format {file_format!r}", where="format", allowed=", ".join(_FORMATS))
     folder = Path(out)
+    if name == stock_folder.NAME:
+        return _write_stock(folder, stock or Stock(), steps, seed, file_format)
     record = {
         "format": 1,
         "name": name,
@@ -113,6 +128,22 @@ def _write_panel(folder: Path, record: dict[str, Any]) -> Path:
     return config
 
 
+def _write_stock(folder: Path, stock: Stock, steps: int, seed: int, file_format: str) -> Path:
+    """Three shapes of one register; a configuration that is there keeps all but the stream's end."""
+    record = stock_folder.record(stock, steps, seed, file_format)
+    steps_before = _claim(folder, record)
+    stock_folder.write_stock(stock, steps, seed, folder, file_format)
+    _write_text(folder / _RECORD, json.dumps(record, indent=2) + "\n")
+    _write_text(folder / "README.md", stock_folder.readme_text(stock, steps, seed, file_format))
+    config = folder / "dpstream.toml"
+    if not config.exists():
+        _write_text(config, stock_folder.config_text(stock, steps, file_format))
+    elif steps_before != steps:
+        before, after = stock_folder.end_line(steps_before), stock_folder.end_line(steps)
+        _write_text(config, read_text(config).replace(before, after, 1))
+    return config
+
+
 def _write_text(path: Path, text: str) -> None:
     durable.replace_file(path, text.encode(), mode=0o644, lasting=False)
 
@@ -124,7 +155,7 @@ def _example(name: str) -> Example:
         raise ConfigError(
             f"unknown example stream {name!r}",
             where="simulate",
-            allowed=", ".join((*EXAMPLES, panel_folder.NAME)),
+            allowed=", ".join((*EXAMPLES, panel_folder.NAME, stock_folder.NAME)),
         ) from None
 
 
@@ -152,7 +183,7 @@ def _claim(folder: Path, record: dict[str, Any]) -> int:
         raise ConfigError(
             "the folder holds another simulation",
             where=str(folder),
-            allowed="the same name, seed, rows per step and format, or another folder",
+            allowed="the same name, seed and options, or another folder",
         )
     if steps_before > record["steps"]:
         raise ConfigError(

@@ -1,0 +1,201 @@
+"""Rows that come and go within a step: what may cancel, what it changes, and what is said of turnover."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import DPStabs, ModelSynthesis, Pooled, PooledPlan
+from dpstream.lab.audits.pooled_audit import pooled_loss
+from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.stream.release.manifest import accuracy_of
+
+DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+#: All kinds of rows of a tiny table.
+TINY = Domain(("a", "b"), (2, 2))
+KINDS = np.array(list(itertools.product(range(2), range(2))), np.int32)
+
+
+def tiny(came: tuple[int, ...], left: tuple[int, ...]) -> EncodedBatch:
+    """So many rows of each of the first kinds."""
+    parts = [np.repeat(KINDS[: len(some)], some, axis=0) for some in (came, left)]
+    return EncodedBatch(TINY, parts[0], parts[1])
+
+
+def sides(batch: EncodedBatch) -> list[np.ndarray]:
+    return [batch.count([(0, 1)], part)[0] for part in ("inserts", "deletes")]
+
+
+def moved(one: EncodedBatch, other: EncodedBatch) -> list[int]:
+    """By how many rows each side differs."""
+    return [int(np.abs(a - b).sum()) for a, b in zip(sides(one), sides(other), strict=True)]
+
+
+def test_one_event_changes_one_row_of_one_side() -> None:
+    for came in itertools.product(range(4), repeat=2):
+        for left in itertools.product(range(4), repeat=2):
+            batch = tiny(came, left).without_cancelled()
+            inserts, deletes = sides(batch)
+            assert not (inserts * deletes).any()
+            assert (inserts - deletes == np.subtract(*sides(tiny(came, left)))).all()
+            for kind in range(2):
+                more = tuple(n + (i == kind) for i, n in enumerate(came))
+                assert sorted(moved(batch, tiny(more, left).without_cancelled())) == [0, 1]
+                more = tuple(n + (i == kind) for i, n in enumerate(left))
+                assert sorted(moved(batch, tiny(came, more).without_cancelled())) == [0, 1]
+
+
+def test_what_would_not_be_so() -> None:
+    """Controls: another event in place of one moves both sides and sizes; so do marginals cancelled one by one."""
+    before, after = tiny((1, 0), (0, 1)).without_cancelled(), tiny((0, 1), (0, 1)).without_cancelled()
+    assert moved(before, after) == [1, 1]
+    assert [int(side.sum()) for side in sides(after)] == [0, 0]
+
+    def one_by_one(batch: EncodedBatch, clique: tuple[int, ...]) -> list[np.ndarray]:
+        net = batch.count([clique])[0]
+        return [np.maximum(net, 0), np.maximum(-net, 0)]
+
+    # The insert of (0, 0) more: column a has a delete of its value too many, column b has none.
+    base, more = tiny((0, 0, 0, 0), (0, 1, 0, 0)), tiny((1, 0, 0, 0), (0, 1, 0, 0))
+    changed = {
+        side
+        for clique in ((0,), (1,))
+        for side in range(2)
+        if (one_by_one(base, clique)[side] != one_by_one(more, clique)[side]).any()
+    }
+    assert changed == {0, 1}
+
+
+class _OneByOne(EncodedBatch):
+    """BROKEN: every marginal cancels by itself, so that an event may be in both sides."""
+
+    def count(self, cliques, part="net"):
+        net = EncodedBatch.count(self, cliques)
+        return net if part == "net" else [np.maximum(n if part == "inserts" else -n, 0) for n in net]
+
+
+class _BrokenPlan(PooledPlan):
+    def step(self, state, batch, randomness):
+        counted = PooledPlan(
+            replace(self.recipe, come_and_go="counted"), self.budget, self.unit, self.horizon, self.runner
+        )
+        return counted.step(state, _OneByOne(self.domain, batch._inserts, batch._deletes), randomness)
+
+
+def draw(generator: np.random.Generator, rows: int) -> np.ndarray:
+    return np.column_stack([generator.integers(0, n, rows) for n in DOMAIN.sizes]).astype(np.int32)
+
+
+def neighbours(seed: int, steps: int, rows: int) -> tuple[list[EncodedBatch], list[EncodedBatch]]:
+    """Streams that come and go alike, so that one event often tips the balance; one of them has an event more."""
+    generator = np.random.default_rng(seed)
+    streams = [[draw(generator, rows), draw(generator, rows)] for _ in range(steps)]
+    base = [EncodedBatch(DOMAIN, *pair) for pair in streams]
+    at, side = seed % steps, seed // steps % 2
+    streams[at][side] = np.vstack([streams[at][side], draw(generator, 1)])
+    return base, [EncodedBatch(DOMAIN, *pair) for pair in streams]
+
+
+def test_no_transcript_costs_more_than_the_budget() -> None:
+    recipe = Pooled(PAIRS, select_share=Fraction(1, 2), deletions=True, come_and_go="cancelled", iterations=5)
+    plan = recipe.calibrate(PureDP.of(1), horizon=4)
+    broken = _BrokenPlan(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)
+    worst = [
+        max(pooled_loss(one, *neighbours(seed, 4, 100), Randomness.seeded(seed)) for seed in range(12))
+        for one in (plan, broken)
+    ]
+    assert 0.9 < worst[0] <= 1 + 1e-9
+    assert worst[1] > 1.1
+
+    tabs = DPStabs(PAIRS, k=2, select_share="1/2", iterations=5, deletions=True, come_and_go="cancelled")
+    plan = tabs.calibrate(epsilon=1)
+    found = []
+    for seed in range(60):
+        # The audit compares the counts of what it is given, so it is given what the plan reads.
+        pair = [[batch.without_cancelled() for batch in stream] for stream in neighbours(seed, 3, 6)]
+        found.append(abs(transcript_loss(plan, *pair, Randomness.seeded(seed)).total))
+    assert 0.5 <= max(found) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("recipe", [Pooled(PAIRS, deletions=True), DPStabs(PAIRS, k=2, deletions=True)])
+def test_streams_that_began_before_keep_their_facts(recipe) -> None:
+    plan = recipe.calibrate(epsilon=1)
+    assert "come_and_go" not in plan.options()
+    cancelled = replace(recipe, come_and_go="cancelled").calibrate(epsilon=1)
+    assert cancelled.options() == {**plan.options(), "come_and_go": "cancelled"}
+    assert cancelled.parts() == plan.parts()
+    told = " ".join(text for text in plan.explain().further if isinstance(text, str))
+    assert "21 records for each that is there at step 100" in told
+    without = replace(recipe, deletions=False).calibrate(epsilon=1).explain()
+    assert not any("leave" in text for text in without.further if isinstance(text, str))
+    for wrong, allowed in (
+        ({"deletions": False}, "nothing leaves"),
+        ({"come_and_go": "held"}, "counted, cancelled"),
+    ):
+        with pytest.raises(ConfigError, match=allowed):
+            replace(recipe, **{"come_and_go": "cancelled", **wrong}).calibrate(epsilon=1)
+    with pytest.raises(ConfigError, match="declared public"):
+        replace(recipe, come_and_go="cancelled").calibrate(epsilon=1, unit=Event("replace"))
+
+
+def test_a_batch_that_cannot_cancel_is_refused() -> None:
+    class Counts:
+        declares_deletes = True
+
+    plan = Pooled(PAIRS, deletions=True, come_and_go="cancelled").calibrate(epsilon=1)
+    with pytest.raises(ConfigError, match="cannot leave out rows"):
+        plan.step(plan.start(), Counts(), Randomness.seeded(1))
+
+
+def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() -> None:
+    recipe = Pooled(PAIRS, staleness=Fraction(1, 2), deletions=True, iterations=5)
+    rows = np.zeros((40, 3), np.int32)
+    found = {}
+    for turnover in ("counted", "cancelled"):
+        plan = replace(recipe, come_and_go=turnover).calibrate(epsilon=1)
+        state, randomness, totals = plan.start(), Randomness.seeded(3), []
+        for step in range(1, 11):
+            batch = EncodedBatch(DOMAIN, np.concatenate([rows, rows + 1]), rows)
+            release = plan.step(state, batch, randomness)
+            totals.append((step == state.closed, release.total))
+        found[turnover] = totals
+        again = plan.unpack_synthesis(release.pack())
+        assert (again.total, again.passed) == (release.total, release.passed)
+        words = accuracy_of(release, DOMAIN.names, plan, 10)["words"]
+        if turnover == "cancelled":
+            came, left = release.passed
+            # Of 80 that come and 40 that leave a step, 40 equal ones cancel.
+            assert abs(came - 40 * state.closed) < 150
+            assert abs(left) < 150
+            assert "errors of counts grow with these numbers" in words
+        else:
+            assert release.passed is None
+            assert "passed" not in release.pack().meta
+            assert "grow with these" not in words
+    held = [
+        (now == before) for (_, before), (border, now) in itertools.pairwise(found["cancelled"]) if not border
+    ]
+    assert held
+    assert all(held)
+    assert not all(
+        now == before for (_, before), (border, now) in itertools.pairwise(found["counted"]) if not border
+    )
+
+
+def test_fewer_than_no_rows_are_never_published_silently() -> None:
+    plan = Pooled(PAIRS, deletions=True).calibrate(epsilon=1)
+    few = ModelSynthesis((plan.start().table,), -3.2, total_error=5.0)
+    words = accuracy_of(few, DOMAIN.names, plan, 1)["words"]
+    assert "came out as -3.2, less than none" in words
+    assert "does not mean that there are no records" in words
+    one = ModelSynthesis((plan.start().table,), 0.4, total_error=5.0)
+    assert "less than none" not in accuracy_of(one, DOMAIN.names, plan, 1)["words"]
