@@ -104,7 +104,7 @@ def test_a_control_that_was_missed(audits):
     [
         (
             ("--only", "exact,nonsense"),
-            "there is no audit 'nonsense' (allowed: aim, classifiers, counters, exact, panels, points, "
+            "there is no audit 'nonsense' (allowed: aim, census, classifiers, counters, exact, panels, points, "
             "pooled, questions, schedulers, selection, streams)",
         ),
         (("--only", " , "), "no audit is named"),

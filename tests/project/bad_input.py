@@ -244,6 +244,7 @@ NEEDS: dict[str, dict[str, dict[str, str]]] = {
         "mechanism": {"first_run": "100", "gamma": '"1/10"', "workload": '"all-1-way"'},
     },
     "improver": {"stream": {"total": '"public"'}, "mechanism": {"first_run": "100"}},
+    "census": {"mechanism": {"turnover": "10"}},
     "pmwg": {"stream": {"total": '"public"'}, "mechanism": {"alpha": '"1/5"', "start": "1000"}},
 }
 VALUES_OF_A_KEY = 6

@@ -7,7 +7,7 @@ The order (higher may import lower; parts of one level do not import each other)
     tools: demo, report, evaluate, family_tools (whose are whose), simulate
     project (dpstream.toml)
     stream (the step protocol; release, store, ledger)
-    families: growing (built on tabular), tabular, panel, points
+    families: growing, census (built on tabular), tabular, panel, points
     io: sources, sinks, libpq
     core: tables, counters, graphical; contracts; privacy, schema; durable, compiling, foreign; files; errors; showing
 
@@ -37,7 +37,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("io.libpq",),
     ("io.sources", "io.sinks"),
     ("families.tabular", "families.panel", "families.points"),
-    ("families.growing",),
+    ("families.growing", "families.census"),
     ("stream",),
     ("project",),
     ("tools.simulate",),

@@ -24,7 +24,7 @@ __all__ = ["command"]
 @click.option(
     "--only",
     metavar="LIST",
-    help="Some of aim, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
+    help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
     "streams (CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=FilePath("folder"), help="Folder for audit.md and audit.json.")

@@ -126,7 +126,9 @@ def _predicted_errors(
     predicted = plan.predicted_errors(steps)
     if predicted is None:
         return None
-    words = f"{told.predicted} {_TURNS}"
+    words = told.predicted
+    if any(one.even_share is not None for one in predicted):
+        words += f" {_TURNS}"
     if base is not None:
         predicted = tuple(_after(base["total_standard_error"], one) for one in predicted)
         words += f" {_OF_BASE}"

@@ -80,12 +80,14 @@ class Given:
         schema: the columns themselves; None where only the domain is known.
         deletions: whether the source declares deletes.
         stated: the (epsilon, delta) that the budget was derived from.
+        turnover: the table's size by the records that come in a step, where the file says both ([expect]).
     """
 
     domain: Domain
     schema: Schema | None = None
     deletions: bool = False
     stated: tuple[Fraction, Fraction] | None = None
+    turnover: Fraction | None = None
 
 
 class SectionReader(Protocol):

@@ -22,6 +22,7 @@ _BUILT_IN = {
     "pooled": "dpstream.families.tabular.family:TABULAR",
     "dpstabs": "dpstream.families.tabular.family:TABULAR",
     "baseline": "dpstream.families.tabular.family:TABULAR",
+    "census": "dpstream.families.census.family:CENSUS",
     "panel-window": "dpstream.families.panel.family:PANEL",
     "panel-cumulative": "dpstream.families.panel.family:PANEL",
     "points": "dpstream.families.points.family:POINTS",

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.graphical import Model
 from dpstream.core.privacy import (
     ZCDP,
     Budget,
@@ -45,7 +46,15 @@ from dpstream.families.tabular.selector import Selector
 from dpstream.lab.audits.finding import AuditLength, Finding, Progress
 from dpstream.lab.audits.transcripts import selection_probabilities
 
-__all__ = ["aim_loss", "audit_aim", "exact_aim"]
+__all__ = [
+    "Transcript",
+    "aim_loss",
+    "audit_aim",
+    "exact_aim",
+    "first_run",
+    "loss_between",
+    "run_again",
+]
 
 #: Transcripts for each pair of neighbours; two of them lean.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 12, "long": 200}
@@ -155,23 +164,71 @@ def aim_loss(
         wrap: what is done to the randomness on its way in (controls).
         lean: the side to which all noise leans, or 0.
     """
-    outer, place = wrap or _as_it_is, {clique: i for i, clique in enumerate(plan.counted)}
-    first = _Tape(lean=lean)
-    found = _scripted(plan, first).run_on(base, outer(_Taped(randomness, first)))
-    changes = {clique: base[i] - neighbour[i] for clique, i in place.items()}
+    outer = wrap or _as_it_is
+    first = first_run(plan, base, randomness, outer, lean)
+    return loss_between(plan, first, run_again(plan, first, base, neighbour, randomness, outer))
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A run, with its choices and its noise."""
+
+    run: AIMRun
+    tape: _Tape
+
+
+def first_run(
+    plan: AIMPlan,
+    counts: Counts,
+    randomness: Randomness,
+    wrap: Wrap | None = None,
+    lean: int = 0,
+    prior: Model | None = None,
+) -> Transcript:
+    """A random transcript; arguments as of ``aim_loss``."""
+    tape = _Tape(lean=lean)
+    outer = wrap or _as_it_is
+    return Transcript(
+        _scripted(plan, tape).run_on(counts, outer(_Taped(randomness, tape)), prior=prior), tape
+    )
+
+
+def run_again(
+    plan: AIMPlan,
+    first: Transcript,
+    base: Counts,
+    neighbour: Counts,
+    randomness: Randomness,
+    wrap: Wrap | None = None,
+    prior: Model | None = None,
+) -> Transcript:
+    """The neighbour's run with the same choices, and the noise that makes it measure the same."""
+    outer = wrap or _as_it_is
+    changes = {clique: base[i] - neighbour[i] for i, clique in enumerate(plan.counted)}
     changes[()] = changes[plan.counted[0]].sum(keepdims=True)
-    moved = [changes[m.clique] for m in found.measurements]
-    second = _Tape(script=first, moved=moved)
-    again = _scripted(plan, second).run_on(neighbour, outer(_Taped(randomness, second)))
-    if not _same(plan, found, again) or len(first.choices) != len(second.choices):
+    tape = _Tape(script=first.tape, moved=[changes[m.clique] for m in first.run.measurements])
+    return Transcript(
+        _scripted(plan, tape).run_on(neighbour, outer(_Taped(randomness, tape)), prior=prior), tape
+    )
+
+
+def loss_between(plan: AIMPlan, first: Transcript, second: Transcript, *, largest: bool = False) -> float:
+    """What the first transcript loses against the second; infinite where anything released differs.
+
+    Args:
+        largest: of each measurement the largest loss over all values that its noise could have had.
+    """
+    one, other = first.tape, second.tape
+    if not _same(plan, first.run, second.run) or len(one.choices) != len(other.choices):
         return math.inf
     pure, chosen, noisy = isinstance(plan.budget, PureDP), 0.0, 0.0
-    for (_, law), (_, other) in zip(first.choices, second.choices, strict=True):
-        ratio = np.log(law) - np.log(other)
+    for (_, law), (_, again) in zip(one.choices, other.choices, strict=True):
+        ratio = np.log(law) - np.log(again)
         chosen += float(np.abs(ratio).max()) if pure else float(ratio.max() - ratio.min()) ** 2 / 8
-    for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):
+    for (noise, drawn), (_, needed) in zip(one.draws, other.draws, strict=True):
         if isinstance(noise, DiscreteLaplace):
-            noisy += float((np.abs(needed) - np.abs(drawn)).sum() / noise.scale)
+            moved = np.abs(needed - drawn) if largest else np.abs(needed) - np.abs(drawn)
+            noisy += float(moved.sum() / noise.scale)
         elif isinstance(noise, DiscreteGaussian):
             noisy += float(((needed - drawn) ** 2).sum() / (2 * noise.sigma_squared))
     return chosen + abs(noisy)

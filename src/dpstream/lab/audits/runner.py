@@ -12,6 +12,7 @@ from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
 from dpstream.lab.audits.aim_audit import audit_aim
 from dpstream.lab.audits.asking_audit import audit_asking
+from dpstream.lab.audits.census_audit import audit_census
 from dpstream.lab.audits.configured import configured_audits
 from dpstream.lab.audits.counters_audit import audit_counters
 from dpstream.lab.audits.erm_audit import audit_classifiers
@@ -36,6 +37,7 @@ AUDITS: dict[str, Audit] = {
     "selection": audit_selection,
     "exact": audit_exact,
     "panels": audit_panels,
+    "census": audit_census,
     "points": audit_points,
     "pooled": audit_pooled,
     "aim": audit_aim,
@@ -45,7 +47,17 @@ AUDITS: dict[str, Audit] = {
 }
 
 #: Audits that say nothing about a configuration file's counter and selector.
-_OF_THE_PROGRAM = {"aim", "points", "pooled", "streams", "panels", "schedulers", "classifiers", "questions"}
+_OF_THE_PROGRAM = {
+    "aim",
+    "census",
+    "classifiers",
+    "panels",
+    "points",
+    "pooled",
+    "questions",
+    "schedulers",
+    "streams",
+}
 _POLL_SECONDS = 0.5
 
 

@@ -1,0 +1,463 @@
+"""The census: present records are measured, each stay at most once for each level."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpstream.core.contracts import (
+    Explanation,
+    Packed,
+    Part,
+    PredictedError,
+    PresentRecords,
+    PrivateBatch,
+    Reads,
+    StreamPlan,
+    option,
+)
+from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.graphical import Model
+from dpstream.core.privacy.budget import Amount, Budget, amounts
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy.unit import Record, Unit
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import Workload
+from dpstream.families.census import census_options as options
+from dpstream.families.census.amounts import Amounts
+from dpstream.families.census.attrition import Aged, Attrition
+from dpstream.families.census.census_release import CensusSynthesis, mixture
+from dpstream.families.census.census_schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.census_state import CensusState, pack, unpack
+from dpstream.families.census.census_terms import Terms
+from dpstream.families.census.census_words import Told, explain_census
+from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
+from dpstream.families.census.counted_total import counted_total, predicted_errors
+from dpstream.families.census.shape_tracker import ShapeTracker
+from dpstream.families.census.totals_filter import (
+    LevelTotal,
+    NewcomersRate,
+    Totals,
+    blend,
+)
+from dpstream.families.tabular.aim import AIM, AIMPlan, AIMRun
+from dpstream.families.tabular.limits import check_each
+from dpstream.families.tabular.plans import (
+    PRIOR_BOUND,
+    check_fit,
+    check_horizon,
+    check_share,
+    read_budget,
+)
+from dpstream.families.tabular.pooled_run import Followed
+
+__all__ = ["Census", "CensusPlan"]
+
+#: Cohorts that a level keeps apart; older ones are folded.
+_MOST_COHORTS = 16
+#: A mean stay that is assumed where none is declared.
+_LONG_STAY = 1000
+
+
+@dataclass(frozen=True)
+class Census:
+    """The table as it is: censuses of the present records by level, counts of departures between them.
+
+    Guarantee: the budget, for one record's whole stay: its insert, all its updates, its delete. A stay is in at most
+    one census of each level and in at most one count of departures, whose amounts add up to the budget or less; they
+    are fixed before step 1. Updates cost nothing. Proof: docs/theory/census.md.
+
+    Args:
+        workload: the marginals to preserve.
+        turnover: a public guess: steps in which as many records come as the table holds; "none" (or None): hardly
+            any leave.
+        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses.
+        ratio: each level is so many times rarer than the one below.
+        departures_share: part of the budget for counting who left.
+        totals, tracker, leaving_by_value: how numbers and distributions are followed; post-processing.
+        iterations, max_cells: of the fits.
+
+    Cost: between censuses a step only counts who left; a census is one run of ``AIM`` on the records of its window.
+    State: a few models, and vectors over all cells, for each level: it does not grow with the number of steps.
+    """
+
+    workload: Workload = option(of=options.WORKLOAD)
+    turnover: options.Turnover = option(of=options.TURNOVER)
+    levels: options.Levels = option(None, options.LEVELS)
+    ratio: int = option(4, options.RATIO)
+    departures_share: Fraction = option(Fraction(1, 10), options.DEPARTURES_SHARE)
+    totals: Totals = option("full", options.TOTALS)
+    tracker: bool = option(True, options.TRACKER)
+    leaving_by_value: bool = option(True, options.LEAVING_BY_VALUE)
+    iterations: int = option(50, options.ITERATIONS)
+    max_cells: int = option(10_000, options.MAX_CELLS)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "turnover", options.check_turnover(self.turnover))
+        options.check_levels(self.levels)
+        options.check_ratio(self.ratio)
+        object.__setattr__(self, "departures_share", check_share(self.departures_share, "departures_share"))
+        if self.totals not in ("simple", "full"):
+            raise ConfigError(f"totals = {self.totals!r}", where="mechanism", allowed="simple, full")
+        check_fit(self.iterations, self.max_cells, 0.0)
+        check_each(self.workload, self.max_cells)
+        if self.turnover is None and self.levels not in (None, 1):
+            raise ConfigError(
+                f'levels = {self.levels} with turnover = "none"',
+                where="mechanism",
+                allowed="levels = 1, or a turnover: only records that leave are replaced by others to count",
+            )
+
+    def calibrate(
+        self,
+        budget: Budget | None = None,
+        unit: Unit | None = None,
+        horizon: int | None = None,
+        *,
+        epsilon: Amount | None = None,
+        rho: Amount | None = None,
+    ) -> CensusPlan:
+        """Fix the budget of a stay. ``epsilon`` or ``rho`` may stand for a budget; the unit defaults to ``Record()``.
+
+        ``horizon`` is the largest number of steps; without it the stream may go on for ever.
+        """
+        epsilon, rho = amounts(budget, epsilon, rho)
+        budget, steps = read_budget(epsilon, rho), check_horizon(horizon)
+        unit = Record() if unit is None else unit
+        if not isinstance(unit, Record):
+            raise UnitError(
+                f"a census protects a record's whole stay, not the unit {unit.name!r}",
+                where="unit",
+                allowed="record, record-replace",
+            )
+        return CensusPlan(self, budget, unit, steps)
+
+
+@dataclass(frozen=True)
+class CensusPlan(StreamPlan):
+    """See ``Census``."""
+
+    recipe: Census
+    budget: Budget
+    unit: Record
+    horizon: int | None
+
+    reads: ClassVar[Reads] = "present"
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.recipe.workload.domain
+
+    @property
+    def name(self) -> str:
+        """Name in configuration files."""
+        return "census"
+
+    @cached_property
+    def terms(self) -> Terms:
+        """Schedule, amounts, and what one census does."""
+        own = self.recipe
+        turnover = options.check_turnover(own.turnover)
+        gap = None if turnover is None else math.ceil(turnover / 2)
+        stays = turnover is None or (self.horizon is not None and turnover >= self.horizon)
+        chosen = (1 if stays else 2) if own.levels is None else own.levels
+        every = CensusSchedule(gap, own.ratio, None if chosen == "unlimited" else chosen)
+        levels = every.reachable(self.horizon)
+        departures = Fraction(0) if self.unit.relation == "replace" else own.departures_share
+        return Terms(
+            workload=own.workload,
+            budget=self.budget,
+            unit=self.unit,
+            horizon=self.horizon,
+            turnover=turnover,
+            schedule=CensusSchedule(gap, own.ratio, levels),
+            amounts=Amounts(self.budget, departures, levels, chosen == "unlimited"),
+            census=AIM(final_iterations=2 * own.iterations, max_cells=own.max_cells),
+        )
+
+    @property
+    def schedule(self) -> CensusSchedule:
+        """Which steps are censuses, and of which level."""
+        return self.terms.schedule
+
+    @property
+    def amounts(self) -> Amounts:
+        """What a stay pays for."""
+        return self.terms.amounts
+
+    def run_of(self, level: int) -> AIMPlan:
+        """What one census of a level does; audits put one there that follows a script."""
+        return self.terms.run_of(level)
+
+    @cached_property
+    def followed(self) -> Followed:
+        """The marginals that cohorts are described by."""
+        return Followed(self.recipe.workload)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """Makes cohorts."""
+        return Shapes(self.followed, self.recipe.iterations, self.recipe.max_cells)
+
+    def parts(self) -> tuple[Part, ...]:
+        """What a stay pays: one census of each level, one count of departures."""
+        return Told(self.terms).parts()
+
+    def composition(self) -> str | None:
+        """Over steps."""
+        return Told(self.terms).composition()
+
+    def declared_public(self) -> tuple[str, ...]:
+        """The guess of the turnover; and presence, where the owner has declared it."""
+        return Told(self.terms).declared_public()
+
+    def explain(self) -> Explanation:
+        """When censuses are, what a stay costs, which errors are known."""
+        return explain_census(self.terms, super().explain())
+
+    def step_facts(self, step: int) -> dict[str, Any]:
+        """The last census and the next one."""
+        return Told(self.terms).step_facts(step)
+
+    def counts_words(self, step: int, measured: int, *, with_base: bool = False) -> str:
+        """Which census the counts come from, and why none has an error bar."""
+        return Told(self.terms).counts_words(step)
+
+    def predicted_errors(self, steps: Any) -> tuple[PredictedError, ...] | None:
+        """Of the number of records as counted, at censuses: at most so large; see ``Explanation.predicted``."""
+        return predicted_errors(self.terms, steps)
+
+    def options(self) -> dict[str, Any]:
+        """All options, JSON-able."""
+        own = self.recipe
+        return {
+            "workload": own.workload.as_option(),
+            "turnover": "none" if self.terms.turnover is None else str(self.terms.turnover),
+            "levels": "unlimited" if own.levels == "unlimited" else self.schedule.levels,
+            "ratio": own.ratio,
+            "departures_share": str(own.departures_share),
+            "totals": own.totals,
+            "tracker": own.tracker,
+            "leaving_by_value": own.leaving_by_value,
+            "iterations": own.iterations,
+            "max_cells": own.max_cells,
+        }
+
+    def start(self) -> CensusState:
+        """No census yet."""
+        attrition = Attrition.fresh(self.domain)
+        return CensusState(0, [], [], [], [], NewcomersRate(self._full), attrition)
+
+    @property
+    def _full(self) -> bool:
+        return self.recipe.totals == "full"
+
+    def step(self, state: CensusState, batch: PrivateBatch, randomness: Randomness) -> CensusSynthesis:
+        """Count who left; at a census, measure who is there."""
+        present = batch.present
+        if present is None:
+            raise ConfigError(
+                "a census reads the present records of a keyed table, and this batch grants none",
+                where="mechanism",
+                allowed="a source with a key column",
+            )
+        state.step += 1
+        self.note_departures(state, present)
+        level = self.schedule.level(state.step, state.last)
+        if level is not None:
+            self.count_departures(state, randomness)
+            run = self.take_census(state, level, present, randomness)
+            self._enter(state, level, run)
+        return self._release(state, present, census=level is not None)
+
+    def note_departures(self, state: CensusState, present: PresentRecords) -> None:
+        """Add each record that left to its cohort's level; those whom no census has counted are nowhere."""
+        found = levels_of_cohorts(state.cohorts, present.departed)
+        for level, number in enumerate(np.bincount(found, minlength=len(state.left)).tolist()):
+            state.left[level] += number
+
+    def count_departures(self, state: CensusState, randomness: Randomness) -> None:
+        """One noisy count for each level with an open cohort, of those whom no count has read before."""
+        noise, steps = self.amounts.departure_noise, state.step - last_of(state.last, 0)
+        for level in sorted({cohort.level for cohort in state.cohorts}):
+            found = self.noisy(state.left[level], noise, randomness)
+            state.left[level] = 0
+            variance = 0.0 if noise is None else noise.variance
+            own = state.totals[level]
+            kept = own.count(steps, float(found), variance, full=self._full)
+            exposure = own.exposure(steps)
+            state.cohorts = [c.after(kept, exposure) if c.level == level else c for c in state.cohorts]
+            number, spread = state.counted[level]
+            state.counted[level] = (number - found, spread + variance)
+
+    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
+        """One count of departures; audits put one there that follows a script."""
+        return exact if noise is None else exact + int(randomness.draw(noise, 1)[0])
+
+    def window(self, state: CensusState, level: int) -> int:
+        """A census of this level counts the records whose first step is later."""
+        return last_of(state.last, level)
+
+    def take_census(
+        self, state: CensusState, level: int, present: PresentRecords, randomness: Randomness
+    ) -> AIMRun:
+        """Measure the present records that came after the last census of this level, or of a higher one."""
+        plan = self.run_of(level)
+        counts = present.count(plan.counted, self.window(state, level))
+        known = next((model for model in reversed(state.latest[: level + 1]) if model is not None), None)
+        prior = None if known is None else known.bounded(PRIOR_BOUND)
+        return plan.run_on(counts, randomness, prior=prior)
+
+    def _enter(self, state: CensusState, level: int, run: AIMRun) -> None:
+        """Book a census that was taken. Everything here is public."""
+        after, steps = last_of(state.last, level), state.step - last_of(state.last, 0)
+        self._open(state, level)
+        if level > 0:
+            self._learn(state, level, run, steps)
+        number, variance = self._number(state, level, run, steps)
+        for lower in range(level):
+            state.totals[lower].empty()
+            state.left[lower], state.counted[lower] = 0, (0.0, 0.0)
+        state.cohorts = [cohort for cohort in state.cohorts if cohort.level >= level]
+        own, (seen, spread) = state.totals[level], state.counted[level]
+        own.size += number
+        own.variance += variance
+        total, noise = counted_total(self.run_of(level), run)
+        state.counted[level] = (seen + total, spread + noise)
+        shape, model = self._shape(state, level, run, max(number, 1.0))
+        cohort = self.shapes.cohort(level, (after, state.step), number, shape, model)
+        state.latest[level] = cohort.model
+        state.cohorts.append(cohort)
+        self._fold(state, level)
+        state.last = with_census(state.last, level, state.step)
+
+    def _open(self, state: CensusState, level: int) -> None:
+        """Room for a level's first census."""
+        turnover = float(self.terms.turnover or _LONG_STAY)
+        while len(state.totals) <= level:
+            state.left.append(0)
+            state.counted.append((0.0, 0.0))
+            state.totals.append(LevelTotal.fresh(turnover))
+            state.latest.append(None)
+            if self.recipe.tracker:
+                known = state.trackers
+                state.trackers.append(known[-1].copy() if known else ShapeTracker.fresh(self.followed.cells))
+
+    def _number(self, state: CensusState, level: int, run: AIMRun, steps: int) -> tuple[float, float]:
+        """How many records a census found, with its variance; exact where presence is public."""
+        measured, hazard = (run.total, run.total_variance), math.exp(state.totals[0].log_hazard)
+        number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
+        if level == 0 and state.step > 1:
+            state.newcomers.add(measured, hazard, steps)
+        if self.terms.public_presence:
+            return measured
+        if level > 0 or (self._full and state.step > 1):
+            below = state.totals[:level]
+            number += sum(own.size for own in below)
+            variance += sum(own.variance for own in below)
+            measured = blend(measured, (number, variance))
+        return max(measured[0], 1.0), measured[1]
+
+    def _shape(
+        self, state: CensusState, level: int, run: AIMRun, records: float
+    ) -> tuple[tuple[Any, Any], Model | None]:
+        """Shares and variances of all followed marginals; and the run's own model where shapes are not tracked."""
+        if not self.recipe.tracker:
+            return self.shapes.measured(run.measurements, records), run.model
+        tracker = state.trackers[level]
+        tracker.add(state.step, run.measurements, records)
+        return tracker.estimates(state.step), None
+
+    def _learn(self, state: CensusState, level: int, run: AIMRun, steps: int) -> None:
+        """What became of the columns of those who were counted at lower levels: which values leave sooner."""
+        if not self.recipe.leaving_by_value:
+            return
+        lower = [cohort for cohort in state.cohorts if cohort.level < level]
+        came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]
+        parts = [Aged(cohort.model, cohort.size, cohort.exposure) for cohort in lower]
+        newest = state.latest[0]
+        if newest is not None:
+            parts.append(Aged(newest, came, 0.0))
+        whole = sum(part.weight for part in parts)
+        if whole <= 0.0:
+            return
+        shares, variances = self.shapes.measured(run.measurements, max(run.total, 1.0))
+        for cohort in lower:
+            variances = variances + (cohort.size / whole) ** 2 * cohort.variances
+        cells = self.followed.cells
+        columns = [i for i, clique in enumerate(cells.cliques) if len(clique) == 1]
+        state.attrition.learn(
+            parts,
+            [cells.cliques[i][0] for i in columns],
+            [shares[cells.part(i)] for i in columns],
+            variances[columns],
+        )
+
+    def _left_of(self, state: CensusState, cohort: Cohort, steps: int) -> Model:
+        """What a cohort looks like so many steps after the last count of departures."""
+        exposure = cohort.exposure + state.totals[cohort.level].exposure(steps)
+        return state.attrition.aged(cohort.model, exposure)
+
+    def _fold(self, state: CensusState, level: int) -> None:
+        """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
+        last = self.schedule.levels is not None and level == self.schedule.levels - 1
+        own = [cohort for cohort in state.cohorts if cohort.level == level]
+        while len(own) > (1 if last else _MOST_COHORTS):
+            # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.
+            old = self.shapes.renewed(own[0], self._left_of(state, own[0], 0)) if last else own[0]
+            own[:2] = [self.shapes.folded(old, own[1])]
+        state.cohorts = sorted(
+            [*own, *(c for c in state.cohorts if c.level != level)], key=lambda cohort: cohort.low
+        )
+
+    def _release(self, state: CensusState, present: PresentRecords, *, census: bool) -> CensusSynthesis:
+        """The cohorts as they are expected to be by now, and those who came since the last census."""
+        steps, told = state.step - last_of(state.last, 0), Told(self.terms)
+        hazard = math.exp(state.totals[0].log_hazard)
+        newest = state.latest[0]
+        assert newest is not None, "step 1 is a census of level 0"
+        if self.terms.public_presence:
+            return self._exact(state, present, newest)
+        stays = [own.staying(steps) for own in state.totals]
+        parts = [(self._left_of(state, c, steps), c.size * stays[c.level]) for c in state.cohorts]
+        variance = sum(own.predicted(steps)[1] for own in state.totals)
+        if steps:
+            number, spread = state.newcomers.present(hazard, steps)
+            parts.append((newest, number))
+            variance += spread if math.isfinite(spread) else 0.0
+        total = sum(number for _, number in parts)
+        counted = None
+        if census:
+            counted = (sum(n for n, _ in state.counted), math.sqrt(sum(v for _, v in state.counted)))
+        return mixture(parts, total, None, told.accuracy(state.step, math.sqrt(variance), counted))
+
+    def _exact(self, state: CensusState, present: PresentRecords, newest: Model) -> CensusSynthesis:
+        """Presence is public: who left since the last census, and who came, are exact numbers."""
+        parts, steps = [], state.step - last_of(state.last, 0)
+        for cohort in state.cohorts:
+            own = state.totals[cohort.level]
+            kept = 1.0 - state.left[cohort.level] / own.size if own.size > 0.0 else 0.0
+            parts.append((self._left_of(state, cohort, steps), cohort.size * kept))
+        came = int(present.count(((),), last_of(state.last, 0))[0].sum())
+        parts.append((newest, float(came)))
+        total = came + round(sum(own.size for own in state.totals)) - sum(state.left)
+        return mixture(parts, float(total), 0.0, Told(self.terms).accuracy(state.step, 0.0, None))
+
+    def pack_state(self, state: CensusState) -> Packed:
+        """The whole state; it holds private numbers of departures."""
+        return pack(state)
+
+    def unpack_state(self, packed: Packed) -> CensusState:
+        """The inverse of ``pack_state``."""
+        return unpack(packed, self.followed.cells, full=self._full)
+
+    def unpack_synthesis(self, packed: Packed) -> CensusSynthesis:
+        """The inverse of ``CensusSynthesis.pack``."""
+        return CensusSynthesis.unpack(packed)

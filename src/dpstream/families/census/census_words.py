@@ -1,0 +1,249 @@
+"""What a census says about itself: plans, manifests and statements. Step numbers, options and public scales only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpstream.core.contracts import Explanation, Part, Table
+from dpstream.core.privacy.unit import Record
+from dpstream.families.census.census_schedule import last_of, with_census
+from dpstream.families.census.census_terms import Terms
+from dpstream.families.census.counted_total import column_deviation, predicted_errors
+from dpstream.families.tabular.description import explain_table
+
+__all__ = ["Told", "explain_census"]
+
+#: A plan lists so many censuses, and the first one of each further level up to so many.
+_SHOWN, _SHOWN_LEVELS = 4, 4
+#: Without a horizon, none that is further away.
+_FARTHEST = 10_000
+#: Levels that a plan without a last level lists one by one.
+_NAMED_LEVELS = 6
+
+
+@dataclass(frozen=True)
+class Told:
+    """Sentences and facts of a plan."""
+
+    plan: Terms
+
+    @property
+    def levels(self) -> int:
+        """How many levels are listed."""
+        known = self.plan.schedule.levels
+        return _NAMED_LEVELS if known is None else known
+
+    def parts(self) -> tuple[Part, ...]:
+        """What a stay pays, level by level; they add up to the budget exactly."""
+        plan, found = self.plan, list[Part]()
+        for level in range(self.levels):
+            runs = "; ".join(f"{part.name}: {part.detail}" for part in plan.run_of(level).parts())
+            found.append(
+                Part(f"census of level {level}", 1, plan.amounts.of_level(level), f"an AIM run: {runs}")
+            )
+        if plan.schedule.levels is None:
+            detail = f"each further level gets half of what the one before it has; level {self.levels} and on"
+            found.append(Part("further levels", 1, plan.amounts.beyond(self.levels), detail))
+        noise = plan.amounts.departure_noise
+        if noise is not None:
+            detail = f"at a census, for each level: who left since the census before, with {noise.describe()}"
+            found.append(Part("departures", 1, plan.amounts.of_departures, detail))
+        return tuple(found)
+
+    def composition(self) -> str:
+        """How what is spent adds up over steps."""
+        returns = (
+            "; a key that comes back after an absence pays again"
+            if isinstance(self.plan.unit, Record) and self.plan.unit.returns == "new"
+            else ""
+        )
+        counted = "" if self.plan.public_presence else " and in at most one count of departures"
+        return (
+            f"over a stay: every record is in at most one census of each level{counted}, whatever is updated "
+            f"meanwhile, so the total is that of one stay, however many steps there are{returns}; charged in full at "
+            "the first step"
+        )
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the owner has declared."""
+        plan, found = self.plan, list[str]()
+        if plan.public_presence:
+            found.append("which keys are present at the end of every step is declared public")
+        if plan.turnover is not None:
+            found.append(
+                f"the turnover of {plan.turnover} steps, a guess that sets how often a census is taken, is public and "
+                "no part of the guarantee: it must not be computed from the private table"
+            )
+        return tuple(found)
+
+    def step_facts(self, step: int) -> dict[str, Any]:
+        """The last census and the next one; None beyond the horizon."""
+        last, following = self.plan.schedule.around(step)
+        horizon = self.plan.horizon
+        return {
+            "last_census": None if last is None else {"step": last[0], "level": last[1]},
+            "next_census": following if horizon is None or following <= horizon else None,
+        }
+
+    def counts_words(self, step: int) -> str:
+        """For manifests."""
+        last, following = self.plan.schedule.around(step)
+        behind = step - last[0] if last is not None else 0
+        words = "A census was taken at this step."
+        if behind:
+            steps = "step" if behind == 1 else "steps"
+            words = (
+                f"The last census was taken {behind} {steps} ago; who came and left since is expected, not "
+            )
+            words += "measured."
+            if self.plan.horizon is None or following <= self.plan.horizon:
+                words += f" The next one is at step {following}."
+        return (
+            f"{words} No other count has an error bar: it joins censuses of different steps, of records that have "
+            "changed and left since, by a rule that follows what was measured."
+        )
+
+    def accuracy(self, step: int, model_error: float, counted: tuple[float, float] | None) -> dict[str, Any]:
+        """What the manifest of one step says of errors.
+
+        Args:
+            model_error: of the released number of records, by the model of stays.
+            counted: at a census, the number of records without any model, and the standard error of its noise.
+        """
+        public = self.plan.public_presence
+        number = (
+            "The number of records is declared public and has no noise."
+            if public
+            else f"The number of records joins noisy counts by a model of stays: if that holds, its standard error is "
+            f"{model_error:.3g}; this is no statement about the noise alone."
+        )
+        found: dict[str, Any] = {
+            **self.step_facts(step),
+            "total_standard_error": 0.0 if public else None,
+            "measured_every_step": {"standard_error": None, "marginals": []},
+            "words": f"{number} {self.counts_words(step)}",
+        }
+        if not public:
+            found["total_model_standard_error"] = model_error
+        if counted is not None:
+            found["counted"] = {
+                "records": counted[0],
+                "standard_error": counted[1],
+                "words": "The number of records at this step, from censuses and counts of departures alone: its noise "
+                "has mean 0 and this standard error, whatever the records are.",
+            }
+        return found
+
+
+def explain_census(plan: Terms, usual: Explanation) -> Explanation:
+    """When censuses are, what a stay costs, and which errors are exact."""
+    told, deviation = Told(plan), column_deviation(plan.run_of(0))
+    own = explain_table(usual, plan.workload, deviation)
+    listed = _shown_censuses(plan)
+    words = _words(plan)
+    number = (
+        "that its number of records is exact"
+        if plan.public_presence
+        else "how wrong its number of records may be if stays are as the model has them; at a census also the number "
+        "as counted, with its exact standard error"
+    )
+    return replace(
+        own,
+        number_told=number,
+        costs="A record pays once for its whole stay: its insert, all its updates and its delete together. Further "
+        "tables therefore cost those who are in earlier ones nothing more.",
+        says=(
+            "Noise of one census of level 0: standard deviation at most "
+            f"{deviation:.4g} records in a column's cell, on average over the columns.",
+            Table(
+                {
+                    "step": "census at step",
+                    "level": "level",
+                    "after": "counts records that came after step",
+                    "cell": "noise of a column's cell, at most",
+                    "total": "of the number counted, at most",
+                },
+                listed,
+            ),
+        ),
+        further=tuple(words.values()),
+        facts={
+            "census": {
+                "turnover": None if plan.turnover is None else str(plan.turnover),
+                "gap": plan.schedule.gap,
+                "levels": plan.schedule.levels,
+                "first": listed,
+                "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(told.levels)},
+                "words": words,
+            }
+        },
+        growth="then as many models as there are open cohorts, whatever the number of rows and steps",
+        predicted="total: the number of records as the last census up to that step counted it, from noise alone, at "
+        "most; nothing is predicted of cells, which follow models.",
+        predicted_note="The number of records as counted by censuses, at most.",
+    )
+
+
+def _words(plan: Terms) -> dict[str, str]:
+    gap, levels = plan.schedule.gap, plan.schedule.levels
+    often = (
+        "At step 1 the whole table is counted; then a census is taken when a tenth of the steps so far have passed"
+        + ("" if gap is None else f", and at least every {gap} steps" if gap > 1 else ": at every step")
+    )
+    if gap == 1:
+        often = "A census is taken at every step"
+    which = f"{often}. It counts the records that came since the last one."
+    if gap is not None and (levels is None or levels > 1):
+        ratio = plan.schedule.ratio
+        rows = [f"level {g}: every {gap * ratio**g} steps" for g in range(1, min(levels or 4, 4))]
+        which += (
+            f" From time to time it is one of a higher level ({', '.join(rows)}{', ...' if levels is None else ''}), "
+            "and counts again all who came since the last census of that level or a higher one."
+        )
+    noisy = "" if plan.public_presence else (" A record that leaves is in one count of departures.")
+    pays = [f"level {g}: {_amount(plan, g)}" for g in range(Told(plan).levels)]
+    stay = (
+        f"What a stay costs: one census of each level it lives to see ({', '.join(pays)})."
+        f"{noisy} Updates cost nothing. Together this is at most the budget, however long a record stays."
+    )
+    errors = (
+        "What is exact: at a census, the measured marginals of the records counted there, and the number of records as "
+        "counted. What is a model's: everything between censuses, the number of rows, and every count of the released "
+        "table; old values of records that were updated stay in it until they are counted again."
+    )
+    if plan.public_presence:
+        errors = (
+            "The number of records is declared public. At a census the measured marginals of the records counted there "
+            "have exact errors; every count of the released table is a model's."
+        )
+    return {"schedule": which, "stay": stay, "errors": errors}
+
+
+def _amount(plan: Terms, level: int) -> str:
+    return str(plan.amounts.of_level(level))
+
+
+def _shown_censuses(plan: Terms) -> list[Mapping[str, Any]]:
+    """The first censuses, and the first one of each further level."""
+    schedule, horizon = plan.schedule, plan.horizon
+    levels = min(_SHOWN_LEVELS, schedule.levels or _SHOWN_LEVELS)
+    until = (
+        2 * _SHOWN if schedule.gap is None else 2 * schedule.gap * schedule.ratio ** (levels - 1) + 2 * _SHOWN
+    )
+    until = min(until, _FARTHEST if horizon is None else horizon)
+    found, last, seen = list[Mapping[str, Any]](), list[int](), set[int]()
+    predicted = predicted_errors(plan, range(1, until + 1))
+    for step, level in schedule.censuses(1, until):
+        if len(found) < _SHOWN or (level not in seen and level < levels):
+            found.append({
+                "step": step,
+                "level": level,
+                "after": last_of(last, level),
+                "cell": column_deviation(plan.run_of(level)),
+                "total": predicted[step - 1].total,
+            })  # fmt: skip
+        seen.add(level)
+        last = with_census(last, level, step)
+    return found

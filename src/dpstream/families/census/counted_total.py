@@ -1,0 +1,105 @@
+"""The number of records as censuses counted it, whose noise has a known law; and how large that noise can be."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from dpstream.core.contracts import PredictedError
+from dpstream.core.errors import ConfigError, HorizonError
+from dpstream.core.graphical import estimate_total
+from dpstream.families.census.census_schedule import with_census
+from dpstream.families.census.census_terms import Terms
+from dpstream.families.tabular.aim import AIMPlan, AIMRun
+
+__all__ = ["column_deviation", "counted_total", "largest_variance", "predicted_errors"]
+
+
+def counted_total(plan: AIMPlan, run: AIMRun) -> tuple[float, float]:
+    """The number of records in a census's window, and the variance of its noise (0 where it is public).
+
+    From the columns (or, where nothing is selected, from all measurements), by precision. The number from which the
+    rounds follow is left out: given that number, all amounts are fixed before these measurements are drawn, so their
+    noise has mean 0 and just this variance.
+    """
+    if plan.unit.relation == "replace":
+        return run.total, 0.0
+    if plan.whole:
+        return estimate_total(run.measurements)
+    own = run.measurements[1:]
+    # The columns come first; with few records to a group, one by one.
+    columns = len(plan.candidates.groups) if _grouped(plan, run) else len(plan.candidates.columns)
+    return estimate_total(own[:columns])
+
+
+def _grouped(plan: AIMPlan, run: AIMRun) -> bool:
+    return (
+        tuple(m.clique for m in run.measurements[1:][: len(plan.candidates.groups)]) == plan.candidates.groups
+    )
+
+
+def largest_variance(plan: AIMPlan) -> float:
+    """Of ``counted_total``: rounds that follow from noisy numbers can only make it smaller."""
+    if plan.unit.relation == "replace":
+        return 0.0
+    own, domain = plan.candidates, plan.workload.domain
+    if plan.whole:
+        each = plan.budget.scaled(Fraction(1, len(own.cover)))
+        cliques = [own.cliques[i] for i in own.cover]
+    else:
+        each, cliques = _least_of_columns(plan), list(own.groups)
+    variance = plan.noise(each).variance
+    return 1.0 / sum(1.0 / (variance * domain.cells(clique)) for clique in cliques)
+
+
+def column_deviation(plan: AIMPlan) -> float:
+    """Standard deviation of the noise in a column's cell, on average over the columns, at most."""
+    own, domain = plan.candidates, plan.workload.domain
+    if plan.whole:
+        each = plan.budget.scaled(Fraction(1, len(own.cover)))
+        groups = [own.cliques[i] for i in own.cover]
+    else:
+        each, groups = _least_of_columns(plan), list(own.groups)
+    variance = plan.noise(each).variance
+    cells = [domain.cells(group) / domain.sizes[column] for group in groups for column in group]
+    return math.sqrt(variance * sum(cells) / len(cells))
+
+
+def _least_of_columns(plan: AIMPlan) -> Any:
+    rest = next(part for part in plan.parts() if part.name == "columns and rounds").budget
+    return rest.scaled(plan.recipe.columns_share / len(plan.candidates.groups))
+
+
+def predicted_errors(plan: Terms, steps: Sequence[int]) -> tuple[PredictedError, ...]:
+    """Standard errors of the number of records as the last census up to each step counted it, at most.
+
+    Errors:
+        HorizonError: a step beyond the horizon. ConfigError: no number of a step.
+    """
+    for step in steps:
+        if isinstance(step, bool) or not isinstance(step, int) or step < 1:
+            raise ConfigError(f"{step!r} is no step", where="steps", allowed="1 or more")
+        if plan.horizon is not None and step > plan.horizon:
+            raise HorizonError(
+                f"step {step} is beyond the plan", where="steps", allowed=f"1 to {plan.horizon}"
+            )
+    found = dict[int, float]()
+    variances, last = list[float](), list[int]()
+    noise = plan.amounts.departure_noise
+    for step, level in plan.schedule.censuses(1, max(steps, default=0)):
+        variances += [0.0] * (level + 1 - len(variances))
+        # Levels with an open cohort are counted before the census.
+        for own in range(len(last)):
+            if variances[own] > 0.0 and noise is not None:
+                variances[own] += noise.variance
+        variances[:level] = [0.0] * level
+        variances[level] += largest_variance(plan.run_of(level))
+        last = with_census(last, level, step)
+        found[step] = math.sqrt(sum(variances))
+    done = sorted(found)
+    return tuple(
+        PredictedError(step, None, None, 1, found[done[bisect_right(done, step) - 1]]) for step in steps
+    )

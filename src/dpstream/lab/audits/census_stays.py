@@ -1,0 +1,200 @@
+"""Whole streams of a census, reduced to the private integers that they read: every stay, every part, compared.
+
+The plan's own code runs on a table without one stay and on the same table with it. In place of a census there is
+something that writes down how many records its window holds; in place of noise, something that writes down the exact
+count of departures and gives the same output in both. What differs between the two lists, times the amounts, is what
+the stay loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import PresentRecords, PrivateBatch
+from dpstream.core.graphical import Model
+from dpstream.core.privacy import Event, Noise, Randomness, Record
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import Workload
+from dpstream.families.census.census_plan import Census, CensusPlan
+from dpstream.families.census.census_release import CensusSynthesis
+from dpstream.families.census.census_state import CensusState
+from dpstream.families.census.cohorts import Cohort
+from dpstream.families.tabular.aim import AIMRun
+
+__all__ = [
+    "CountedPlan",
+    "PartRead",
+    "ReadRule",
+    "Stay",
+    "as_written",
+    "counted_plan",
+    "loss_of",
+    "parts_read",
+]
+
+_DOMAIN = Domain(("a",), (2,))
+_MODEL = Model.uniform(_DOMAIN, 1.0)
+_NOTHING = np.zeros(1)
+_NO_SHARES = np.zeros(1, dtype=np.float32)
+
+#: First steps and last ones: (comes, leaves), where ``leaves`` is the first step without it; None: it stays.
+Stay = tuple[int, int | None]
+#: How a source makes first steps of what happens to all stays together.
+ReadRule = Callable[[Sequence[Stay], int], Sequence[Stay]]
+
+
+@dataclass(frozen=True)
+class PartRead:
+    """One part of a stream: a census or a count of departures, what it costs, and the private number that it read."""
+
+    kind: str
+    step: int
+    level: int
+    amount: Fraction
+    number: int
+
+    @property
+    def public(self) -> tuple[str, int, int, Fraction]:
+        """What has to be the same in both streams."""
+        return self.kind, self.step, self.level, self.amount
+
+
+def as_written(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
+    """The first step is the one that reads the insert, and nothing changes it."""
+    return stays
+
+
+@dataclass(frozen=True)
+class _Table:
+    """``PresentRecords`` of the end of a step."""
+
+    first: NDArray[np.int32]
+    departed: NDArray[np.int32]
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[NDArray[np.int64]]:
+        return [np.array([int((self.first > after).sum())], dtype=np.int64) for _ in cliques]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    present: PresentRecords
+
+
+def tables(stays: Sequence[Stay], steps: int) -> Iterator[PrivateBatch]:
+    """The ends of all steps."""
+    first = np.array([comes for comes, _ in stays], dtype=np.int32)
+    last = np.array([steps + 1 if leaves is None else leaves for _, leaves in stays], dtype=np.int64)
+    for step in range(1, steps + 1):
+        here = (first <= step) & (last > step)
+        gone = (first < step) & (last == step)
+        yield cast(PrivateBatch, _Batch(_Table(first[here], first[gone])))
+
+
+@dataclass
+class _Reader:
+    """In place of a census: writes down the size of its window."""
+
+    plan: CountedPlan
+    level: int
+    counted: tuple[Clique, ...] = ((0,),)
+    unit: Event = field(default_factory=lambda: Event("replace"))
+
+    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, prior: Any) -> AIMRun:
+        log, amount = self.plan.log, self.plan.amount_of(self.level).amount
+        log.append(PartRead("census", self.plan.steps_done(), self.level, amount, int(counts[0].sum())))
+        return AIMRun(_MODEL, (), 1.0, 1.0, 0, Fraction(0))
+
+
+class _NoShapes:
+    """In place of fits."""
+
+    def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
+        return _NOTHING, _NOTHING
+
+    def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, model: Any) -> Cohort:
+        return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _MODEL)
+
+    def renewed(self, cohort: Cohort, model: Model) -> Cohort:
+        return cohort
+
+    def folded(self, first: Cohort, second: Cohort) -> Cohort:
+        return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _MODEL)
+
+
+class CountedPlan(CensusPlan):
+    """The plan's own code around readers."""
+
+    log: list[PartRead]
+    state: CensusState
+
+    def amount_of(self, level: int) -> Budget:
+        """What a census of a level costs."""
+        return self.amounts.of_level(level)
+
+    def steps_done(self) -> int:
+        """The step that is under way."""
+        return self.state.step
+
+    def run_of(self, level: int) -> Any:
+        """A reader."""
+        return _Reader(self, level)
+
+    @property
+    def shapes(self) -> Any:
+        """No fits."""
+        return _NoShapes()
+
+    def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
+        """Writes down the count; the output is the same whatever it is."""
+        amount = self.amounts.of_departures.amount
+        self.log.append(PartRead("departures", self.state.step, len(self.log), amount, exact))
+        return 0
+
+    def _release(self, state: Any, present: Any, *, census: bool) -> CensusSynthesis:
+        return cast(CensusSynthesis, None)
+
+
+def counted_plan(
+    kind: type[CountedPlan], budget: Budget, gap: int, ratio: int, levels: Any, unit: Record | None = None
+) -> CountedPlan:
+    """A plan whose parts are written down.
+
+    Args:
+        gap: most steps between two censuses.
+    """
+    recipe = Census(
+        Workload.all_k_way(_DOMAIN, 1),
+        turnover=2 * gap,
+        levels=levels,
+        ratio=ratio,
+        tracker=False,
+        leaving_by_value=False,
+    )
+    return kind(recipe, budget, unit or Record(), None)
+
+
+def parts_read(
+    plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
+) -> list[PartRead]:
+    """What each part of a stream reads."""
+    state, randomness = plan.start(), Randomness.seeded("no noise")
+    object.__setattr__(plan, "log", [])
+    object.__setattr__(plan, "state", state)
+    for batch in tables(rule(stays, steps), steps):
+        plan.step(state, batch, randomness)
+    return plan.log
+
+
+def loss_of(one: list[PartRead], other: list[PartRead]) -> Fraction | float:
+    """The sum over all parts of their amount for each unit that they differ by; infinite where the parts differ."""
+    if [part.public for part in one] != [part.public for part in other]:
+        return float("inf")
+    pairs = zip(one, other, strict=True)
+    return sum((a.amount * abs(a.number - b.number) for a, b in pairs), Fraction(0))

@@ -1,0 +1,124 @@
+"""What one stay can cost: every stay under every schedule, whole transcripts, and what must not change anything."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from census_stays import SMALL, Stay, batches, crowd
+
+from dpstream.core.privacy import PureDP, Randomness
+from dpstream.core.tables import Workload
+from dpstream.families.census import Census, CensusPlan
+from dpstream.families.census.cohorts import levels_of_cohorts
+from dpstream.lab.audits.census_audit import all_stays, audit_census
+from dpstream.lab.audits.census_stays import CountedPlan, counted_plan, tables
+
+STEPS = 60
+
+
+class Watched(CountedPlan):
+    """Writes down windows, and which level every first step would leave from."""
+
+    windows: list[tuple[int, int, int]]
+    homes: list[np.ndarray]
+
+    def window(self, state: Any, level: int) -> int:
+        after = super().window(state, level)
+        self.windows.append((state.step, level, after))
+        return after
+
+    def note_departures(self, state: Any, present: Any) -> None:
+        found = np.full(STEPS + 1, -1)
+        held = levels_of_cohorts(state.cohorts, np.arange(1, STEPS + 1, dtype=np.int32))
+        assert len(held) == max((cohort.high for cohort in state.cohorts), default=0)
+        found[1 : len(held) + 1] = held
+        self.homes.append(found)
+        super().note_departures(state, present)
+
+
+@pytest.mark.parametrize("levels", [1, 2, "unlimited"])
+def test_every_stay_pays_the_budget_at_most_under_every_schedule(levels: Any) -> None:
+    """All stays of up to 60 steps; the audit compares the private integers themselves, for fewer schedules."""
+    stays = np.array([(a, STEPS + 1 if b is None else b) for a, b in all_stays(STEPS)])
+    comes, leaves = stays.T
+    for gap in range(1, 10):
+        for ratio in (2, 4):
+            plan = counted_plan(Watched, PureDP.of(1), gap, ratio, levels)
+            for name in ("windows", "homes", "log"):
+                object.__setattr__(plan, name, [])
+            state = plan.start()
+            object.__setattr__(plan, "state", state)
+            for batch in tables([], STEPS):
+                plan.step(state, batch, Randomness.seeded("none"))
+            read = np.zeros((max(g for _, g, _ in plan.windows) + 1, len(stays)), np.int64)
+            for step, level, after in plan.windows:
+                read[level] += (comes > after) & (comes <= step) & (leaves > step)
+            assert read.max() == 1
+            left = np.array([-1 if b > STEPS else plan.homes[b - 1][a] for a, b in stays.tolist()])
+            last = np.where(read.any(axis=0), len(read) - 1 - read[::-1].argmax(axis=0), -1)
+            assert ((left == -1) | (left == last)).all(), "counted where it was counted last"
+            amounts = [plan.amounts.of_level(g).amount for g in range(len(read))]
+            departed = plan.amounts.of_departures.amount
+            most = max(
+                sum(
+                    (amounts[g] for g, times in enumerate(one) if times),
+                    departed if own >= 0 else Fraction(0),
+                )
+                for one, own in {(tuple(r), o) for r, o in zip(read.T.tolist(), left.tolist(), strict=True)}
+            )
+            assert most == 1 if levels != "unlimited" else most < 1
+
+
+def test_the_audit_finds_the_budget_and_every_planted_fault() -> None:
+    findings = list(audit_census("short", Randomness.seeded("audit"), lambda _: None))
+    wrong = [(one.subject, one.found) for one in findings if not one.passed]
+    assert wrong == []
+    assert sum(one.control for one in findings) == 9
+    exact = [one for one in findings if "nothing selected" in one.subject or "all stays" in one.subject]
+    assert len(exact) == 6
+    for one in exact:
+        assert one.found == pytest.approx(one.claimed), one.subject  # no budget is left unused
+
+
+PLAN = Census(Workload.all_k_way(SMALL, 2), turnover=12, iterations=5).calibrate(epsilon=1)
+
+
+def bits(plan: CensusPlan, stays: list[Stay], steps: int) -> list[str]:
+    state, randomness, found = plan.start(), Randomness.seeded("bits"), []
+    for batch in batches(stays, steps):
+        packed = plan.step(state, batch, randomness).pack()
+        arrays = {name: own.tobytes().hex() for name, own in packed.arrays.items()}
+        found.append(json.dumps([packed.meta, arrays], sort_keys=True))
+    return found
+
+
+def test_who_comes_and_goes_between_two_censuses_changes_no_bit() -> None:
+    assert PLAN.schedule.around(36) == ((35, 0), 38)
+    stays = crowd(5, 40)
+    passing = [Stay(10**6 + k, 36, 37, {36: (1, 2, 1)}) for k in range(30)]
+    assert bits(PLAN, stays, 40) == bits(PLAN, [*stays, *passing], 40)
+    counted = [Stay(10**6 + k, 36, 39, {36: (1, 2, 1)}) for k in range(30)]
+    assert bits(PLAN, stays, 40) != bits(PLAN, [*stays, *counted], 40)
+
+
+def test_order_and_names_of_keys_change_no_bit() -> None:
+    stays = crowd(6, 20)
+    renamed = [Stay(7919 * one.key % 104729, one.comes, one.leaves, one.values) for one in reversed(stays)]
+    assert bits(PLAN, stays, 20) == bits(PLAN, renamed, 20)
+
+
+def test_the_state_does_not_grow_with_steps() -> None:
+    plan = Census(Workload.all_k_way(SMALL, 1), turnover=3, levels=2, ratio=2, iterations=2).calibrate(
+        epsilon=1
+    )
+    state, randomness, sizes = plan.start(), Randomness.seeded("flat"), []
+    for batch in batches(crowd(7, 300, size=8, stay=2.0, each=3.0), 300):
+        plan.step(state, batch, randomness)
+        packed = plan.pack_state(state)
+        sizes.append(sum(own.nbytes for own in packed.arrays.values()) + len(json.dumps(packed.meta)))
+    # What is open differs within a cycle of the two levels, not from cycle to cycle.
+    assert max(sizes[200:]) <= 1.05 * max(sizes[50:150])

@@ -1,0 +1,139 @@
+"""What a census promises: exact amounts, the same bits from the same noise, and a state that packs exactly."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from census_stays import SMALL, Stay, batches, crowd
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.privacy import Event, Randomness, Record
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.census import Census, CensusPlan
+from dpstream.stream.identity import spent_per_step
+
+PAIRS = Workload.all_k_way(SMALL, 2)
+RECIPE = Census(PAIRS, turnover=6, iterations=5)
+
+
+def released(plan: CensusPlan, stays: list[Stay], steps: int, seed: str = "census") -> list[Packed]:
+    state, randomness = plan.start(), Randomness.seeded(seed)
+    return [plan.step(state, batch, randomness).pack() for batch in batches(stays, steps)]
+
+
+def same(one: Packed, other: Packed) -> bool:
+    return (
+        json.dumps(one.meta) == json.dumps(other.meta)
+        and one.arrays.keys() == other.arrays.keys()
+        and all(
+            np.array_equal(own, other.arrays[name]) and own.dtype == other.arrays[name].dtype
+            for name, own in one.arrays.items()
+        )
+    )
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": "1/3"}, {"rho": "1/7"}])
+@pytest.mark.parametrize("relation", ["add-remove", "replace"])
+@pytest.mark.parametrize("levels", [None, 1, 2, "unlimited"])
+@pytest.mark.parametrize("horizon", [None, 1, 5, 11, 12, 48, 200])
+def test_parts_add_up_to_the_budget_exactly(
+    budget: dict[str, Any], relation: Any, levels: Any, horizon: int | None
+) -> None:
+    plan = replace(RECIPE, levels=levels).calibrate(**budget, unit=Record(relation), horizon=horizon)
+    assert spent_per_step(plan) == plan.budget.amount
+    count = plan.schedule.levels
+    shares = [plan.amounts.of_level(g).amount for g in range(40 if count is None else count)]
+    total = sum(shares, Fraction(0)) + plan.amounts.of_departures.amount
+    assert total <= plan.budget.amount
+    assert count is None or total == plan.budget.amount  # nothing is kept for levels that cannot come
+    assert all(later <= earlier for earlier, later in pairwise(shares))
+    if relation == "replace":
+        assert plan.amounts.of_departures.amount == 0
+
+
+def test_records_that_stay_as_long_as_the_stream_are_counted_once() -> None:
+    for turnover, horizon, levels in ((6, 6, 1), (6, 200, 2), ("none", None, 1), (6, None, 2)):
+        plan = Census(PAIRS, turnover=turnover).calibrate(epsilon=1, horizon=horizon)
+        assert plan.options()["levels"] == plan.schedule.levels == levels
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"turnover": 0},
+        {"turnover": "often"},
+        {"levels": 3},
+        {"levels": True},
+        {"ratio": 1},
+        {"totals": "both"},
+        {"turnover": "none", "levels": 2},
+        {"departures_share": 1},
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ConfigError, UnitError)) as error:
+        replace(RECIPE, **wrong)
+    assert error.value.allowed
+
+
+def test_only_records_are_protected_and_only_present_ones_are_read() -> None:
+    with pytest.raises(UnitError, match="whole stay"):
+        RECIPE.calibrate(epsilon=1, unit=Event())
+    plan = RECIPE.calibrate(epsilon=1)
+    batch = EncodedBatch(SMALL, np.zeros((1, 3), np.int32))
+    with pytest.raises(ConfigError, match="present"):
+        plan.step(plan.start(), batch, Randomness.seeded(0))
+
+
+@pytest.mark.parametrize("unit", [Record(), Record("replace")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"levels": 1},
+        {"levels": "unlimited", "turnover": 2, "ratio": 2},
+        {"tracker": False},
+        {"totals": "simple"},
+    ],
+)
+def test_a_packed_state_goes_on_bit_for_bit(unit: Record, options: dict[str, Any]) -> None:
+    plan = replace(RECIPE, **options).calibrate(epsilon=2, unit=unit)
+    stays, one, other = crowd(1, 26), Randomness.seeded("pack"), Randomness.seeded("pack")
+    state, again = plan.start(), plan.start()
+    for batch in batches(stays, 26):
+        found = plan.step(state, batch, one).pack()
+        packed = plan.pack_state(again)
+        again = plan.unpack_state(Packed(json.loads(json.dumps(packed.meta)), packed.arrays))
+        release = plan.step(again, batch, other)
+        assert same(found, release.pack())
+        assert same(
+            found, plan.unpack_synthesis(Packed(json.loads(json.dumps(found.meta)), found.arrays)).pack()
+        )
+        assert same(plan.pack_state(state), plan.pack_state(again))
+
+
+@pytest.mark.parametrize("unit", [Record(), Record("replace")])
+def test_a_stream_without_records_is_released_and_never_fails(unit: Record) -> None:
+    plan = RECIPE.calibrate(epsilon=1, unit=unit)
+    found = released(plan, [], 20)
+    assert len(found) == 20
+    late = [Stay(1, 15, 17, {15: (0, 0, 0)})]
+    assert len(released(plan, late, 20)) == 20
+
+
+@pytest.mark.parametrize("options", [{}, {"levels": "unlimited", "ratio": 2, "turnover": 3}])
+def test_declared_public_presence_makes_every_number_of_records_exact(options: dict[str, Any]) -> None:
+    plan = replace(RECIPE, **options).calibrate(epsilon=1, unit=Record("replace"))
+    state, randomness = plan.start(), Randomness.seeded("public")
+    for batch in batches(crowd(3, 40), 40):
+        release = plan.step(state, batch, randomness)
+        assert release.total == len(batch.present.table)
+        assert release.total_error == 0.0
+        np.testing.assert_allclose(release.marginals([(0,)])[0].sum(), release.total)

@@ -1,0 +1,140 @@
+"""How many records are present: the counted number's exact law, and the filter between censuses."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from census_stays import batches, crowd
+
+from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.census import Census
+from dpstream.families.census.counted_total import counted_total, largest_variance
+from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
+from dpstream.families.tabular import AIM
+
+WIDE = Domain(("a", "b", "c", "d"), (2, 3, 2, 2))
+TINY = Domain(("a", "b"), (2, 2))
+
+
+class Quiet(Randomness):
+    """BROKEN: two thirds of the noise."""
+
+    def draw(self, noise: Noise, size: int) -> np.ndarray:
+        assert isinstance(noise, DiscreteLaplace)
+        return super().draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
+
+
+def told(domain: Domain, streams: int, source: type[Randomness], steps: int = 8) -> tuple[np.ndarray, float]:
+    """Errors of the counted number in its standard errors, at the last step of many streams."""
+    recipe = Census(Workload.all_k_way(domain, 1), turnover=4, ratio=2, iterations=1, tracker=False)
+    plan = recipe.calibrate(epsilon=1)
+    ends, found, most = list(batches(crowd(2, steps, domain=domain), steps, domain)), [], 0.0
+    true = len(ends[-1].present.table)
+    for number in range(streams):
+        state, randomness = plan.start(), source.seeded(f"told/{number}")
+        for batch in ends:
+            release = plan.step(state, batch, randomness)
+        own = release.accuracy()["counted"]
+        found.append((own["records"] - true) / own["standard_error"])
+        most = max(most, own["standard_error"])
+    return np.array(found), most
+
+
+def test_the_counted_number_has_mean_zero_and_the_told_variance() -> None:
+    """16 Laplace draws and more: squares have a variance below 2.5. 5 deviations: false alarms below 1e-6."""
+    errors, most = told(TINY, 400, Randomness)
+    spread = 5.0 * math.sqrt(2.5 / len(errors))
+    assert abs(errors.mean()) < 5.0 / math.sqrt(len(errors))
+    assert abs((errors**2).mean() - 1.0) < spread
+    plan = Census(Workload.all_k_way(TINY, 1), turnover=4, ratio=2).calibrate(epsilon=1)
+    predicted = plan.predicted_errors([7, 8])
+    assert predicted is not None
+    assert predicted[1].total == pytest.approx(most)  # nothing is selected: the bound is attained
+    quiet, _ = told(TINY, 400, Quiet)
+    assert (quiet**2).mean() < 1.0 - spread
+
+
+@pytest.mark.parametrize("records", [20, 2000])
+def test_a_census_counts_by_columns_without_the_number_that_sets_its_rounds(records: int) -> None:
+    """Given that number, amounts are fixed. 600 runs, squares have a variance below 4; 6 deviations."""
+    workload = Workload.all_k_way(WIDE, 2)
+    plan = AIM(rounds=None, final_iterations=1, iterations=1, max_cells=12).calibrate(
+        workload, PureDP.of(1), Event()
+    )
+    assert not plan.whole
+    codes = np.random.default_rng(1).integers(0, 2, (records, 4)).astype(np.int32)
+    counts = EncodedBatch(WIDE, codes).count(plan.counted, "inserts")
+    found = []
+    for number in range(600):
+        total, variance = counted_total(plan, plan.run_on(counts, Randomness.seeded(f"{number}")))
+        assert variance <= largest_variance(plan) * (1 + 1e-12)
+        found.append((total - records) / math.sqrt(variance))
+    assert abs(np.mean(found)) < 6.0 / math.sqrt(len(found))
+    assert abs(np.mean(np.square(found)) - 1.0) < 6.0 * math.sqrt(4.0 / len(found))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_filter_follows_a_table_in_balance(full: bool) -> None:
+    """Records leave at a rate that is three times smaller than guessed; it is found, and the number with it."""
+    generator = np.random.default_rng(4)
+    level, true = LevelTotal.fresh(10.0), 5000
+    level.size, level.variance = 5200.0, 200.0**2
+    for _ in range(60):
+        left = generator.binomial(true, 1.0 - math.exp(-1.0 / 30.0))
+        true -= left
+        level.count(1, left + generator.laplace(0.0, 10.0), 200.0, full=full)
+    assert level.size - true == pytest.approx(200.0, abs=4.0 * math.sqrt(60 * 200.0))
+    if true > 300:
+        assert math.exp(-level.log_hazard) == pytest.approx(30.0, rel=0.3)
+    number, variance = level.predicted(2)
+    assert number < level.size
+    assert variance > 0.0
+
+
+def test_the_simple_form_is_the_full_one_where_numbers_are_exact() -> None:
+    one, other = LevelTotal.fresh(8.0), LevelTotal.fresh(8.0)
+    for own in (one, other):
+        own.size = 400.0
+    one.count(3, 130.0, 50.0, full=False)
+    other.count(3, 130.0, 50.0, full=True)
+    assert one.size == other.size
+    assert one.log_hazard == other.log_hazard
+    assert one.log_variance == other.log_variance
+    assert other.covariance < 0.0  # who leaves faster than expected leaves fewer behind
+    assert one.covariance == 0.0
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_rate_of_newcomers_is_found(full: bool) -> None:
+    rate, generator = NewcomersRate(full), np.random.default_rng(5)
+    assert rate.rate is None
+    assert rate.present(0.1, 2) == (0.0, math.inf)
+    for _ in range(80):
+        rate.add((generator.poisson(180.0) + generator.laplace(0.0, 5.0), 50.0), 0.1, 2)
+    assert rate.rate is not None
+    assert rate.rate * -math.expm1(-0.2) / 0.1 == pytest.approx(180.0, rel=0.1)
+
+
+def test_values_are_joined_by_precision_and_exact_ones_are_taken() -> None:
+    assert blend((10.0, 4.0), (20.0, 4.0)) == (15.0, 2.0)
+    assert blend((10.0, 0.0), (20.0, 4.0)) == (10.0, 0.0)
+    assert blend((10.0, 4.0), (20.0, math.inf)) == (10.0, 4.0)
+
+
+def test_released_numbers_say_that_their_errors_are_a_models() -> None:
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=8, iterations=2)
+    for unit in (Record(), Record("replace")):
+        plan = recipe.calibrate(epsilon=1, unit=unit)
+        state, randomness = plan.start(), Randomness.seeded("told")
+        for step, batch in enumerate(batches(crowd(8, 60, domain=TINY), 60, TINY), start=1):
+            told_now = plan.step(state, batch, randomness).accuracy()
+            last = plan.schedule.around(step)[0]
+            assert last is not None
+            assert told_now["last_census"] == {"step": last[0], "level": last[1]}
+            assert ("counted" in told_now) == (unit.relation == "add-remove" and last[0] == step)
+            assert told_now["total_standard_error"] == (None if unit.relation == "add-remove" else 0.0)
