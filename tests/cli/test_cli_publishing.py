@@ -45,6 +45,12 @@ def test_steps_are_held_approved_and_withdrawn(tmp_path: Path) -> None:
         read(tmp_path / "releases", 2)
     assert status(config)["spent"] == spent
     assert dpstream("run", config).exit_code == 0, "released steps are compared and found equal"
+    assert dpstream("store", "check", config).stdout.startswith("sound")
+    left = tmp_path / "releases" / "step-000002" / "table.parquet"
+    left.write_bytes(b"what was withdrawn")
+    checked = dpstream("store", "check", config, code=4).stderr
+    assert checked == "error: table.parquet is in the folder of step 2, which was withdrawn: move it away\n"
+    left.unlink()
     assert [e["state"] for e in read_catalogue(tmp_path / "releases")["steps"]] == [
         "full", "withdrawn", "full", "full",
     ]  # fmt: skip

@@ -62,6 +62,19 @@ def test_whatever_is_shown_steers_nothing(text: str) -> None:
     once.encode()
 
 
+@pytest.mark.parametrize("password", ["123 hunter2", "5432  (hunter2", "1\thunter2 and 3"])
+def test_a_password_that_begins_like_a_port(password: str) -> None:
+    for url in (f"postgresql://user:{password}@host/db", f"postgresql://me@corp:{password}@host:5432/db"):
+        for text in (url, repr(url), f"there is no file {url!r} (allowed: a@b)", json.dumps({"a": url})):
+            assert "hunter2" not in shown(text), text
+    for text in (
+        "https://host:80 and nothing else",
+        "at https://host:80/x (allowed: a@b)",
+        "https://host:80",
+    ):
+        assert shown(text) == text
+
+
 @pytest.mark.parametrize("url", URLS)
 def test_credentials_in_any_text(url: str) -> None:
     for text in (url, repr(url), f"[source] path: there is no file {url!r} (allowed: a@b)", json.dumps(url)):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
-from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project import Config
 from dpstream.project.base_reading import base_facts, base_table, border, read_predecessor
 from dpstream.project.succession import draft_successor

@@ -77,8 +77,8 @@ def test_every_option_of_the_parts_has_a_key(tmp_path: Path) -> None:
                 assert used[key].reason
     assert mechanism["score"].allowed == ", ".join(SCORES)
     sources = {item.name for item in dataclasses.fields(SourceOptions)}
-    # That a stream continues another one follows from [base].
-    assert set(keys_of("source")) == sources - {"continues"}
+    # That a stream continues another one follows from [base]; a kind's own keys are listed with it.
+    assert set(keys_of("source")) == sources - {"continues", "own"}
     assert {key.section for key in KEYS} | {"schema"} == set(SECTIONS)
 
 

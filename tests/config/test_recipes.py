@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import tomllib
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +18,8 @@ from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import Event, PureDP
 from dpstream.core.schema import Boolean, Schema
 from dpstream.lab.experiments.methods import Method
+from dpstream.project import Config
+from dpstream.project.config_draft import draft_config
 from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section
 
@@ -38,6 +43,39 @@ def test_a_budget_and_an_amount_give_the_same_plan(mechanism: str, tmp_path: Pat
         recipe.calibrate(budget, unit, horizon, **amount)
     with pytest.raises(BudgetError, match="1 is no budget"):
         recipe.calibrate(1, unit, horizon)
+
+
+@pytest.mark.parametrize("mechanism", registry.mechanisms())
+def test_a_draft_offers_all_options_and_is_read_once_it_is_filled_in(mechanism: str, tmp_path: Path) -> None:
+    family = registry.family_of(mechanism)
+    days, columns = [date(2026, 1, 1)] * 2, ("late",) if family.limits.people else ("price", "size")
+    person = "who" if family.limits.people else None
+    values: list[Any] = [True, False] if family.limits.people else [1.5, 2.5]
+    data = {"day": days, **({"who": ["a", "b"]} if person else {}), **dict.fromkeys(columns, values)}
+    text = draft_config(data, "day", person_column=person, mechanism=mechanism)
+    for key in family.keys:
+        assert (f"\n{key.name} = " in text or f"\n# {key.name} = " in text) == (mechanism in key.mechanisms)
+    path = tmp_path / "dpstream.toml"
+    path.write_text(text.replace("YYYY-MM-DD", "2026-01-01"), encoding="utf-8")
+    config = Config.load(path)
+    assert config.plan().name == mechanism
+    assert config.unit.name == family.limits.units[0]
+    # Values that are offered as comments can be used.
+    offered = re.findall(r"^# (\w+ = (?!\.\.\.$).*)\n$", text[text.index("[mechanism]") :], re.MULTILINE)
+    for line in offered:
+        assert tomllib.loads(line), line
+
+
+def test_a_person_column_is_for_who_has_a_use_for_it() -> None:
+    data = {"who": ["a"], "x": ["b"]}
+    drafted = tomllib.loads(draft_config(data, person_column="who", mechanism="dpstabs"))
+    assert (drafted["stream"]["unit"], drafted["source"]["user_column"]) == ("user", "who")
+    with pytest.raises(ConfigError, match="a panel follows people, and nothing says who a row is"):
+        draft_config(data, mechanism="panel-window")
+    with pytest.raises(ConfigError, match="a stream of points has no use for a person column"):
+        draft_config(data, person_column="who", mechanism="points")
+    with pytest.raises(ConfigError, match=r"unknown mechanism 'nobody' \(allowed: .*pooled"):
+        draft_config(data, mechanism="nobody")
 
 
 SHARED = Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from click.testing import CliRunner
 from installed import install
 
 from dpstream.cli import main
+from dpstream.core.contracts import option
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.source_keys import SOURCES
+from dpstream.io.sources.source_keys import SOURCES, SourceKind
 from dpstream.project import Config
 from dpstream.project.json_schema import json_schema
+from dpstream.project.keys import keys_of
 
 HERE = Path(__file__).parent / "toy_io"
 FILE = """\
@@ -72,6 +75,38 @@ def test_it_runs_from_the_toy_source_into_the_toy_sink(toy: Path) -> None:
     assert 100 < rows[1] < 300 < rows[3] + 100
 
 
+def test_a_source_has_keys_of_its_own(toy: Path) -> None:
+    config = Config.load(write(toy.parent, "end = 3", 'end = 3\nvalid = "zip = \'a\'"\njournal = "delete"'))
+    assert config.source_options.own.valid == "zip = 'a'"
+    used = [value.line() for value in config.used if value.section == "source"]
+    assert "[source] valid = zip = 'a'" in used
+    assert sum(line.startswith("[source] table") for line in used) == 1
+    # What says which records there are is pinned; what may move is not.
+    assert config.facts()["source"]["own"] == {"valid": "zip = 'a'"}
+    entry = next(iter(config.source().steps()))
+    assert entry.inserts.num_rows == 200
+    write(toy.parent, "end = 3", 'end = 3\nvalid = "zip IS NULL"')
+    assert next(iter(Config.load(toy).source().steps())).inserts.num_rows == 0
+    defaults = [value.line() for value in Config.load(write(toy.parent)).used]
+    assert "[source] journal = wal (default: as files have it)" in defaults
+    rows = keys_of("source")
+    assert (rows["journal"].allowed, rows["journal"].mechanisms) == ("wal, delete", ("toy",))
+    assert json_schema()["properties"]["source"]["properties"]["journal"]["enum"] == ["wal", "delete"]
+    with pytest.raises(ConfigError, match="unknown key 'valid'"):
+        Config.load(write(toy.parent, 'kind = "toy"', 'path = "x.csv"\nvalid = "1"'))
+
+
+def test_an_own_key_takes_no_shared_name() -> None:
+    @dataclass(frozen=True)
+    class Taken:
+        table: str = option("x", allowed="a text", reason="none", meaning="None.")
+
+    with pytest.raises(
+        ConfigError, match="Taken: a source's own key is called like one that all sources share"
+    ):
+        SourceKind(print, keys=(), options=Taken)
+
+
 def test_the_names_are_in_the_json_schema(toy: Path) -> None:
     made = json_schema()["properties"]
     assert made["source"]["properties"]["kind"]["enum"][-1] == "toy"
@@ -88,6 +123,12 @@ def test_the_names_are_in_the_json_schema(toy: Path) -> None:
             ('path has no meaning with kind = "toy"', "database, table, start, end"),
         ),
         ("end = 3\n", "", ("end is missing",)),
+        (
+            "end = 3",
+            'end = 3\njournal = "none"',
+            ("[source] journal", "'none' is not a choice", "wal, delete"),
+        ),
+        ("end = 3", "end = 3\nvalids = 1", ("unknown key 'valids'", "did you mean 'valid'?")),
         ('kind = "toy"', 'kind = "toys"', ("unknown kind = 'toys'", "postgres-changes, toy")),
         ('sink = "toy"', 'sink = "toys"', ("[output] sink", "stdout, toy")),
         ('"public.sqlite"', '"password=x"', ("holds a password",)),

@@ -17,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema, draft_config
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
 from dpstream.core.schema.draft import MARK
 from dpstream.core.schema.guess import guess_column, nice_edges
 from dpstream.core.schema.reading import read_sample
 from dpstream.io.sources import SourceOptions
+from dpstream.project.config_draft import draft_config
 
 GOLDEN = Path(__file__).with_name("golden_draft.toml")
 
@@ -54,7 +55,9 @@ def test_every_line_read_off_the_data_is_marked() -> None:
     plain = draft_config({"x": ["only"]}, name="n", path="p")
     text = draft_config(pa.table(example()), "file_date", name="n", path="p")
     public = {line for line in plain.splitlines() if MARK not in line}
-    public |= set(draft_config({"t": [1], "x": ["only"]}, "t", name="n", path="p").splitlines())
+    public |= set(
+        draft_config({"t": [dt.date(2024, 1, 1)], "x": ["only"]}, "t", name="n", path="p").splitlines()
+    )
     public = {line for line in public if MARK not in line} | {'time_column = "file_date"'}
     # What is left over names only columns that are marked and left out.
     rest = [line for line in text.splitlines() if line not in public and MARK not in line]

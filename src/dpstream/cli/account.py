@@ -9,6 +9,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json, print_table
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError, StoreDamagedError
 
 if TYPE_CHECKING:
     from dpstream.stream.ledger.account_file import AccountState
@@ -22,7 +23,7 @@ _limit = click.option(
 )
 
 
-@click.group("account", short_help="Add streams on one private source up, under a limit.")
+@click.group("account", short_help="Add up the streams on one private source, under a limit.")
 def command() -> None:
     """Add up what several streams on one private source cost, under a limit that none of them may cross.
 
@@ -120,7 +121,6 @@ def charge(file: str, config: str, state: str | None) -> None:
     Example:
       dpstream ledger account charge account.sqlite dpstream.toml
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
     from dpstream.stream.ledger.account_file import Account
     from dpstream.stream.ledger.reading import read_ledger
@@ -165,7 +165,6 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
     Example:
       dpstream ledger account verify account.sqlite one/dpstream.toml two/dpstream.toml
     """
-    from dpstream.core.errors import StoreDamagedError
     from dpstream.stream.ledger.account_file import Account
 
     try:
@@ -174,25 +173,24 @@ def verify(file: str, configs: tuple[str, ...], as_json: bool) -> int:
         return _tell([error.what], [], as_json)
     findings, seen = [], set()
     for config in configs:
-        stream_id, found = _verify_stream(config, file)
-        findings += [f"{config}: {one}" for one in found]
+        stream_id, problems = _verify_stream(config, file)
+        findings += [f"{config}: {one}" for one in problems]
         seen.add(stream_id)
     others = [f"{one.stream} ({one.stream_id})" for one in state.charges if one.stream_id not in seen]
     return _tell(findings, others, as_json)
 
 
 def _verify_stream(config: str, file: str) -> tuple[str | None, list[str]]:
-    from dpstream.core.errors import StoreDamagedError
     from dpstream.project import Config
     from dpstream.stream.ledger.reading import read_ledger, verify_ledger
 
     loaded = Config.load(config)
     key = loaded.state_key()
-    found = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
+    verified = verify_ledger(loaded.state_dir, account=file, server=loaded.server, key=key)
     try:
-        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, found
+        return read_ledger(loaded.state_dir, server=loaded.server, key=key).stream_id, verified
     except StoreDamagedError:
-        return None, found
+        return None, verified
 
 
 def _tell(findings: list[str], others: list[str], as_json: bool) -> int:

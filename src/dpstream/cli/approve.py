@@ -8,6 +8,7 @@ import click
 
 from dpstream.cli.shared import by_option, config_argument
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -17,10 +18,10 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     if value is None:
         return None
     parts = [re.fullmatch(r"\s*([0-9]{1,9})(?:\s*-\s*([0-9]{1,9}))?\s*", part) for part in value.split(",")]
-    found = [range(int(one[1]), int(one[2] or one[1]) + 1) for one in parts if one is not None]
-    if None in parts or any(not part or part.start < 1 for part in found):
+    ranges = [range(int(one[1]), int(one[2] or one[1]) + 1) for one in parts if one is not None]
+    if None in parts or any(not part or part.start < 1 for part in ranges):
         raise click.BadParameter(f"{value!r} is no step and no range such as 3-7", ctx, param)
-    return found
+    return ranges
 
 
 @click.command("approve", short_help="Publish steps that are held.")
@@ -51,7 +52,6 @@ def command(
       dpstream approve dpstream.toml --all
       dpstream approve dpstream.toml --step 3-7 --by "Anna Meier"
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
 
     if everything == (chosen is not None):

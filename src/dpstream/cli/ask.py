@@ -11,6 +11,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -44,7 +45,8 @@ def command(
     state: str | None,
     as_json: bool,
 ) -> None:
-    """Answer linear questions about the records that `dpstream run` has brought in ([mechanism] name = "pmwg").
+    """Answer linear questions about the records that `dpstream run` has brought in, of a stream whose mechanism
+    answers questions.
 
     A question is a condition on columns, such as "age >= 65 and smoker"; the answer is the share of records for which
     it holds. An easy question is answered by the public histogram, a hard one by a noisy number that spends budget. The
@@ -57,7 +59,6 @@ def command(
       dpstream ask "age >= 65"
       dpstream ask dpstream.toml --file questions.txt --json
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
 
     config, question = _arranged(config, question, path is not None or listed)
@@ -83,7 +84,6 @@ def _arranged(config: str, question: str | None, asked: bool) -> tuple[str, str 
     Errors:
         ConfigError: a question alone, and no dpstream.toml here.
     """
-    from dpstream.core.errors import ConfigError
 
     if not re.search(r"[<>=!]|\s", config) or _is_file(config):
         return config, question
@@ -108,15 +108,16 @@ def _is_file(text: str) -> bool:
 
 
 def _opened(config: Config, state: str | None) -> AskingStream:
-    from dpstream.core.errors import ConfigError
+    from dpstream.core.contracts.registry import mechanisms_with
     from dpstream.stream import AskingStream
     from dpstream.stream.store.place import has_store
 
     if config.plan().asks is None:
+        asked = mechanisms_with(lambda family: family.asked)
         raise ConfigError(
-            "this stream is not asked: its releases answer questions already",
+            "the stream is not asked: its releases answer questions already",
             where=str(config.path),
-            allowed='[mechanism] name = "pmwg"',
+            allowed=" or ".join(f'[mechanism] name = "{name}"' for name in asked),
         )
     if not has_store(config.state_dir if state is None else Path(state), server=config.server):
         raise ConfigError("there are no records yet", where="ask", allowed="dpstream run first")
@@ -126,20 +127,22 @@ def _opened(config: Config, state: str | None) -> AskingStream:
 
 
 def _lines(path: Path) -> list[str]:
-    from dpstream.core.errors import ConfigError
-
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         raise ConfigError("is no text in UTF-8", where=str(path)) from None
-    found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not found:
+    questions = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not questions:
         raise ConfigError("holds no question", where=str(path), allowed="one question a line")
-    return found
+    return questions
 
 
 def _show(asked: Asked, as_json: bool, text: str | None = None) -> None:
-    """The answer; ``text``: the words of now, where an equal question was answered in others."""
+    """Print an answer.
+
+    Args:
+        text: the question as it is asked now; the stored answer may be to other words for the same question.
+    """
     other = text is not None and text != asked.question
     if as_json:
         told = asked.as_dict() | ({"asked_as": text} if other else {})

@@ -10,6 +10,7 @@ import click
 
 from dpstream.cli.shared import json_option, print_json
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
     from dpstream.lab.audits import AuditLength, Finding
@@ -28,7 +29,9 @@ __all__ = ["command"]
     "streams (CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=FilePath("folder"), help="Folder for audit.md and audit.json.")
-@click.option("--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many work at once.")
+@click.option(
+    "--processes", type=Whole(1, 1024), default=2, show_default=True, help="How many processes work at once."
+)
 @json_option
 def command(
     config: str | None, is_long: bool, only: str | None, out: str | None, processes: int, as_json: bool
@@ -47,7 +50,6 @@ def command(
       dpstream audit dpstream.toml --only exact
       dpstream audit --long --out audit
     """
-    from dpstream.core.errors import ConfigError, RefusedError
     from dpstream.lab.audits.audit_page import AuditReport, prepare_folder, write_report
     from dpstream.lab.audits.runner import audit_names, run_audits
 
@@ -60,8 +62,8 @@ def command(
     began = time.perf_counter()
     findings: list[Finding] = []
     length: AuditLength = "long" if is_long else "short"
-    found = run_audits(names, length, _say_progress, config=config, processes=processes)
-    for finding in found:
+    audited = run_audits(names, length, _say_progress, config=config, processes=processes)
+    for finding in audited:
         if not as_json:
             if not findings:
                 click.echo(_HEADING)

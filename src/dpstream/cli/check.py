@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json
+from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem
@@ -55,7 +56,6 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     Example:
       dpstream check dpstream.toml --show-values
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
 
     if show_values and (as_json or not sys.stdout.isatty()):
@@ -133,7 +133,6 @@ def find_problems(
 
 
 def _unusable_ids(column: str, users: tuple[Any, Any], place: str) -> Problem | None:
-    from dpstream.core.errors import DataError
     from dpstream.core.schema import Problem
     from dpstream.stream.contribution import id_bytes
 

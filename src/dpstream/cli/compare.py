@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dpstream.cli.experiment import say_outcome, watching
+from dpstream.cli.experiment import print_summary, watching
 from dpstream.cli.shared import json_option
 from dpstream.cli.types import FilePath, Whole
 
@@ -17,8 +17,10 @@ __all__ = ["command"]
 @click.option(
     "--data", type=FilePath("folder"), help="The folder with the paper's data; default: DPSTREAM_DATA."
 )
-@click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes.")
-@click.option("--no-figures", is_flag=True, help="Tables only.")
+@click.option(
+    "--jobs", default=2, show_default=True, type=Whole(1, 1024), help="How many processes work at once."
+)
+@click.option("--no-figures", is_flag=True, help="Write tables only.")
 @json_option
 def command(file: str, out: str | None, data: str | None, jobs: int, no_figures: bool, as_json: bool) -> None:
     """Run several methods on several streams and compare their errors with the truth.
@@ -37,8 +39,9 @@ def command(file: str, out: str | None, data: str | None, jobs: int, no_figures:
 
     with watching() as watch:
         from dpstream.lab.experiments import Comparison
+        from dpstream.lab.experiments.outcome_summary import summary_of
 
         comparison = Comparison.load(file, data=data)
         target = out or Path(file).with_suffix("")
         outcome = comparison.run(target, jobs=jobs, figures=not no_figures, watch=watch)
-    say_outcome(outcome, as_json)
+    print_summary(summary_of(outcome), as_json)

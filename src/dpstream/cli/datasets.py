@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from dpstream.cli.shared import json_option, print_json
+from dpstream.cli.shared import json_option, print_json, require_free
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -32,38 +33,19 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
     Example:
       dpstream datasets sipp pu2021_csv.zip --out panel.csv
     """
-    from dpstream.core.errors import ConfigError
+    from dpstream.lab.papers import DATA_SETS
     from dpstream.project.reader import did_you_mean
 
-    if name != "sipp":
+    if name not in DATA_SETS:
         raise ConfigError(
-            f"unknown data set {name!r}{did_you_mean(name, ['sipp'])}", where="NAME", allowed="sipp"
+            f"unknown data set {name!r}{did_you_mean(name, DATA_SETS)}",
+            where="NAME",
+            allowed=", ".join(DATA_SETS),
         )
     place = Path(out)
-    if not place.parent.is_dir():
-        raise ConfigError(
-            "the folder does not exist", where=str(place.parent), allowed="a folder that exists"
-        )
-    if place.is_dir() or (place.exists() and not force):
-        raise ConfigError("there is a file already", where=out, allowed="another name, or --force")
-    from dpstream.lab.panels.sipp import read_sipp, write_panel
-
-    panel = read_sipp(file)
-    write_panel(panel, place)
-    facts = {
-        "person_months": panel.rows,
-        "households": panel.seen,
-        "left_out_missing_month": panel.incomplete,
-        "members_differ": panel.differing,
-        "kept": len(panel.households),
-        "rate": round(float(panel.poor.mean()), 6),
-    }
+    require_free(place, force=force)
+    built = DATA_SETS[name](file, place)
     if as_json:
-        print_json({"out": out, **facts})
-        return
-    click.echo(
-        f"{panel.rows:,} person-months of {panel.seen:,} households; {panel.incomplete:,} left out for a missing "
-        f"month; in {panel.differing:,} the members' series differ (the lowest person number is kept)"
-    )
-    click.echo(f"wrote {out}: {len(panel.households):,} households x 12 months (the paper: 23,374)")
-    click.echo(f"next: dpstream reproduce bun --panel {out}")
+        print_json({"out": out, **built.facts})
+    else:
+        click.echo("\n".join(built.says))

@@ -13,6 +13,7 @@ import click
 
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.tools.evaluate.contract import Finding
@@ -97,13 +98,13 @@ def command(
         places = {"releases": asked.releases, "state": asked.state or loaded.state_dir}
         folder = loaded.path.parent / "evaluation" if out is None else Path(out)
         check_private_folder(folder, places, where="--out")
-        found = evaluation.find(loaded, asked)
+        result = evaluation.find(loaded, asked)
     open_private_folder(folder, places, where="--out")
-    written = write_finding(found, folder, evaluation.files)
+    written = write_finding(result, folder, evaluation.files)
     if as_json:
-        print_json({**found.facts, "folder": str(folder), "files": [path.name for path in written]})
+        print_json({**result.facts, "folder": str(folder), "files": [path.name for path in written]})
         return
-    _print(found)
+    _print(result)
     if tool_of("page", FamilyPage, loaded.family).private:
         run, page = (shlex.quote(str(place)) for place in (config, folder / "report.html"))
         click.echo(f"Pictures: dpstream report {run} --private-data --out {page}")
@@ -119,7 +120,6 @@ def parse_steps(text: str) -> list[int]:
     >>> parse_steps("1,10,12-14")
     [1, 10, 12, 13, 14]
     """
-    from dpstream.core.errors import ConfigError
 
     steps: list[int] = []
     for word in text.split(","):
@@ -157,12 +157,12 @@ def _lines(done: int, total: int) -> None:
         click.echo(f"evaluated {done} of {total} steps", err=True)
 
 
-def _print(found: Finding) -> None:
+def _print(result: Finding) -> None:
     from dpstream.tools.evaluate.label import LABEL
 
     out = console()
     out.print(LABEL)
-    for one in found.told:
+    for one in result.told:
         if isinstance(one, str):
             out.print(one)
         else:

@@ -15,15 +15,10 @@ from dpstream.cli.interrupt import Guard
 from dpstream.cli.shared import console, print_json, print_table
 
 if TYPE_CHECKING:
-    from dpstream.lab.experiments import Outcome, Watch
-    from dpstream.lab.panels import PanelOutcome
+    from dpstream.lab.experiments import Watch
+    from dpstream.lab.experiments.outcome_summary import ExperimentSummary
 
-__all__ = ["say_outcome", "say_panels", "watching", "words"]
-
-
-def words(text: str | None) -> list[str] | None:
-    """A list that is separated by commas, or None where the option is not given."""
-    return None if text is None else [word.strip() for word in text.split(",")]
+__all__ = ["print_summary", "watching"]
 
 
 @contextmanager
@@ -111,103 +106,16 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def say_outcome(outcome: Outcome, as_json: bool) -> None:
+def print_summary(summary: ExperimentSummary, as_json: bool) -> None:
     """The table on the terminal, or everything as JSON; both say that it is not releasable."""
     from dpstream.tools.evaluate.label import LABEL
 
     if as_json:
-        print_json(
-            {"label": LABEL, "out": str(outcome.folder), "files": list(outcome.files), "rows": _rows(outcome)}
-        )
+        files = {"out": str(summary.folder), "files": list(summary.files)}
+        print_json({"label": LABEL, **files, **summary.numbers})
         return
-    shown = ("AvgWE", "MaxWE", "AvgL1")
-    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for line in outcome.lines:
-        groups.setdefault((line.stream, line.epsilon, line.method), {})[line.metric] = line
-    rows = []
-    for (stream, epsilon, method), found in groups.items():
-        name = f"{method} (once)" if next(iter(found.values())).once else method
-        cells = [stream, epsilon, name]
-        for metric in shown:
-            cells.append(found[metric].mean_text)
-            if found[metric].published is not None:
-                mark = "" if found[metric].published.target else "?"
-                cells[-1] += f" / {found[metric].published.value:.4f}{mark}"
-        rows.append(cells)
     out = console()
-    out.print(f"Errors over the last steps: {LABEL}.")
-    print_table(["stream", "epsilon", "method", *shown], rows)
-    if any(line.published is not None for line in outcome.lines):
-        out.print(
-            "After the slash: the number in print (beside AvgL1 its AvgRelWE, which is of that size; ?: surely a "
-            "misprint)."
-        )
-    out.print(
-        f"Wrote {', '.join(outcome.files[:3])} (with the spread) and {len(outcome.files) - 3} figures "
-        f"to {outcome.folder}"
-    )
-
-
-def _rows(outcome: Outcome) -> list[dict[str, Any]]:
-    from dpstream.lab.experiments.kumar_tables import PRINTED_AS
-
-    rows = []
-    for line in outcome.lines:
-        row: dict[str, Any] = {
-            "stream": line.stream,
-            "epsilon": line.epsilon,
-            "method": line.method,
-            "once": line.once,
-            "metric": line.metric,
-            "mean": line.mean,
-            "standard_deviation": line.deviation,
-            "lowest": line.low,
-            "highest": line.high,
-            "repetitions": line.repeats,
-        }
-        if line.published is not None:
-            paper = line.published
-            row["published"] = {
-                "value": paper.value,
-                "metric": PRINTED_AS[line.metric],
-                "target": paper.target,
-            }
-        rows.append(row)
-    return rows
-
-
-def say_panels(outcome: PanelOutcome, as_json: bool) -> None:
-    """How the answers of each run came out, or every line as JSON; both say that it is not releasable."""
-    from dpstream.lab.panels import lines_of
-    from dpstream.lab.panels.bun_tables import method_of
-    from dpstream.tools.evaluate.label import LABEL
-
-    if as_json:
-        rows = [
-            {
-                **{key: run["settings"][key] for key in ("panel", "rho", "relation", "repetitions")},
-                "method": method_of(run["settings"]),
-                "answers": [line.as_dict() for line in lines_of(run)],
-            }
-            for run in outcome.runs
-        ]
-        print_json({"label": LABEL, "out": str(outcome.folder), "files": list(outcome.files), "runs": rows})
-        return
-    table = []
-    for run in outcome.runs:
-        facts, lines = run["settings"], lines_of(run)
-        # In units of its own standard error, chance alone makes a bias of about 2 in so many lines.
-        bias = max(abs(line.bias) / line.bias_error if line.bias_error else 0.0 for line in lines)
-        spread = max(line.deviation for line in lines)
-        coverage = sum(line.coverage for line in lines) / len(lines)
-        table.append(
-            [facts["panel"], method_of(facts), facts["rho"], facts["relation"], f"{spread:.5f}",
-             f"{bias:.1f}", f"{coverage:.1%}"]
-        )  # fmt: skip
-    out = console()
-    out.print(f"Debiased answers against the truth: {LABEL}.")
-    heads = ["panel", "method", "rho", "relation", "largest sd", "largest bias / its error", "95 % covers"]
-    print_table(heads, table, right=(4, 5, 6))
-    out.print(
-        f"Wrote {', '.join(outcome.files[:3])} and {len(outcome.files) - 3} figures to {outcome.folder}"
-    )
+    out.print(f"{summary.title}: {LABEL}.")
+    print_table(summary.headings, summary.rows, right=summary.right)
+    for note in (*summary.notes, summary.written):
+        out.print(note)

@@ -69,11 +69,11 @@ def _of_the_system(error: OSError) -> tuple[str, int] | None:
 
 
 def _place(error: BaseException) -> str:
-    """The program's own line that met it: public, and enough to find a mistake of the program's by."""
-    found, trace = "dpstream", error.__traceback__
+    """The line of this program where the error came up: public, and enough to find a bug in the program."""
+    place, trace = "dpstream", error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__", ""))
         if module.startswith("dpstream."):
-            found = f"{module}, line {trace.tb_lineno}"
+            place = f"{module}, line {trace.tb_lineno}"
         trace = trace.tb_next
-    return found
+    return place

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpstream.core.errors import ConfigError, InputError, StoreError
+
 if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.stream import Sink
@@ -91,11 +93,11 @@ def is_running(state: Path) -> bool:
     Trying the lock would answer it everywhere, but for that moment a run that starts would find it taken.
     """
     try:
-        found = state.stat()
+        folder = state.stat()
         locks = _LOCKS.read_text(encoding="ascii")
     except OSError:
         return False
-    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    device = f"{os.major(folder.st_dev):02x}:{os.minor(folder.st_dev):02x}:{folder.st_ino}"
     return any(
         " FLOCK " in line and "->" not in line and f" {device} " in line for line in locks.splitlines()
     )
@@ -105,8 +107,8 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
     """What of the published steps, the catalogue or the codebook is not as it was published."""
     from dpstream.stream.store.store_status import compare_releases
 
-    committed, found = compare_releases(state, sink, server=config.server, deep=deep)
-    left = sorted(place for place, how in found.items() if how == "withdrawn")
+    committed, differences = compare_releases(state, sink, server=config.server, deep=deep)
+    left = sorted(place for place, how in differences.items() if how == "withdrawn")
     if left:
         step, name = left[0]
         more = "" if len(left) == 1 else f" (and {len(left) - 1} more)"
@@ -115,7 +117,7 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
         )
     if not committed:
         return None
-    changed = sorted(place for place, how in found.items() if how == "changed")
+    changed = sorted(place for place, how in differences.items() if how == "changed")
     if changed:
         step, name = changed[0]
         more = "" if len(changed) == 1 else f" (and {len(changed) - 1} more)"
@@ -123,16 +125,15 @@ def _wrong_releases(config: Config, state: Path, sink: Sink, deep: bool) -> str 
             f"{name} of step {step} is not what was published{more}: move it away and run again, which publishes "
             "it from the store"
         )
-    if found:
-        step, name = min(found)
-        more = "" if len(found) == 1 else f" (and {len(found) - 1} more)"
+    if differences:
+        step, name = min(differences)
+        more = "" if len(differences) == 1 else f" (and {len(differences) - 1} more)"
         return f"{name} of step {step} is missing{more}: run again, which publishes it from the store"
     return _wrong_index(config, sink, committed)
 
 
 def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]]) -> str | None:
     """Whether readers find every published step in the catalogue, and their columns in the codebook."""
-    from dpstream.core.errors import InputError, StoreError
     from dpstream.io.sinks import read_catalogue
     from dpstream.stream.release.described import describe_tables
     from dpstream.stream.release.manifest import pretty_json
@@ -162,8 +163,6 @@ def _wrong_index(config: Config, sink: Sink, committed: dict[int, dict[str, str]
 
 
 def _too_old(config: Config, releases: Path, max_age: float) -> bool:
-    from dpstream.core.errors import ConfigError
-
     if getattr(config.output, "sink", "folder") != "folder":
         raise ConfigError(
             "the age of a release is that of its files, and this stream's releases are none",

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from dpstream.cli.shared import require_free
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -20,7 +22,13 @@ __all__ = ["command"]
 @click.option(
     "--person-column",
     metavar="COLUMN",
-    help="The column that says who a row is, for a panel; without --time-column, periods are numbered columns.",
+    help="The column that says who a row is. Of a mechanism that follows people, files without --time-column have one "
+    "row for each person, and numbered columns for the periods.",
+)
+@click.option(
+    "--mechanism",
+    metavar="NAME",
+    help="The mechanism; by default the usual one, or with --person-column the first one that follows people.",
 )
 @click.option(
     "--out", default="dpstream.toml", show_default=True, type=FilePath("new"), help="The file to write."
@@ -32,14 +40,19 @@ __all__ = ["command"]
     help="The earlier stream's configuration; instead of DATA.",
 )
 def command(
-    data: str | None, time_column: str | None, person_column: str | None, out: str, after: str | None
+    data: str | None,
+    time_column: str | None,
+    person_column: str | None,
+    mechanism: str | None,
+    out: str,
+    after: str | None,
 ) -> None:
     """Draft a configuration from DATA: a file, a folder, or a quoted pattern.
 
     The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
     or replace it, then set confirmed = true; until then nothing runs. The file is as private as the data
-    (mode 0600). With a time column, fill in the first and the last day of the calendar: they are public facts
-    and are not read off the data.
+    (mode 0600). Lines marked FILL IN are yours to decide, such as the budget, and the first and the last day of
+    the calendar: these are public facts and are not read off the data. Every key says what it means and allows.
 
     With --after, draft the configuration of a stream that goes on where another one ends: with the same columns,
     the day after its last release as the first one, and its last release to begin with. Reads no data.
@@ -48,22 +61,17 @@ def command(
     Examples:
       dpstream init 'data/*.parquet' --time-column file_date
       dpstream init panel.csv --person-column household
+      dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
     """
-    from dpstream.core.errors import ConfigError
-    from dpstream.core.schema import draft_config
+    from dpstream.project.config_draft import draft_config
     from dpstream.project.succession import draft_successor
 
-    apart = time_column is None and person_column is None
-    if (data is None) == (after is None) or (after is not None and not apart):
+    of_data = any(given is not None for given in (time_column, person_column, mechanism))
+    if (data is None) == (after is None) or (after is not None and of_data):
         raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
     target = Path(out)
-    if target.exists():
-        raise ConfigError("there is a file already", where=out, allowed="--out with a name that is free")
-    if not target.parent.is_dir():
-        raise ConfigError(
-            "the folder does not exist", where=str(target.parent), allowed="a folder that exists"
-        )
+    require_free(target, "--out with a name that is free")
     if data is None:
         _write(target, draft_successor(str(after), target))
         click.echo(
@@ -72,7 +80,10 @@ def command(
         click.echo(f"next: dpstream plan {out}")
         return
     place = _pattern(Path(data), target.parent)
-    _write(target, draft_config(data, time_column=time_column, person_column=person_column, path=place))
+    text = draft_config(
+        data, time_column=time_column, person_column=person_column, mechanism=mechanism, path=place
+    )
+    _write(target, text)
     click.echo(
         f"wrote {out}: confirm or replace what is marked CONFIRM or FILL IN, then set confirmed = true"
     )

@@ -60,7 +60,7 @@ def show(config: str, state: str | None, last: int | None, as_json: bool) -> Non
         _print(facts)
 
 
-@command.command("verify", short_help="Recompute all that is known of a ledger; say what is wrong.")
+@command.command("verify", short_help="Recompute a ledger from all that is known, and say what is wrong.")
 @click.argument("place", default="dpstream.toml", type=FilePath("file"))
 @_state
 @click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
@@ -115,8 +115,10 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
     required=True,
     help="The file to write, as JSON lines; - prints it.",
 )
-@click.option("--times", is_flag=True, help="Also when each step was committed.")
-@click.option("--secret", is_flag=True, help="Also batch ids; the file is then readable by its owner only.")
+@click.option("--times", is_flag=True, help="Write when each step was committed, too.")
+@click.option(
+    "--secret", is_flag=True, help="Write batch ids, too; the file is then readable by its owner only."
+)
 def export(config: str, state: str | None, out: str, times: bool, secret: bool) -> None:
     """Write what every step cost as JSON lines, each with the SHA-256 of the line before.
 

@@ -82,7 +82,7 @@ class JsonLog(logging.Handler):
             self.event(record.levelname.lower(), "step", record.args[0], state)
 
     def event(self, level: str, event: str, step: int | None, state: str, **more: Any) -> None:
-        """One line."""
+        """Write one event as a line of JSON."""
         line = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             "level": level,

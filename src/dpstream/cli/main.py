@@ -29,25 +29,18 @@ class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All verbs."""
         return [
-            "init",
-            "simulate",
-            "check",
-            "plan",
-            "run",
-            "ask",
-            "status",
-            "sample",
-            "approve",
-            "withdraw",
-            "evaluate",
-            "report",
-            "statement",
-            "datasets",
-            "reproduce",
-            "compare",
-            "audit",
-            "ledger",
-            "diff",
+            *("init", "simulate", "check", "plan", "run", "ask", "status", "sample", "approve", "withdraw"),
+            *(
+                "evaluate",
+                "report",
+                "statement",
+                "datasets",
+                "reproduce",
+                "compare",
+                "audit",
+                "ledger",
+                "diff",
+            ),
             "store",
         ]
 

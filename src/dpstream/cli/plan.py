@@ -9,6 +9,7 @@ import click
 
 from dpstream.cli.shared import config_argument, console, json_option, print_json, print_table
 from dpstream.cli.types import Whole
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ __all__ = ["command"]
     "--runs-until",
     metavar="RECORDS",
     type=Whole(),
-    help="Of a scheduler or an improver: list all runs up to this size of the database.",
+    help="List the runs that are planned up to this size of the database, where runs are scheduled by it.",
 )
 @json_option
 def command(config: str, compare_epsilon: str | None, runs_until: int | None, as_json: bool) -> None:
@@ -40,9 +41,8 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
     Example:
       dpstream plan dpstream.toml --compare-epsilon 0.5,1,2
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
-    from dpstream.project.description import describe
+    from dpstream.project.plan_description import describe
 
     loaded = Config.load(config)
     loaded.schema().require_exact(f"{loaded.path} [schema]")
@@ -55,7 +55,7 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
         raise ConfigError(
             f"the mechanism {plan.name!r} has no runs to be listed",
             where="--runs-until",
-            allowed="a scheduler or an improver",
+            allowed="a mechanism whose runs are scheduled by the number of records",
         )
     facts |= told.facts
     if as_json:
@@ -66,9 +66,8 @@ def command(config: str, compare_epsilon: str | None, runs_until: int | None, as
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:
     """Other epsilons under the file's definition: pure, or with the file's delta."""
-    from dpstream.core.errors import ConfigError
     from dpstream.core.privacy import ZCDP, Budget, PureDP, approximate_to_zcdp
-    from dpstream.project.description import compare_budgets
+    from dpstream.project.plan_description import compare_budgets
     from dpstream.project.sections import round_down
 
     words = [word.strip() for word in text.split(",")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from dpstream.cli.experiment import say_outcome, say_panels, watching, words
+from dpstream.cli.experiment import print_summary, watching
 from dpstream.cli.shared import json_option
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -23,8 +22,10 @@ __all__ = ["command"]
 @click.option(
     "--out", type=FilePath("folder"), help="Output folder; default: reproduction-NAME (with --quick: -quick)."
 )
-@click.option("--quick", is_flag=True, help="A small part, in under two minutes.")
-@click.option("--jobs", default=2, show_default=True, type=Whole(1, 1024), help="Processes.")
+@click.option("--quick", is_flag=True, help="Run a small part, in under two minutes.")
+@click.option(
+    "--jobs", default=2, show_default=True, type=Whole(1, 1024), help="How many processes work at once."
+)
 @click.option("--streams", metavar="LIST", help="kumar: only these streams, separated by commas.")
 @click.option("--epsilons", metavar="LIST", help="kumar: only these budgets, such as 0.5,1.")
 @click.option(
@@ -34,13 +35,13 @@ __all__ = ["command"]
 )
 @click.option(
     "--panel",
-    "panels",
+    "panel_names",
     metavar="NAME|FILE",
     multiple=True,
     help="bun: only this panel (may be repeated): sipp-simulated, all-ones, credit-delay, activity, or a CSV file.",
 )
 @click.option("--repeats", type=Whole(), help="Repetitions; default: 3 for kumar, 1000 for bun.")
-@click.option("--no-figures", is_flag=True, help="Tables only.")
+@click.option("--no-figures", is_flag=True, help="Write tables only.")
 @json_option
 def command(
     name: str,
@@ -51,7 +52,7 @@ def command(
     streams: str | None,
     epsilons: str | None,
     methods: str | None,
-    panels: tuple[str, ...],
+    panel_names: tuple[str, ...],
     repeats: int | None,
     no_figures: bool,
     as_json: bool,
@@ -74,44 +75,28 @@ def command(
       dpstream reproduce bun --quick
       dpstream reproduce kumar --data DIR
     """
-    from dpstream.core.errors import ConfigError
+    from dpstream.lab.papers import PAPERS, RunSettings
     from dpstream.project.reader import did_you_mean
 
-    other: dict[str, dict[str, Any]] = {
-        "kumar": {"--panel": panels},
-        "bun": {"--streams": streams, "--epsilons": epsilons, "--methods": methods},
-    }
-    if name not in other:
+    if name not in PAPERS:
         raise ConfigError(
-            f"unknown experiments {name!r}{did_you_mean(name, other)}", where="NAME", allowed=", ".join(other)
+            f"unknown experiments {name!r}{did_you_mean(name, PAPERS)}",
+            where="NAME",
+            allowed=", ".join(PAPERS),
         )
-    for option, value in other[name].items():
-        if value:
-            raise ConfigError("the option belongs to other experiments", where=f"{option} with {name}")
+    lists = {"streams": streams, "epsilons": epsilons, "methods": methods}
+    selected = {option: _words(text) for option, text in lists.items() if text is not None}
+    if panel_names:
+        selected["panel"] = list(panel_names)
+    for option in selected:
+        if option not in PAPERS[name].options:
+            raise ConfigError("the option belongs to other experiments", where=f"--{option} with {name}")
     place = out or f"reproduction-{name}{'-quick' if quick else ''}"
-    if name == "bun":
-        with watching() as watch:
-            from dpstream.lab.panels import reproduce_bun
-
-            found = reproduce_bun(
-                data, place, panels=panels, repeats=repeats, quick=quick, jobs=jobs,
-                figures=not no_figures, watch=watch,
-            )  # fmt: skip
-        say_panels(found, as_json)
-        return
     with watching() as watch:
-        from dpstream.lab.experiments import reproduce_kumar
+        settings = RunSettings(data, place, selected, repeats, quick, jobs, figures=not no_figures)
+        summary = PAPERS[name].run(settings, watch)
+    print_summary(summary, as_json)
 
-        outcome = reproduce_kumar(
-            data,
-            place,
-            streams=words(streams),
-            epsilons=words(epsilons),
-            methods=words(methods),
-            repeats=3 if repeats is None else repeats,
-            quick=quick,
-            jobs=jobs,
-            figures=not no_figures,
-            watch=watch,
-        )
-    say_outcome(outcome, as_json)
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]

@@ -16,6 +16,7 @@ from dpstream.cli.logs import logged
 from dpstream.cli.shared import config_argument, json_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.cli.watch import seconds, watch
+from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dpstream.cli.progress import Progress
@@ -35,7 +36,8 @@ __all__ = ["command"]
     "--steps",
     type=Whole(1, 10**9),
     metavar="N",
-    help="Take at most N new steps. This and --until limit a run; a time limit would end it by what it draws.",
+    help="Take at most N new steps. To limit a run, use this or --until: when a time limit ends it depends on what it "
+    "draws.",
 )
 @click.option("--dry-run", is_flag=True, help="Read everything, write and spend nothing.")
 @click.option(
@@ -99,7 +101,6 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config, last_wanted
 
     loaded = Config.load(config)
@@ -158,7 +159,7 @@ def _take(
     recheck: bool,
     as_json: bool,
 ) -> bool:
-    """Every step that is due; True if a signal stopped it before the last one."""
+    """Take every step that is due; True if a signal stopped that before the last one."""
     from dpstream.cli.progress import progress
     from dpstream.project import expected_steps, taken_steps
 
@@ -199,7 +200,6 @@ def _tell(bar: Progress, pending: Pending, release: Release, as_json: bool, *, h
 
 def _dry_run(config: Config, until: int | None, state: str | None) -> int:
     """Everything that can be found out without spending or writing."""
-    from dpstream.core.errors import DataError
     from dpstream.project.predecessor import require_border
 
     _ask_state(config, config.state_dir if state is None else Path(state))
@@ -216,7 +216,7 @@ def _dry_run(config: Config, until: int | None, state: str | None) -> int:
 
 
 def _ask_state(config: Config, folder: Path) -> None:
-    """The refusals that a run would give: of another plan's state, and of the account."""
+    """Refuse what a run would refuse: a state of another plan, and a charge that the account does not allow."""
     from dpstream.stream import read_status
     from dpstream.stream.identity import plan_hash, require_same_plan
     from dpstream.stream.ledger.membership import Membership
@@ -224,12 +224,12 @@ def _ask_state(config: Config, folder: Path) -> None:
     from dpstream.stream.store.sealed_history import stored_plan
 
     facts = config.facts(folder)
-    found = read_identity(folder, server=config.server, key=config.state_key())
-    if found is not None and not (
+    identity = read_identity(folder, server=config.server, key=config.state_key())
+    if identity is not None and not (
         config.account is None and read_status(folder, server=config.server).unspent
     ):
-        require_same_plan(stored_plan(found[0], facts, str(folder)), facts, str(folder))
+        require_same_plan(stored_plan(identity[0], facts, str(folder)), facts, str(folder))
     if config.account is None:
         return
     member = Membership(config.account, folder, facts, plan_hash(facts))
-    member.preview(*((None, 1) if found is None else (found[0], found[1] + 1)))
+    member.preview(*((None, 1) if identity is None else (identity[0], identity[1] + 1)))

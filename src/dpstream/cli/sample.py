@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from dpstream.cli.shared import config_argument
+from dpstream.cli.shared import config_argument, require_free
 from dpstream.cli.types import FilePath, Whole
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -60,16 +61,11 @@ def command(
 
 
 def _paths(out: Path, draws: int, force: bool) -> list[Path]:
-    from dpstream.core.errors import ConfigError
-
     if out.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"the name {out.name!r} tells no format", where="--out", allowed=".parquet, .csv")
-    if not out.parent.is_dir():
-        raise ConfigError("the folder does not exist", where=str(out.parent), allowed="a folder that exists")
     paths = [out] if draws == 1 else [out.with_stem(f"{out.stem}-{n}") for n in range(1, draws + 1)]
-    taken = [path for path in paths if path.exists()]
-    if taken and not force:
-        raise ConfigError("there is a file already", where=str(taken[0]), allowed="another name, or --force")
+    for path in paths:
+        require_free(path, force=force)
     return paths
 
 

@@ -7,18 +7,29 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 from dpstream.core.showing import Shown, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["by_option", "config_argument", "console", "json_option", "print_json", "print_table", "seen"]
+__all__ = [
+    "by_option",
+    "config_argument",
+    "console",
+    "json_option",
+    "print_json",
+    "print_table",
+    "require_free",
+    "seen",
+]
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 110
@@ -85,6 +96,18 @@ def console(*, err: bool = False, bar: bool = False) -> Console:
         return Careful(file=stream)
     width = None if stream.isatty() else _PLAIN_WIDTH
     return Careful(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def require_free(path: Path, allowed: str = "another name, or --force", *, force: bool = False) -> None:
+    """Refuse a file that is there, and one whose folder is not.
+
+    Errors:
+        ConfigError: one of both.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError("the folder does not exist", where=str(path.parent), allowed="a folder that exists")
+    if path.is_dir() or (path.exists() and not force):
+        raise ConfigError("there is a file already", where=str(path), allowed=allowed)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:

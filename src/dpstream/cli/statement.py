@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from dpstream.cli.shared import config_argument
+from dpstream.cli.shared import config_argument, require_free
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 __all__ = ["command"]
 
@@ -19,7 +20,9 @@ __all__ = ["command"]
     type=FilePath("new", dash=True),
     help="A file ending in .md or .html; else (and for -) it is printed.",
 )
-@click.option("--contact", metavar="TEXT", help="Whom to ask; without it a line to fill in.")
+@click.option(
+    "--contact", metavar="TEXT", help="Whom to ask; without it the statement has a line to fill in."
+)
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--releases", type=FilePath("folder"), help="Another place for the releases.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
@@ -42,7 +45,6 @@ def command(
       dpstream statement dpstream.toml --contact data@example.org --out statement.html
     """
     from dpstream.cli.status import status_facts
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
     from dpstream.project.statement_words import as_progress, statement
 
@@ -67,12 +69,7 @@ def command(
 
 
 def _target(path: Path, force: bool) -> Path:
-    from dpstream.core.errors import ConfigError
-
     if path.suffix not in (".md", ".html"):
         raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".md, .html")
-    if not path.parent.is_dir():
-        raise ConfigError("the folder does not exist", where=str(path.parent), allowed="a folder that exists")
-    if path.exists() and not force:
-        raise ConfigError("there is a file already", where=str(path), allowed="another name, or --force")
+    require_free(path, force=force)
     return path

@@ -10,6 +10,7 @@ import click
 from dpstream.cli.health import ATTENTION, health, length
 from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -57,7 +58,6 @@ def command(
       dpstream status dpstream.toml --json
       dpstream status dpstream.toml --health --max-age 8d
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.project import Config
 
     if max_age is not None and not only_health:
@@ -135,7 +135,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
 
 
 def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
-    """Whether the file still says what the stream began with; of another mechanism also what to write."""
+    """Whether the file still says what the stream began with; where it names another mechanism, also what to write."""
     from dpstream.stream.identity import mechanism_remedy, plan_hash
 
     same = plan_hash(facts) == plan_hash(pinned)
@@ -146,8 +146,7 @@ def _compared(facts: dict[str, Any], pinned: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_period(releases: Path) -> str | None:
-    """Of the newest release; None where it cannot be read (the health line says why)."""
-    from dpstream.core.errors import StoreError
+    """The period of the newest release; None where it cannot be read (the health line says why)."""
     from dpstream.io.sinks import read_catalogue, read_manifest
 
     if not (releases / "catalogue.json").exists():

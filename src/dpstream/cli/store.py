@@ -10,6 +10,7 @@ import click
 
 from dpstream.cli.shared import config_argument, json_option, print_json
 from dpstream.cli.types import FilePath
+from dpstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -59,23 +60,23 @@ def check(config: str, state: str | None, questions: bool, out: str | None, as_j
     releases = loaded.output.dir if out is None else Path(out)
     place, server = _store(loaded, state, questions)
     # Answers are nowhere but in the store.
-    found = check_store(place, None if questions else releases, server=server, key=loaded.state_key())
+    checked = check_store(place, None if questions else releases, server=server, key=loaded.state_key())
     if as_json:
         facts: dict[str, Any] = {
-            "sound": not found.problems,
-            "store_format": found.format,
-            "steps": found.steps,
-            "key": found.key,
+            "sound": not checked.problems,
+            "store_format": checked.format,
+            "steps": checked.steps,
+            "key": checked.key,
         }
-        print_json({"format": 1, **facts, "moved": found.moved, "problems": list(found.problems)})
+        print_json({"format": 1, **facts, "moved": checked.moved, "problems": list(checked.problems)})
     else:
-        for problem in found.problems:
+        for problem in checked.problems:
             click.echo(f"error: {problem}", err=True)
-        if not found.problems:
-            more = "" if found.key is None else f", encrypted with the key {found.key}"
-            more += "; moved away: it refuses to go on" if found.moved else ""
-            click.echo(f"sound: {found.steps} steps, format {found.format}{more}")
-    return 4 if found.problems else 0
+        if not checked.problems:
+            more = "" if checked.key is None else f", encrypted with the key {checked.key}"
+            more += "; moved away: it refuses to go on" if checked.moved else ""
+            click.echo(f"sound: {checked.steps} steps, format {checked.format}{more}")
+    return 4 if checked.problems else 0
 
 
 @command.command("migrate", short_help="Bring the store to the newest format, with a copy first.")
@@ -112,7 +113,9 @@ def migrate(config: str, state: str | None, questions: bool) -> None:
 @click.option(
     "--out", "file", type=FilePath("new"), required=True, metavar="FILE", help="A new file (mode 0600)."
 )
-@click.option("--move", is_flag=True, help="The stream goes on elsewhere: this store will refuse to.")
+@click.option(
+    "--move", is_flag=True, help="The stream goes on elsewhere; this store then refuses further steps."
+)
 def export(config: str, state: str | None, questions: bool, file: str, move: bool) -> None:
     """Write the whole secret store to one portable file, with a checksum.
 
@@ -125,7 +128,6 @@ def export(config: str, state: str | None, questions: bool, file: str, move: boo
     Example:
       dpstream store export dpstream.toml --move --out stream.dpstore
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.stream.store.archive import export_store
 
     loaded, target = _load(config), Path(file)
@@ -188,12 +190,12 @@ def key(file: str) -> None:
     click.echo(f"wrote {file}: key {made.name}")
 
 
-@command.command("rekey", short_help="Encrypt the store, with another key, or not any more.")
+@command.command("rekey", short_help="Encrypt the store, change its key, or decrypt it.")
 @config_argument
 @_state
 @_questions
 @click.option("--to", "file", type=FilePath("file"), metavar="FILE", help="The new key, a file of store key.")
-@click.option("--plain", is_flag=True, help="No encryption any more.")
+@click.option("--plain", is_flag=True, help="Take the encryption away.")
 def rekey(config: str, state: str | None, questions: bool, file: str | None, plain: bool) -> None:
     """Encrypt the store with the key in --to, whether it was encrypted before or not.
 
@@ -205,7 +207,6 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
     Example:
       dpstream store rekey dpstream.toml --to /etc/dpstream/evictions.key
     """
-    from dpstream.core.errors import ConfigError
     from dpstream.stream.store.encryption import StateKey
     from dpstream.stream.store.rekey import rekey_store, stored_key
 
@@ -226,7 +227,7 @@ def rekey(config: str, state: str | None, questions: bool, file: str | None, pla
         click.echo(f"warning: {copy} was written before and keeps what it holds", err=True)
 
 
-@command.command("compact", short_help="Drop what the keep policy allows, and give back the room.")
+@command.command("compact", short_help="Delete what the keep policy allows, and free its space.")
 @config_argument
 @_state
 @_out
@@ -264,7 +265,7 @@ def _place(config: Config, state: str | None) -> Path:
 
 
 def _store(config: Config, state: str | None, questions: bool) -> tuple[Path, PostgresServer | None]:
-    """Folder and server of the stream's own store, or of the one of its questions."""
+    """The folder and the server of the stream's store, or of the store of its questions."""
     from dpstream.stream.asking_stream import questions_path, questions_server
 
     place = _place(config, state)

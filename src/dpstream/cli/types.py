@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import click
 
+from dpstream.core.errors import ConfigError
+
 __all__ = ["LARGEST", "FilePath", "Whole"]
 
 #: Steps, rows and seeds are kept in 64 bits.
@@ -40,7 +42,6 @@ class FilePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text; ``-`` for standard input and output."""
         from dpstream.core import files
-        from dpstream.core.errors import ConfigError
 
         if self.dash and value in ("-", "/dev/stdout" if self.kind == "new" else "/dev/stdin"):
             return "-"
@@ -63,8 +64,14 @@ class FilePath(click.Path):
 class Whole(click.IntRange):
     """A whole number in plain digits (no blanks, signs but a minus, underscores or other scripts), within 64 bits."""
 
+    name = "number"
+
     def __init__(self, least: int = 1, most: int = LARGEST) -> None:
         super().__init__(min=least, max=most)
+
+    def _describe_range(self) -> str:
+        """For help texts; click's own words for it would show the largest number of 64 bits."""
+        return f"from {self.min}" if self.max == LARGEST else f"{self.min} to {self.max}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""

@@ -13,7 +13,7 @@ __all__ = ["command"]
 @click.command("withdraw", short_help="Take a released table back, and say why; or reject a held one.")
 @config_argument
 @click.option("--step", required=True, type=Whole(), help="The released or held step.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; public where the step is.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why. It is published where the step was.")
 @by_option
 @click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
 @click.option("--out", type=FilePath("folder"), help="Another place for the releases.")

@@ -7,10 +7,10 @@ from typing import Any
 from dpstream.core.contracts import Key
 from dpstream.project import keys
 from dpstream.project.config import Config
-from dpstream.project.description import describe, guarantee
 from dpstream.project.due_steps import Watch
 from dpstream.project.keys import SECTIONS
 from dpstream.project.pending import Pending, expected_steps, pending_steps
+from dpstream.project.plan_description import describe, guarantee
 from dpstream.project.reader import Used
 from dpstream.project.running import last_wanted, taken_steps
 from dpstream.project.sections import BudgetOptions, OutputOptions

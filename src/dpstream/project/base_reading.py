@@ -21,7 +21,7 @@ from dpstream.stream.predecessor_cost import Together, together
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.io.sources.options import SourceOptions
+    from dpstream.io.sources.source_options import SourceOptions
 
 __all__ = ["Predecessor", "base_facts", "base_table", "border", "read_predecessor"]
 
@@ -134,7 +134,7 @@ def border(old: Mapping[str, Any], new: SourceOptions, place: str) -> tuple[str 
 
 
 def _way(cut: Mapping[str, Any]) -> dict[str, Any]:
-    """How records are found; files and standard input are read alike."""
+    """How a source assigns records to steps, for comparison; files and standard input do it alike."""
     kind = cut.get("kind", "files")
     return {"kind": "files" if kind == "stdin" else kind, **{k: cut.get(k) for k in ("query", "time_column")}}
 
@@ -150,14 +150,14 @@ def _require_start(start: object, wanted: object, place: str) -> None:
 
 
 def base_facts(
-    options: BaseOptions, found: Predecessor, plan: StreamPlan, schema: Schema, source: SourceOptions
+    options: BaseOptions, predecessor: Predecessor, plan: StreamPlan, schema: Schema, source: SourceOptions
 ) -> dict[str, Any]:
     """What the successor is pinned to, JSON-able; the columns and the border are checked.
 
     Errors:
         UnitError: the two streams protect different units. ConfigError: see ``column_rules`` and ``border``.
     """
-    manifest = found.manifest
+    manifest = predecessor.manifest
     if manifest["unit"]["name"] != plan.unit.name:
         raise UnitError(
             f"the predecessor protects the unit {manifest['unit']['name']!r} and this stream {plan.unit.name!r}: "
@@ -165,8 +165,8 @@ def base_facts(
             where=options.place,
             allowed="the same unit",
         )
-    column_rules(options, found.schema, schema)
-    starts, why = border(found.last, source, options.place)
+    column_rules(options, predecessor.schema, schema)
+    starts, why = border(predecessor.last, source, options.place)
     earlier = manifest.get("base", {}).get("composition")
     if isinstance(plan.unit, User):
         why = "a user's events may lie on both sides of the border, and each stream has its own bound on them"
@@ -185,12 +185,12 @@ def base_facts(
         "stream": manifest["stream"],
         "stream_id": manifest["stream_id"],
         "plan_hash": manifest["plan_hash"],
-        "step": found.step,
+        "step": predecessor.step,
         "period": manifest["period"],
-        "manifest_sha256": found.digest,
+        "manifest_sha256": predecessor.digest,
         "total_standard_error": _total_error(manifest),
         "made_with_test_seed": bool(manifest["made_with_test_seed"]),
-        "withdrawn_since": list(found.lost),
+        "withdrawn_since": list(predecessor.lost),
         "rule": options.rule(),
         "composition": {
             "rule": rule,
@@ -203,12 +203,12 @@ def base_facts(
 
 
 def _total_error(manifest: Mapping[str, Any]) -> float | None:
-    """Of the table's number of records; not known where a negative estimate was shown as 0."""
+    """The standard error of the table's number of records; None where a negative estimate was shown as 0."""
     error = manifest["accuracy"]["total_standard_error"]
     return None if error is None or (error > 0.0 and not manifest["rows"]) else float(error)
 
 
-def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> MappedTable:
+def base_table(options: BaseOptions, predecessor: Predecessor, schema: Schema) -> MappedTable:
     """The table in the new columns. Checked against its published hashes.
 
     Errors:
@@ -216,28 +216,28 @@ def base_table(options: BaseOptions, found: Predecessor, schema: Schema) -> Mapp
     """
     from dpstream.io.sinks import read_table
 
-    table = read_table(found.folder, found.step)
+    table = read_table(predecessor.folder, predecessor.step)
     columns = []
-    for rule in column_rules(options, found.schema, schema):
+    for rule in column_rules(options, predecessor.schema, schema):
         codes = np.zeros(table.num_rows, np.int32)
         if rule.old is not None:
-            codes = _codes(rule, table, found)
+            codes = _codes(rule, table, predecessor)
         columns.append(ColumnSource(codes, rule.shares))
     return MappedTable(
         schema.domain,
         tuple(columns),
-        float(found.manifest["rows"]),
-        _total_error(found.manifest),
-        int(found.digest[:15], 16),
+        float(predecessor.manifest["rows"]),
+        _total_error(predecessor.manifest),
+        int(predecessor.digest[:15], 16),
     )
 
 
-def _codes(rule: ColumnRule, table: Any, found: Predecessor) -> Any:
+def _codes(rule: ColumnRule, table: Any, predecessor: Predecessor) -> Any:
     assert rule.old is not None
     try:
         return rule.old.encode(table.column(rule.old.name))
     except DataError:
         raise StoreDamagedError(
             f"the released column {rule.old.name!r} holds values that its codebook does not declare",
-            where=f"{found.folder}, step {found.step}",
+            where=f"{predecessor.folder}, step {predecessor.step}",
         ) from None

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
-from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.keys import SECTIONS, keys_of
 from dpstream.project.mechanism import named_family, read_recipe
@@ -99,12 +99,12 @@ class Config:
         source, mechanism = section("source"), section("mechanism")
         family = named_family(mechanism)
         unit = read_unit(stream, family.limits)
-        options = read_source(source, unit)
         schema = (
             Schema.from_toml(document, base=base, where=str(file))
             if "schema" in document
             else _no_schema(file)
         )
+        options = read_source(source, unit, Given(schema.domain, schema))
         _check_columns(source, options, schema)
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
@@ -217,7 +217,7 @@ class Config:
 
         Args:
             state: another place of the state than the file's.
-            told: the plan of a stream that was started, where it is in no state yet (an archive's).
+            told: the pinned plan of a started stream whose state is elsewhere, as in an archive.
 
         Errors:
             ConfigError, UnitError, StoreDamagedError: see ``dpstream.project.predecessor``.
@@ -352,16 +352,24 @@ class Config:
                     yield release
 
     def _ask_usual_place(self, state: Path) -> None:
-        """The folder that the file names witnesses against a state that was rolled back, wherever a run publishes."""
+        """Compare the state with the folder that the file names, even where this run publishes elsewhere.
+
+        Errors:
+            StoreDamagedError: the state is behind that folder, so it was rolled back.
+        """
         from dpstream.io.sinks import read_catalogue
         from dpstream.stream.ledger.reading import read_identity
 
         if not (self.output.dir / "catalogue.json").is_file():
             return
         known = read_identity(state, server=self.server, key=self.state_key())
-        found = read_catalogue(self.output.dir)
-        published = max((int(entry["step"]) for entry in found["steps"]), default=0)
-        if known is not None and found["stream_id"] == known[0]["stream_id"].hex() and published > known[1]:
+        catalogue = read_catalogue(self.output.dir)
+        published = max((int(entry["step"]) for entry in catalogue["steps"]), default=0)
+        if (
+            known is not None
+            and catalogue["stream_id"] == known[0]["stream_id"].hex()
+            and published > known[1]
+        ):
             raise StoreDamagedError(
                 f"step {published} is published, but the ledger ends at step {known[1]}: the state was rolled "
                 "back, and continuing would spend the budget twice",

@@ -64,7 +64,7 @@ class Watch:
         return True
 
     def look_again(self) -> None:
-        """The last reading failed: the next one is worth while even if nothing seems to have changed."""
+        """Remember that the last reading failed: the source is read again even if nothing seems to have changed."""
         self._seen = None
 
     def next_step(self, stream: Stream) -> str:

@@ -198,7 +198,7 @@ def _recipe(
 
 
 def _check_limits(family: Family, limits: Limits, unit: Unit, deletions: bool) -> None:
-    """What a configuration file is told as well."""
+    """Refuse a unit or deletions that the family cannot have, as the reader of a configuration file does."""
     if unit.name not in limits.units:
         why = limits.other_units or f"{family.noun} cannot protect the unit {{unit!r}}"
         raise UnitError(why.format(unit=unit.name), where=f"{_WHERE} unit", allowed=", ".join(limits.units))

@@ -42,24 +42,19 @@ def json_schema() -> dict[str, Any]:
 
 
 def _table(about: str, keys: Mapping[str, Key]) -> dict[str, Any]:
-    """A section. What a mechanism needs is said where the mechanism is."""
+    """The schema of a section. Keys that only one mechanism needs are required in that mechanism's own rule."""
     needed = [key.name for key in keys.values() if key.default is None and not key.mechanisms]
     return {
         "type": "object",
         "description": about,
-        "properties": {key.name: {**key.fragment, "description": _about(key)} for key in keys.values()},
+        "properties": {key.name: {**key.fragment, "description": key.about} for key in keys.values()},
         **({"required": needed} if needed else {}),
         "additionalProperties": False,
     }
 
 
-def _about(key: Key) -> str:
-    default = "" if key.default is None else f" Default: {key.default} ({key.reason})."
-    return f"{key.meaning} Allowed: {key.allowed}.{default}"
-
-
 def _own(mechanism: str) -> dict[str, Any]:
-    """The options of one mechanism; the default one is meant as well where there is no name."""
+    """The rule for one mechanism's options; the default mechanism's rule holds for files without a name, too."""
     keys = [key for key in keys_of("mechanism").values() if mechanism in key.mechanisms]
     named = {"properties": {"name": {"const": mechanism}}}
     return {

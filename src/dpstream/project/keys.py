@@ -13,7 +13,7 @@ from dpstream.core.contracts import Family, Key
 from dpstream.core.contracts.options import COUNT, NUMBER, TEXT, words
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of, mechanisms
 from dpstream.io.sinks.sink_kinds import SINKS
-from dpstream.io.sources.source_keys import rows_of_source
+from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base_keys import BASE_KEYS
 from dpstream.project.output_keys import OUTPUT_KEYS
 
@@ -54,14 +54,14 @@ _SECTION_KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "unit",
-        "event, event-replace, user; of a panel individual, individual-replace",
-        "event; of a panel individual",
+        "event, event-replace, user; of a mechanism that follows people individual, individual-replace",
+        "event; individual where the mechanism follows people",
         "batch sizes stay private unless the owner declares them public",
         "Who is protected: one record inserted or deleted at one step (`event`); one record's value where "
         "the numbers of records are public (`event-replace`); or all records of one user id together (`user`, "
-        "with `max_events` and `[source] user_column`). Of a panel, everything that one person reports: added or "
-        "removed (`individual`), or replaced, with the number of people public (`individual-replace`). Tables cannot "
-        "have these: their mechanisms do not follow people.",
+        "with `max_events` and `[source] user_column`). Where the mechanism follows people, everything that one person "
+        "reports: added or removed (`individual`), or replaced, with the number of people public "
+        "(`individual-replace`).",
         fragment=words("event", "event-replace", "user", "individual", "individual-replace"),
     ),
     Key(
@@ -71,7 +71,7 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "private",
         "a number of records is information about people, too",
         "`public`: the owner declares the number of records of every step public. That switches the unit to "
-        "`event-replace` (of a panel, `individual-replace`): a changed record then moves two cells, so the noise "
+        "`event-replace` (or `individual-replace`): a changed record then moves two cells, so the noise "
         "doubles.",
         fragment=words("private", "public"),
     ),
@@ -119,8 +119,8 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "none, or a number of steps from 1",
         "none",
         "the mechanisms for tables run without end at the same cost",
-        "Most steps the stream may have; counters with a horizon are tuned to it. A panel needs it: its noise is made "
-        "for so many periods.",
+        "Most steps the stream may have; counters with a horizon are tuned to it. Where the mechanism follows "
+        "people it is needed: the noise is made for so many periods.",
         fragment={"anyOf": [words("none"), COUNT]},
     ),
     Key(
@@ -156,7 +156,7 @@ def keys_of(section: str) -> dict[str, Key]:
     if section == "mechanism":
         return _options(families())
     if section == "source":
-        return rows_of_source()
+        return rows_of_source(SOURCES.names())
     rows = {key.name: key for key in _SECTION_KEYS if key.section == section}
     if section == "output":
         sinks = SINKS.names()
@@ -165,23 +165,26 @@ def keys_of(section: str) -> dict[str, Key]:
 
 
 def rows_of(section: str, table: Mapping[str, Any]) -> dict[str, Key]:
-    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others."""
+    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others, and
+    of ``[source]`` its kind's."""
     if section == "mechanism":
         name = table.get("name", DEFAULT_MECHANISM)
         own = _options([family_of(name)]) if name in mechanisms() else {}
         if own.keys() >= table.keys():
             return own
+    if section == "source":
+        return rows_of_source((table.get("kind"),))
     return keys_of(section)
 
 
 def _options(of: Iterable[Family]) -> dict[str, Key]:
     """``[mechanism]``: where several families have a key, the first one says what it means."""
-    found = {"name": _name()}
+    rows = {"name": _name()}
     for family in of:
         for key in family.keys:
-            known = found.get(key.name)
-            found[key.name] = key if known is None else _joined(known, key)
-    return found
+            known = rows.get(key.name)
+            rows[key.name] = key if known is None else _joined(known, key)
+    return rows
 
 
 def _joined(one: Key, other: Key) -> Key:

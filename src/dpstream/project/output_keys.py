@@ -41,10 +41,10 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "records",
         "fresh, persistent",
         "fresh",
-        "every table is then a sample of its own; the synthetic people of a panel always persist",
+        "every table is then a sample of its own; synthetic people who are followed always persist",
         "Whether a table is drawn anew at every step (`fresh`), or changed as little as the new model allows "
-        "(`persistent`): records then have a `record_id` and stay until the model has no place for them. The people of "
-        "a panel are always `persistent`.",
+        "(`persistent`): records then have a `record_id` and stay until the model has no place for them. "
+        "Synthetic people who are followed are always `persistent`.",
         fragment=words("fresh", "persistent"),
     ),
     Key(

@@ -34,7 +34,7 @@ def find_base(
 
     Args:
         state: another place of the state than the file's.
-        told: the plan of the started stream, instead of what its state or its releases say.
+        told: the pinned plan of the started stream; None: its state or its releases say it.
 
     Errors:
         ConfigError: no release to begin with, columns that do not fit, a border that does not hold.
@@ -51,21 +51,21 @@ def find_base(
     # Under another declared rule it is another base; the stream will say so.
     known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
     if facts is None or not known:
-        found = read_predecessor(options)
-        facts = base_facts(options, found, config.plan(), config.schema(), config.source_options)
+        predecessor = read_predecessor(options)
+        facts = base_facts(options, predecessor, config.plan(), config.schema(), config.source_options)
     return Base(facts, partial(_table, config, options, facts["manifest_sha256"]), known)
 
 
 def _table(config: Any, options: BaseOptions, digest: str) -> StartTable:
-    """The table behind the facts: the release has to be the one that they name."""
+    """Read the table that the facts name; another release than theirs is refused."""
     if options.config is not None:
         require_all_published(type(config).load(options.config))
-    found = read_predecessor(options)
-    if found.digest != digest:
+    predecessor = read_predecessor(options)
+    if predecessor.digest != digest:
         raise StoreDamagedError(
             "the predecessor's last release is not the one that this stream begins with", where=options.place
         )
-    return base_table(options, found, config.schema())
+    return base_table(options, predecessor, config.schema())
 
 
 def require_all_published(old: Any) -> None:
@@ -105,9 +105,9 @@ def require_border(config: Any, state: str | Path | None = None) -> None:
         return
     facts = find_base(config, options, state).facts
     try:
-        found = read_catalogue(options.releases)
-        steps = [int(entry["step"]) for entry in found["steps"]]
-        same = found["stream_id"] == facts["stream_id"]
+        catalogue = read_catalogue(options.releases)
+        steps = [int(entry["step"]) for entry in catalogue["steps"]]
+        same = catalogue["stream_id"] == facts["stream_id"]
     except (StoreError, KeyError, TypeError, ValueError):
         return  # damaged: the stream was started from it before
     later = [step for step in steps if step > max(facts["step"], *facts["withdrawn_since"], 0)]

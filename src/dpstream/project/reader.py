@@ -16,7 +16,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
 from dpstream.project.keys import SECTIONS, rows_of
 
-__all__ = ["Section", "Used", "did_you_mean", "exact_number", "shown"]
+__all__ = ["Section", "Used", "did_you_mean", "exact_number", "reason_for", "shown"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,18 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(word, list(names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def reason_for(reason: str, variant: str) -> str:
+    """Why a default is what it is, where that differs between mechanisms.
+
+    >>> reason_for("few are enough (aim, mwem: they begin anew)", "mwem")
+    'they begin anew'
+    """
+    parts = re.fullmatch(r"(.*) \(([\w, ]+): (.*)\)", reason)
+    if parts is None:
+        return reason
+    return parts[3] if variant in parts[2].split(", ") else parts[1]
 
 
 @dataclass
@@ -93,15 +105,8 @@ class Section:
 
     def note(self, key: str, value: str, *, default: bool, reason: str | None = None) -> None:
         """Remember a value for the plan."""
-        why = (reason or self._reason(key)) if default else None
+        why = (reason or reason_for(self._rows[key].reason, self.variant)) if default else None
         self.used.append(Used(self.name, key, value, why))
-
-    def _reason(self, key: str) -> str:
-        reason = self._rows[key].reason
-        parts = re.fullmatch(r"(.*) \(([\w, ]+): (.*)\)", reason)
-        if parts is None:
-            return reason
-        return parts[3] if self.variant in parts[2].split(", ") else parts[1]
 
     def required(self, key: str) -> Any:
         """A value that has no default."""
@@ -229,5 +234,5 @@ def exact_number(value: Any) -> Fraction | None:
     """The exact number that a TOML text, integer or float says, or None."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    found = exact_text(repr(value) if isinstance(value, float) else str(value))
-    return None if found is None or found < 0 else found
+    number = exact_text(repr(value) if isinstance(value, float) else str(value))
+    return None if number is None or number < 0 else number

@@ -9,7 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from dpstream.core.contracts import Limits, located, shown
+from dpstream.core.contracts import Given, Limits, build, located, shown
+from dpstream.core.contracts.registry import mechanisms_with
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import (
     ZCDP,
@@ -18,6 +19,7 @@ from dpstream.core.privacy import (
     EventUnit,
     Individual,
     PureDP,
+    Record,
     Unit,
     User,
     approximate_to_zcdp,
@@ -25,9 +27,8 @@ from dpstream.core.privacy import (
     parse_unit,
 )
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
-from dpstream.io.sources.options import SourceOptions
-from dpstream.io.sources.source_keys import Late
-from dpstream.project.keys import keys_of
+from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
@@ -114,11 +115,12 @@ def _events(section: Section, word: str | None) -> EventUnit:
     bound = section.count("max_events")
     with located(section.place("unit" if bound is None else "max_events")):
         unit = parse_unit("event" if word is None else word, bound)
-    if not isinstance(unit, EventUnit):
+    if isinstance(unit, Individual | Record):
+        following = mechanisms_with(lambda family: family.limits.people)
         raise UnitError(
-            f"a tabular stream cannot protect the unit {word!r}: only the whole stream of a person tells that",
+            f"the mechanism cannot protect the unit {word!r}: it does not follow people",
             where=section.place("unit"),
-            allowed="event, event-replace, user; or a panel, which follows people, under [mechanism]",
+            allowed=f"event, event-replace, user; or [mechanism] name = {' or '.join(map(repr, following))}",
         )
     return unit
 
@@ -159,20 +161,25 @@ def _related(
     return unit
 
 
-def read_source(section: Section, unit: Unit) -> SourceOptions:
-    """``[source]``; cutting by rows needs public sizes, and units that are people a user column."""
+def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
+    """Read ``[source]``. Cutting by rows needs public sizes; a unit that is a user or a person needs a user column."""
     if section.has("user_column") and not isinstance(unit, User | Individual):
-        raise section.wrong("user_column", "a user column is set without the unit user or a panel")
+        raise section.wrong("user_column", "a user column is set, and the unit is about single records")
     if section.has("period_columns") and not isinstance(unit, Individual):
-        raise section.wrong("period_columns", "only a panel has periods of people", "a time_column")
+        raise section.wrong(
+            "period_columns", "only a mechanism that follows people has periods of people", "a time_column"
+        )
     if isinstance(unit, User | Individual):
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
         section.required("path")
     if section.has("url"):
         check_url(section)
+    kind = other_kind(section.raw("kind"))
+    own = None if kind is None or kind.options is None else build(section, kind.options, given)
+    shared = rows_of_source(())
     with located(section.place()):
-        options = SourceOptions.parse(section.table)
+        options = SourceOptions.parse({key: section.raw(key) for key in section.table if key in shared}, own)
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",
@@ -185,7 +192,7 @@ def read_source(section: Section, unit: Unit) -> SourceOptions:
             "a record that is left out would change numbers that are public here",
             'error, missing; or [stream] total = "private"',
         )
-    for key in keys_of("source"):
+    for key in shared:
         if section.has(key):
             section.note(key, str(section.raw(key)), default=False)
     if options.time_column is not None:

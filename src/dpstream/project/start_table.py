@@ -61,7 +61,7 @@ class MappedTable:
 
     @cached_property
     def _codes(self) -> NDArray[np.int32]:
-        """What becomes one code is mapped at once; the others keep their old codes."""
+        """The records: columns whose old codes each become one new code are mapped; the others keep their old codes."""
         mapped = [
             column.shares.argmax(axis=1)[column.codes] if column.certain else column.codes
             for column in self.columns
@@ -81,15 +81,15 @@ class MappedTable:
         """See ``StartTable``. Cost: one count of the table, and a product per column that is split."""
         rows = len(self._codes)
         scale = self.total / rows if rows else 0.0
-        found = []
+        marginals = []
         for clique, counted in zip(cliques, count_marginals(self._codes, self._half, cliques), strict=True):
             values = counted.astype(np.float64).reshape(self._half.shape(clique))
             for axis, position in enumerate(clique):
                 column = self.columns[position]
                 if not column.certain:
                     values = np.moveaxis(np.tensordot(values, column.shares, axes=(axis, 0)), -1, axis)
-            found.append(scale * values.ravel())
-        return found
+            marginals.append(scale * values.ravel())
+        return marginals
 
     def records(self) -> NDArray[np.int32]:
         """The table's records, split values drawn by their shares."""

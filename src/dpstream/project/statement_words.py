@@ -13,7 +13,7 @@ from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
 from dpstream.core.privacy.unit import Individual, Record
-from dpstream.project.description import guarantee
+from dpstream.project.plan_description import guarantee
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.predecessor_cost import base_words
@@ -21,7 +21,7 @@ from dpstream.stream.predecessor_cost import base_words
 if TYPE_CHECKING:
     from dpstream.core.contracts import StreamPlan
     from dpstream.core.privacy.unit import Unit
-    from dpstream.io.sources.options import SourceOptions
+    from dpstream.io.sources.source_options import SourceOptions
     from dpstream.project.config import Config
 
 __all__ = ["Progress", "Statement", "as_progress", "statement"]
@@ -168,7 +168,7 @@ def _loss(config: Config, budget: Budget) -> tuple[float, str]:
 
 
 def _percent(epsilon: float, delta: str) -> str:
-    """Cases of 100, rounded up to a tenth, and below 100 where the bound is."""
+    """A chance as a percentage, rounded up to a tenth; below 100 where the bound is."""
     rate = best_guess(epsilon, float(Fraction(delta.split(" ")[0])) if delta else 0.0)
     return f"{min(100.0, math.ceil(rate * 1000) / 10):g}"
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.toml import load_toml, toml_key, toml_value
 from dpstream.project.base_options import BaseOptions
@@ -41,20 +40,19 @@ def draft_successor(path: str | Path, target: Path) -> str:
             border in time.
     """
     old = Config.load(path)
-    plan = old.plan()
-    if type(plan).start_from is StreamPlan.start_from:
+    if not old.family.limits_of(old.recipe).base:
         raise ConfigError(
-            f"the mechanism {plan.name!r} cannot begin with another stream's table",
+            f"the mechanism {old.plan().name!r} cannot begin with another stream's table",
             where=f"{old.path} [mechanism]",
             allowed="a configuration of its own for the new stream; a record that both read costs the sum",
         )
     require_all_published(old)
-    found = read_predecessor(_options(old))
+    predecessor = read_predecessor(_options(old))
     document = load_toml(old.path)
     name, base = f"{old.name}-next", target.parent
     folder = re.sub(r"[^\w.-]+", "-", name) + "-"
     document["stream"]["name"] = name
-    document["source"] = _source(old, found, base)
+    document["source"] = _source(old, predecessor, base)
     if "file" in document["schema"]:
         document["schema"] = {"file": _moved(old, document["schema"]["file"], base)}
     if "account" in document["budget"]:
@@ -70,11 +68,11 @@ def draft_successor(path: str | Path, target: Path) -> str:
     document["base"] = {
         "releases": os.path.relpath(old.output.dir, base),
         "config": os.path.relpath(old.path, base),
-        "step": found.step,
+        "step": predecessor.step,
     }
     nulls = {
         column.name: {NULL: column.missing}
-        for column in found.schema.columns
+        for column in predecessor.schema.columns
         if readable(column).missing == NULL
     }
     if nulls:
@@ -86,10 +84,10 @@ def _options(old: Config) -> BaseOptions:
     return BaseOptions(str(old.path), old.output.dir, None, None, {}, {}, {}, ())
 
 
-def _source(old: Config, found: Predecessor, base: Path) -> dict[str, Any]:
+def _source(old: Config, predecessor: Predecessor, base: Path) -> dict[str, Any]:
     """The old source from the border on, for as long a time as the old one."""
     table = dict(load_toml(old.path)["source"])
-    options, last = old.source_options, int(found.last["step"])
+    options, last = old.source_options, int(predecessor.last["step"])
     grid = options.grid
     if grid is None:
         raise ConfigError(

@@ -17,6 +17,7 @@ from dpstream.core.contracts import (
     Packed,
     Part,
     PrivateBatch,
+    StartTable,
     StreamPlan,
     SyntheticTable,
     option,
@@ -62,19 +63,20 @@ class HistogramRelease(SyntheticTable):
     domain: Domain
     at: int
     counts: NDArray[np.float64]
-    error: float
+    #: Of each count; None for a stream that began with another one's table.
+    error: float | None
 
     @property
     def total(self) -> float:
         return float(self.counts.sum())
 
     @property
-    def total_error(self) -> float:
-        return self.error * len(self.counts) ** 0.5
+    def total_error(self) -> float | None:
+        return None if self.error is None else self.error * len(self.counts) ** 0.5
 
     @property
     def measured(self) -> dict[Clique, Measured]:
-        return {(self.at,): Measured(self.counts, self.error)}
+        return {} if self.error is None else {(self.at,): Measured(self.counts, self.error)}
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:
         found = []
@@ -129,7 +131,11 @@ class HistogramPlan(StreamPlan):
         return {"column": self.recipe.column, "rounding": self.recipe.rounding}
 
     def start(self) -> dict[str, Any]:
-        return {"step": 0, "counts": np.zeros(self.domain.sizes[self.at], np.int64)}
+        return {"step": 0, "counts": np.zeros(self.domain.sizes[self.at], np.int64), "based": False}
+
+    def start_from(self, base: StartTable) -> dict[str, Any]:
+        counts = np.rint(base.marginals([(self.at,)])[0]).astype(np.int64)
+        return {**self.start(), "counts": counts, "based": True}
 
     def step(self, state: dict[str, Any], batch: PrivateBatch, randomness: Randomness) -> HistogramRelease:
         noise = noise_for(self.budget, 1, 1)
@@ -137,14 +143,14 @@ class HistogramPlan(StreamPlan):
         state["counts"] = (
             state["counts"] + batch.count([(self.at,)])[0] + randomness.draw(noise, len(state["counts"]))
         )
-        error = float((noise.variance * state["step"]) ** 0.5)
+        error = None if state["based"] else float((noise.variance * state["step"]) ** 0.5)
         return HistogramRelease(self.domain, self.at, state["counts"].astype(float), error)
 
     def pack_state(self, state: dict[str, Any]) -> Packed:
-        return Packed({"step": state["step"]}, {"counts": state["counts"]})
+        return Packed({"step": state["step"], "based": state["based"]}, {"counts": state["counts"]})
 
     def unpack_state(self, packed: Packed) -> dict[str, Any]:
-        return {"step": packed.meta["step"], "counts": packed.arrays["counts"]}
+        return {**packed.meta, "counts": packed.arrays["counts"]}
 
     def unpack_synthesis(self, packed: Packed) -> HistogramRelease:
         return HistogramRelease(self.domain, self.at, packed.arrays["counts"], packed.meta["error"])
@@ -160,6 +166,7 @@ FAMILY = Family(
         deletes="a histogram does not forget",
         rows=("a histogram has no use for rows", "a time_column"),
         late={"next-step": "a histogram is never late"},
+        base=True,
         records=("fresh",),
         no_tables=("one of histograms", ""),
     ),

@@ -5,15 +5,29 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
+from dpstream.core.contracts import option
 from dpstream.io.sinks import Piece
 from dpstream.io.sinks.sink_kinds import SinkKind
 from dpstream.io.sources import Source, SourceOptions, StepInput
 from dpstream.io.sources.source_keys import SourceKind
+
+
+@dataclass(frozen=True)
+class OwnKeys:
+    """What only this source has."""
+
+    valid: str = option(
+        "1", allowed="a condition on a row", reason="every row counts", meaning="Which rows count."
+    )
+    journal: Literal["wal", "delete"] = option(
+        "wal", reason="as files have it", meaning="The journal of the file."
+    )
 
 
 class SqliteSource(Source):
@@ -21,6 +35,7 @@ class SqliteSource(Source):
 
     def __init__(self, options: SourceOptions, base: Path, columns: Sequence[str]) -> None:
         self.options = options
+        self.own: OwnKeys = options.own
         self._file, self._columns = base / str(options.database), list(columns)
 
     @property
@@ -32,7 +47,9 @@ class SqliteSource(Source):
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """A step without rows is a step, too."""
-        asked = f"SELECT {', '.join(self._columns)} FROM {self.options.table} WHERE step = ?"
+        asked = (
+            f"SELECT {', '.join(self._columns)} FROM {self.options.table} WHERE step = ? AND {self.own.valid}"
+        )
         grid = self.options.grid
         with sqlite3.connect(f"file:{self._file}?mode=ro", uri=True) as file:
             for step in range(start_step, (self.options.final_step() or 0) + 1):
@@ -84,5 +101,7 @@ SOURCE = SourceKind(
     keys=("database", "table", "start", "end"),
     needed=("database", "table"),
     public=("the table is trusted to hold each record in one row, which no other record moves",),
+    options=OwnKeys,
+    movable=("journal",),
 )
 SINK = SinkKind(SqliteFeed)

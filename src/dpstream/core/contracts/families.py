@@ -80,6 +80,9 @@ class Family:
         checks: what ``dpstream check`` has to look at beside the columns, for a plan and the column of the ids.
         tools: of another package's family: where its ``evaluation`` and its ``page`` of the report are, as
             ``module:NAME``; what is not named works with tables as for any stream.
+        asked: whether its streams answer questions between their steps.
+        draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
+            is a better start; the owner is asked to look at each.
     """
 
     name: str
@@ -89,6 +92,8 @@ class Family:
     narrow: Callable[[Any], Limits] | None = None
     checks: Callable[[StreamPlan, str], Checks] | None = None
     tools: Mapping[str, str] = field(default_factory=dict)
+    asked: bool = False
+    draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

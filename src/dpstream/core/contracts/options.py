@@ -70,6 +70,12 @@ class Key:
     mechanisms: tuple[str, ...] = ()
     fragment: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    @property
+    def about(self) -> str:
+        """What it means, what it accepts and why its default is what it is, in sentences."""
+        default = "" if self.default is None else f" Default: {self.default} ({self.reason})."
+        return f"{self.meaning} Allowed: {self.allowed}.{default}"
+
 
 @dataclass(frozen=True)
 class Given:

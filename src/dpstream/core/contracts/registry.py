@@ -7,13 +7,22 @@ value names a ``Family``. A family is loaded when one of its mechanisms is asked
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from dpstream.core.contracts.families import Family
 from dpstream.core.errors import ConfigError
 
-__all__ = ["DEFAULT_MECHANISM", "EARLIER_DEFAULT", "families", "family_of", "is_built_in", "mechanisms"]
+__all__ = [
+    "DEFAULT_MECHANISM",
+    "EARLIER_DEFAULT",
+    "families",
+    "family_of",
+    "is_built_in",
+    "mechanisms",
+    "mechanisms_with",
+]
 
 GROUP = "dpstream.families"
 #: What runs where the file names none, and what did before.
@@ -60,6 +69,11 @@ def family_of(mechanism: str) -> Family:
 def families() -> tuple[Family, ...]:
     """All families, in the order of their mechanisms; errors as of ``family_of``."""
     return tuple({id(family): family for family in map(family_of, mechanisms())}.values())
+
+
+def mechanisms_with(wanted: Callable[[Family], bool]) -> tuple[str, ...]:
+    """The names of the mechanisms whose family is as ``wanted``; errors as of ``family_of``."""
+    return tuple(name for name in mechanisms() if wanted(family_of(name)))
 
 
 def is_built_in(family: Family) -> bool:

@@ -4,7 +4,6 @@ from dpstream.core.schema.column import MAX_CODES, Column, Problem
 from dpstream.core.schema.dates import Date, DateTime
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.schema.draft import draft_config
 from dpstream.core.schema.numeric import Integer, Real
 from dpstream.core.schema.schema import Schema
 
@@ -21,5 +20,4 @@ __all__ = [
     "Problem",
     "Real",
     "Schema",
-    "draft_config",
 ]

@@ -1,4 +1,4 @@
-"""Drafts a whole ``dpstream.toml`` from a data file: what ``dpstream init`` writes.
+"""Drafts ``[schema]`` from a table: the part of a drafted ``dpstream.toml`` that is read off the data.
 
 The draft holds values of the private table (its categories, its smallest and largest numbers). Every such
 line is marked, and the schema says ``confirmed = false`` until the steward has confirmed each as public.
@@ -8,132 +8,40 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from dpstream.core.errors import ConfigError, DataError, counted
-from dpstream.core.schema import arrow
+from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.guess import Guess, guess_column
 from dpstream.core.schema.numeric import Ordered
-from dpstream.core.schema.reading import read_sample
 from dpstream.core.schema.toml import toml_key, toml_value
 
-__all__ = ["MARK", "draft_config"]
+__all__ = ["MARK", "SAMPLE_ROWS", "draft_columns", "draft_periods"]
 
 #: What stands at the end of every line that was read off the data.
 MARK = "# CONFIRM: read off the data; confirm that it is public"
 #: Rows that are looked at; the rest of a long file could still hold values that the draft lacks.
 SAMPLE_ROWS = 1_000_000
 
-_HEAD = """\
-# Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: names, types, values,
-# smallest and largest numbers. Replace them by what is publicly known (a code list, a form, a law), or
-# confirm that they are public; fill in the lines marked FILL IN; then set confirmed = true. Until then
-# nothing runs, and this file is as private as the data.
-format = 1
 
-[stream]
-name = {name}
-{unit}
-
-[source]
-path = {path}
-"""
-
-_RECORDS = """\
-unit = "event"              # event (add/remove) | event-replace | user
-total = "private"           # or "public": batch sizes are declared public, and the relation becomes replace\
-"""
-
-_PEOPLE = """\
-unit = "individual"         # all that one person reports
-total = "private"           # or "public": the number of people is declared public (individual-replace)\
-"""
-
-_TABLES = """
-[mechanism]
-name = "pooled"             # or dpstabs, which measures every step: see the guide on choosing a method
-workload = "all-2-way"      # or a list of column tuples with weights
-# staleness = "1/10"        # so large a share of the steps may wait to be measured: see `dpstream plan`
-
-[budget]
-epsilon = "1"               # exact decimal
-horizon = "none"            # or a number of steps
-"""
-
-_PANELS = """
-[mechanism]
-name = "panel-window"       # right about every few periods in a row; or panel-cumulative: about all periods so far
-window = 3                  # each further period multiplies the patterns
-
-[budget]
-rho = "0.005"               # exact decimal, or epsilon and delta
-horizon = 12                # FILL IN: how many periods there will be
-"""
-
-_TAIL = """
-[output]
-dir = "releases"
-format = "parquet"          # or csv
-keep = "all"                # or a number of full tables; manifests are always kept
-
-[state]
-dir = "state"               # SECRET: private counts; never among the releases
-# key_file = "..."          # encrypts them with a key of `dpstream store key`, kept somewhere else
-"""
-
-
-def draft_config(
-    data: Any,
-    time_column: str | None = None,
-    *,
-    person_column: str | None = None,
-    name: str | None = None,
-    path: str | None = None,
-    rows: int = SAMPLE_ROWS,
-) -> str:
-    """The text of a drafted configuration file.
-
-    Parameters
-    ----------
-    data : a path (csv, csv.gz, parquet, ndjson; a folder; a pattern), or any table ``Schema.encode`` takes.
-    time_column : the column that cuts the data into steps; it becomes no attribute.
-    person_column : the column that says who a row is, for a panel. Without a time column the data are wide: one row
-        a person, and columns that end in the number of their period, from 1.
-    name, path : the stream's name and the source's path; by default taken from ``data``.
-    rows : how many rows are looked at, at most.
+def draft_columns(table: Any, names: Sequence[str]) -> str:
+    """``[schema]`` for some columns of an Arrow table.
 
     Guarantee: none. The text is private until confirmed.
-    Errors: ``ConfigError`` for an unknown time or person column or path, and for wide data without numbered columns;
-    ``DataError`` for a file that cannot be read.
+    Errors: ``DataError`` for values that cannot be read as what the file says they are.
     """
-    if isinstance(data, (str, Path)):
-        path = str(data) if path is None else path
-        table = read_sample(data, rows)
-    else:
-        table = arrow.to_table(data, "draft").slice(0, rows)
-    path = "data.parquet" if path is None else path
-    columns = table.column_names
-    for what, column in (("time column", time_column), ("person column", person_column)):
-        if column is not None and column not in columns:
-            raise ConfigError(
-                f"there is no column {column!r}",
-                where=what,
-                allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
-            )
-    unit = _RECORDS if person_column is None else _PEOPLE
-    head = _HEAD.format(name=toml_value(name or _stream_name(path)), path=toml_value(path), unit=unit)
-    if person_column is not None:
-        head += f"user_column = {toml_value(person_column)}  # who it is\n"
-    mechanism = _TABLES if person_column is None else _PANELS
-    if person_column is not None and time_column is None:
-        template, variable, values = _periods(table, person_column)
-        steps = f"period_columns = {toml_value(template)}  # one column, one period\n"
-        return head + steps + _schema_part({variable: guess_column(variable, values)}) + mechanism + _TAIL
-    names = [column for column in columns if column not in (time_column, person_column)]
-    guesses = {column: _guessed(column, table) for column in names}
-    return head + _steps(time_column) + _schema_part(guesses) + mechanism + _TAIL
+    return _schema_part({name: _guessed(name, table) for name in names})
+
+
+def draft_periods(table: Any, person_column: str) -> tuple[str, str]:
+    """Of a table with one row a person: how its numbered columns are called, and ``[schema]`` for their values.
+
+    Guarantee: none. The text is private until confirmed.
+    Errors: ``ConfigError`` where no columns are numbered from 1.
+    """
+    template, variable, values = _periods(table, person_column)
+    return template, _schema_part({variable: guess_column(variable, values)})
 
 
 def _guessed(column: str, table: Any) -> Any:
@@ -175,26 +83,6 @@ def _periods(table: Any, person_column: str) -> tuple[str, str, Any]:
     values = pa.chunked_array([chunk for column in same for chunk in column.chunks], columns[0].type)
     variable = re.sub(r"[^A-Za-z0-9]+$", "", before) or "value"
     return f"{before}{period}{after}", variable, values
-
-
-def _stream_name(path: str) -> str:
-    stem = Path(path).name.split(".")[0]
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "stream"
-
-
-def _steps(time_column: str | None) -> str:
-    if time_column is None:
-        return (
-            'every = "files"             # one file, one step; '
-            'or a time_column and day | week | month | "14 days"\n'
-        )
-    return (
-        f"time_column = {toml_value(time_column)}\n"
-        'every = "week"              # day | week | month | "14 days"\n'
-        'start = "YYYY-MM-DD"        # FILL IN: the public first day; never read it off the data\n'
-        'end = "YYYY-MM-DD"          # FILL IN: the public last day, or "today"; it may be moved later\n'
-        'late = "error"              # error | next-step | drop-and-count-nothing\n'
-    )
 
 
 def _schema_part(guesses: dict[str, Guess]) -> str:

@@ -34,6 +34,7 @@ GROWING = Family(
     {"scheduler": BBScheduler, "improver": BBImprover},
     _LIMITS,
     narrow=_narrow,
+    draft={"mechanism": {"first_run": 1000, "gamma": "0.1"}, "budget": {"epsilon": "1", "delta": "1e-9"}},
 )
 ASKED = Family(
     "asked",
@@ -45,4 +46,6 @@ ASKED = Family(
         "public",
         no_tables=("one that is asked", ""),
     ),
+    asked=True,
+    draft={"mechanism": {"alpha": "0.1", "start": 1000}, "budget": {"epsilon": "1"}},
 )

@@ -135,7 +135,7 @@ def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
         StoreDamagedError: a file cannot be read, belongs to another stream, or contradicts another one.
         StoreFormatError: written by a newer version.
     """
-    found: dict[int, str] = {}
+    hashes: dict[int, str] = {}
     index = folder / CATALOGUE
     for path in (*([index] if index.exists() else []), *sorted((folder / PARTS).glob("*.json"))):
         facts, entries = _read(path)
@@ -147,9 +147,9 @@ def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
             )
         for step, entry in entries.items():
             digest = str(entry["manifest_sha256"])
-            if found.setdefault(step, digest) != digest:
+            if hashes.setdefault(step, digest) != digest:
                 raise StoreDamagedError(f"the catalogue has two manifests of step {step}", where=str(path))
-    return found
+    return hashes
 
 
 def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:

@@ -126,20 +126,20 @@ class DatabaseFeed(ABC):
         self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
         """Whether the newest release is known, and the table the one that it should be."""
-        newest, found = max(committed, default=0), {}
+        newest, differences = max(committed, default=0), {}
         known = self._known(read_only=True) if newest else {}
         what = f"table {self._name} of the database"
         for step, (digest, state) in known.items():
             piece = committed.get(step)
             if piece is not None and digest != hashlib.sha256(piece.manifest_bytes).hexdigest():
-                found[step, what] = "changed"
+                differences[step, what] = "changed"
             elif piece is not None and state == "current":
                 rows = expected(step) if deep else piece.manifest.get("rows_in_table")
                 if not self._holds(rows):
-                    found[step, what] = "changed"
+                    differences[step, what] = "changed"
         if newest and newest not in known:
-            found[newest, what] = "missing"
-        return cast(Differences, found)
+            differences[newest, what] = "missing"
+        return cast(Differences, differences)
 
     def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
         """Publish a step that the database lost; one that is older than what it holds is left out.
@@ -207,9 +207,9 @@ class DatabaseFeed(ABC):
 
     def _read_back(self, piece: Piece) -> None:
         """Refuse to call published what another connection does not find."""
-        found = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
-        stored = found is not None and found[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
-        if stored and found is not None and found[1] == "current":
+        known = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
+        stored = known is not None and known[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
+        if stored and known is not None and known[1] == "current":
             table = piece.part("table")
             # Of changes only the hash of what they lead to is known.
             changed = None if table is not None else piece.part("changes").drop_columns([OP])
@@ -236,8 +236,8 @@ class DatabaseFeed(ABC):
     def _columns(self, db: Any, table: str) -> set[str]:
         """The columns of a table; none where there is no table."""
         where = "table_schema = current_schema() AND table_name = ?"
-        found = self._run(db, f"SELECT column_name FROM information_schema.columns WHERE {where}", (table,))
-        return {str(name) for (name,) in found.fetchall()}
+        rows = self._run(db, f"SELECT column_name FROM information_schema.columns WHERE {where}", (table,))
+        return {str(name) for (name,) in rows.fetchall()}
 
     def _holds(self, expected: Any) -> bool:
         """Whether the table has exactly the rows of a pyarrow Table, in any order; or so many, of a number."""
@@ -249,18 +249,18 @@ class DatabaseFeed(ABC):
             if isinstance(expected, int):
                 return bool(rows == expected)
             same = rows == expected.num_rows and columns == set(expected.column_names)
-            found = self._typed(db, expected.schema) if same else None
-        if found is None:
+            stored = self._typed(db, expected.schema) if same else None
+        if stored is None:
             return False
         order = [(name, "ascending") for name in ([ID] if ID in columns else expected.column_names)]
-        return bool(found.sort_by(order).equals(expected.sort_by(order)))
+        return bool(stored.sort_by(order).equals(expected.sort_by(order)))
 
     def _adds_up(self, schema: Any, digest: str | None) -> bool:
         """Whether the table has the content that the changes lead to."""
         with self._connected(read_only=True) as db:
             same = self._columns(db, self._name) == set(schema.names)
-            found = self._typed(db, schema) if same else None
-        return found is not None and digest in (None, content_sha256(found.sort_by(ID)))
+            stored = self._typed(db, schema) if same else None
+        return stored is not None and digest in (None, content_sha256(stored.sort_by(ID)))
 
     def _typed(self, db: Any, schema: Any) -> Any:
         """The table's rows; None where they are of other types."""
@@ -274,14 +274,14 @@ class DatabaseFeed(ABC):
     def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
         """One note: step, stream, hash, state. No more of them are read at a step, however many there are; opening
         looks at all (``published``)."""
-        found = self._run(
+        rows = self._run(
             db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps} {which}", values
         ).fetchall()
-        return found[0] if found else None
+        return rows[0] if rows else None
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
-        # The table of a panel is wide: a new period is a new column, and the table is written anew.
-        changes = piece.part("changes") if follows and not piece.is_panel else None
+        # Where people stay, the table is wide: a new period is a new column, and the table is written anew.
+        changes = piece.part("changes") if follows and not piece.has_periods else None
         if changes is not None:
             import pyarrow as pa
 

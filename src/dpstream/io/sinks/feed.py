@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import ID, OP
 from dpstream.io.sinks.publisher import MANIFEST, Differences, Publisher, step_name
-from dpstream.io.sinks.release_reader import read_table
+from dpstream.io.sinks.release_reader import has_periods, read_table
 from dpstream.io.sinks.table_files import from_bytes
 
 __all__ = ["Feed", "Piece", "StandardOutput", "Tee"]
@@ -35,9 +35,9 @@ class Piece:
         self._fields = [*fields, *_OWN]
 
     @property
-    def is_panel(self) -> bool:
-        """Whether it is a table of synthetic people, whose changes are their new periods."""
-        return bool(self.manifest.get("records", {}).get("kind") == "panel")
+    def has_periods(self) -> bool:
+        """Whether its changes are new periods of people who stay, and no records."""
+        return has_periods(self.manifest)
 
     def part(self, kind: str) -> Any:
         """The ``table`` or the ``changes`` as a pyarrow Table; None where the release has none."""
@@ -128,14 +128,14 @@ class Tee:
 
     def published(self, stream_id: str) -> dict[int, str]:
         """What either of them has; they have to agree."""
-        found = dict(self._folder.published(stream_id))
+        hashes = dict(self._folder.published(stream_id))
         for step, digest in self._feed.published(stream_id).items():
-            if found.setdefault(step, digest) != digest:
+            if hashes.setdefault(step, digest) != digest:
                 raise StoreDamagedError(
                     f"the folder and the database hold different releases of step {step}",
                     where=str(self.directory),
                 )
-        return found
+        return hashes
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
         """Folder, then feed."""
@@ -146,9 +146,9 @@ class Tee:
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
         """Of the folder; where that is as it should be, of the feed."""
-        found = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
-        if found:
-            return found
+        differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
+        if differences:
+            return differences
         pieces = {step: piece for step in committed if (piece := self._manifest_of(step)) is not None}
 
         def expected(step: int) -> Any:

@@ -93,7 +93,7 @@ class Publisher:
         """
         if not self._directory.is_dir():
             return {}
-        found = listed_hashes(self._directory, stream_id)
+        hashes = listed_hashes(self._directory, stream_id)
         for entry in self._directory.iterdir():
             match = _STEP.fullmatch(entry.name)
             if match is None:
@@ -102,13 +102,13 @@ class Publisher:
                 digest = hashlib.sha256(read_bytes(entry / MANIFEST)).hexdigest()
             except FileNotFoundError:
                 raise StoreDamagedError("the manifest is missing", where=str(entry), allowed=_AWAY) from None
-            if found.setdefault(int(match[1]), digest) != digest:
+            if hashes.setdefault(int(match[1]), digest) != digest:
                 raise StoreDamagedError(
                     "the manifest is not the catalogued one",
                     where=str(entry),
                     allowed=f"{_AWAY}; or, where the catalogue was changed, moving that away",
                 )
-        return found
+        return hashes
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
         """Put all files of a step in place at once, and read them back."""
@@ -131,19 +131,19 @@ class Publisher:
     ) -> Differences:
         """What is missing or changed of published steps; of all but the last few, unless ``deep``, only what is
         missing. And what is there of withdrawn ones, beside the manifest and the notice."""
-        found: Differences = {}
+        differences: Differences = {}
         read = set(committed if deep else sorted(committed)[-_LAST:])
         for step, files in committed.items():
             there = self._names(step)
             for name, digest in files.items():
                 if name not in there:
-                    found[step, name] = "missing"
+                    differences[step, name] = "missing"
                 elif step in read and _sha256(self._directory / step_name(step) / name) != digest:
-                    found[step, name] = "changed"
+                    differences[step, name] = "changed"
         for step in withdrawn:
             for name in self._names(step) - {MANIFEST, NOTICE}:
-                found[step, name] = "withdrawn"
-        return found
+                differences[step, name] = "withdrawn"
+        return differences
 
     def restore(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -21,6 +22,7 @@ __all__ = [
     "as_frame",
     "as_released",
     "check_frame",
+    "has_periods",
     "read_catalogue",
     "read_changes",
     "read_manifest",
@@ -45,7 +47,8 @@ def read_table(
         directory: the releases.
         step: which one; the last one that can be read by default.
         frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
-        ids: keep the column ``record_id`` of persistent records. The column ``person`` of a panel is always there.
+        ids: keep the column ``record_id`` of persistent records. The column ``person`` of people who are followed is
+            always there.
 
     Errors:
         ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
@@ -58,8 +61,8 @@ def read_table(
     for number in chain[1:]:
         manifest, changes = _part(root, number, "changes")
         try:
-            follows = add_periods if _is_panel(manifest) else apply_changes
-            table = follows(table, changes)
+            follow = add_periods if has_periods(manifest) else apply_changes
+            table = follow(table, changes)
         except DataError as error:
             raise StoreDamagedError(error.what, where=str(root / step_name(number))) from None
     digest = manifest.get("records", {}).get("content_sha256")
@@ -67,7 +70,7 @@ def read_table(
         raise StoreDamagedError(
             "the table differs from its published hash", where=str(root / step_name(chain[-1]))
         )
-    if digest is not None and not ids and not _is_panel(manifest):
+    if digest is not None and not ids and not has_periods(manifest):
         table = table.drop_columns([ID])
     return as_frame(table, frame)
 
@@ -75,7 +78,7 @@ def read_table(
 def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
     """What changed from the step before to this one: ``op``, ``record_id`` and the columns.
 
-    Of a panel: its new periods, as ``person``, ``period`` and the columns.
+    Of people who are followed: their new periods, as ``person``, ``period`` and the columns.
 
     Errors:
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
@@ -112,8 +115,8 @@ def read_catalogue(directory: str | Path) -> dict[str, Any]:
     Errors:
         ConfigError: there is none. StoreDamagedError, StoreFormatError: it, or a part of it, cannot be read.
     """
-    found = _catalogue(Path(directory))
-    return {**found.facts, "steps": found.entries()}
+    catalogue = _catalogue(Path(directory))
+    return {**catalogue.facts, "steps": catalogue.entries()}
 
 
 def readable_steps(directory: str | Path) -> tuple[int, ...]:
@@ -122,13 +125,13 @@ def readable_steps(directory: str | Path) -> tuple[int, ...]:
     Errors:
         As ``read_catalogue``.
     """
-    found: list[int] = []
+    steps: list[int] = []
     for entry in _catalogue(Path(directory)).entries():
         number, state = int(entry["step"]), entry["state"]
-        follows = state == "change" and found[-1:] == [number - 1]
+        follows = state == "change" and steps[-1:] == [number - 1]
         if entry["kept"] and (state == "full" or follows):
-            found.append(number)
-    return tuple(found)
+            steps.append(number)
+    return tuple(steps)
 
 
 def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
@@ -153,9 +156,9 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
         StoreDamagedError: it cannot be read, or belongs to another schema than the release.
     """
     path = Path(directory) / CODEBOOK
-    if _is_panel(manifest):
+    if has_periods(manifest):
         raise ConfigError(
-            "the releases are a panel of synthetic people, and not a table of records",
+            "the releases hold synthetic people and their periods, and no table of records",
             where=str(directory),
             allowed="the releases of pooled, dpstabs or baseline",
         )
@@ -208,14 +211,14 @@ def _catalogue(root: Path) -> Catalogue:
 def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
     """The steps whose files make the table: a full one, and the changes after it."""
     if step is not None:
-        found = _chain(catalogue, step)
-        if isinstance(found, str):
+        chain_or_why = _chain(catalogue, step)
+        if isinstance(chain_or_why, str):
             there = list(catalogue.backwards())
             if step not in there:
                 raise ConfigError(f"there is no step {step}", where=str(root), allowed=_span(there))
             there = [one for one in there if not isinstance(_chain(catalogue, one), str)]
-            raise ConfigError(found, where=str(root), allowed=_span(there))
-        return found
+            raise ConfigError(chain_or_why, where=str(root), allowed=_span(there))
+        return chain_or_why
     for number in catalogue.backwards():
         chain = _chain(catalogue, number)
         if not isinstance(chain, str):
@@ -283,7 +286,8 @@ def _fields(root: Path) -> list[dict[str, Any]]:
     return [*fields, *more]
 
 
-def _is_panel(manifest: dict[str, Any]) -> bool:
+def has_periods(manifest: Mapping[str, Any]) -> bool:
+    """Whether a release holds people who stay: its changes are their new periods, and no records."""
     return bool(manifest.get("records", {}).get("kind") == "panel")
 
 

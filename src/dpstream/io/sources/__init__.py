@@ -2,9 +2,9 @@
 
 from dpstream.io.sources.files import FileSource
 from dpstream.io.sources.formats import UnreadableError, read_table
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_opening import open_source
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 
 __all__ = [

@@ -17,10 +17,10 @@ from dpstream.core.errors import DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.formats import Types, UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
 from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
 
@@ -133,17 +133,17 @@ class FileSource(Source):
         Errors:
             UnreadableError: no file matches.
         """
-        found: dict[str, Path] = {}
+        by_name: dict[str, Path] = {}
         for pattern in self.options.path:
             for text in glob.glob(str(self._base / pattern), recursive=True):
                 path = Path(text)
                 if path.is_file() and self._is_complete(path):
-                    found[self._name(path)] = path
-        if not found:
+                    by_name[self._name(path)] = path
+        if not by_name:
             raise UnreadableError(
                 "no file matches", where=", ".join(self.options.path), allowed="one file or more"
             )
-        return [found[name] for name in sorted(found)]
+        return [by_name[name] for name in sorted(by_name)]
 
     def _is_complete(self, path: Path) -> bool:
         if self.options.complete == "rename":
@@ -320,11 +320,11 @@ class FileSource(Source):
 
     def _check_before(self, files: list[Path], seen: Position | None) -> None:
         """The same where each file is a step, by the position of its last file."""
-        found = [(key, count) for key, count in (seen or {}).items() if key.startswith(f"{FILES}:") and count]
-        if not found:  # none yet, or the list of all names that early versions kept
+        known = [(key, count) for key, count in (seen or {}).items() if key.startswith(f"{FILES}:") and count]
+        if not known:  # none yet, or the list of all names that early versions kept
             self._check_order(files, seen)
             return
-        (key, count), names = found[0], FileNames(self._key)
+        (key, count), names = known[0], FileNames(self._key)
         last, here = key.removeprefix(f"{FILES}:"), [self._name(path) for path in files[:count]]
         if here[count - 1 :] != [last] or [names.then(name) for name in here][-1] != dict(seen or {}):
             raise other_files(last)

@@ -126,13 +126,13 @@ def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) 
             names = list(rules.names)
         else:
             with _binary(path) as stream:
-                quiet, found, line = replace(rules, tally=None), dict[str, None](), 0
+                quiet, keys, line = replace(rules, tally=None), dict[str, None](), 0
                 for block in islice(whole_lines(stream, _BLOCK_BYTES), None if rules.all_keys else 1):
                     lines = block.splitlines()
                     records = json_records(str(path), lines, line if reveal else None, quiet)
-                    found |= dict.fromkeys(key for record in records for key in record)
+                    keys |= dict.fromkeys(key for record in records for key in record)
                     line += len(lines)
-            names = list(found)
+            names = list(keys)
     if not names:
         raise DataError("the file is empty", where=str(path), allowed="a file that names its columns")
     twice = first_repeated(names)
@@ -256,14 +256,14 @@ def _csv_blocks(
             data = block if before else (*_LINE_END.split(block, maxsplit=1), b"")[1]
             if rules.broken != "error" and not _is_utf8(data):
                 data = data.decode("utf-8", "replace").encode()
-            found = scan(data, len(names))
-            if len(found.broken):
+            scanned = scan(data, len(names))
+            if len(scanned.broken):
                 if rules.broken == "error":
-                    raise _broken_line(path, found, len(names), before + (not before) if reveal else None)
-                data = repaired(data, found, len(names))
-                rules.count(len(found.broken))
-            before += found.lines + (not before)
-            if not found.records:
+                    raise _broken_line(path, scanned, len(names), before + (not before) if reveal else None)
+                data = repaired(data, scanned, len(names))
+                rules.count(len(scanned.broken))
+            before += scanned.lines + (not before)
+            if not scanned.records:
                 continue
             # Arrow takes a mark at the beginning of what it reads for none of the first cell's text.
             data = _BOM + data if data.startswith(_BOM) else data
@@ -271,9 +271,9 @@ def _csv_blocks(
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(data), read_options=read, parse_options=parse, convert_options=convert
             )
-            if table.num_rows != found.records:
+            if table.num_rows != scanned.records:
                 raise pa.ArrowInvalid("other records than lines")
-            yield emptied(table, found.broken[:, 3], keep=keep)
+            yield emptied(table, scanned.broken[:, 3], keep=keep)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -295,9 +295,9 @@ def _open_quote(where: str) -> DataError:
     )
 
 
-def _broken_line(path: Path, found: Scan, cells: int, before: int | None) -> DataError:
+def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> DataError:
     """``before``: lines before the block, where the owner may see which line it is."""
-    _, _, why, _, line, actual = found.broken[0].tolist()
+    _, _, why, _, line, actual = scanned.broken[0].tolist()
     where = str(path) if before is None else f"{path}, line {before + line}"
     if why == OPEN_QUOTE:
         return _open_quote(where)
@@ -352,9 +352,9 @@ def _csv_stream(
             raise
         number, expected, actual = bad[0]
         line = f", line {number}" if reveal and number is not None else ""
-        found = f"{actual} columns" if reveal else "more or fewer columns"
+        amount = f"{actual} columns" if reveal else "more or fewer columns"
         raise DataError(
-            f"a line has {found} and the first line {expected}",
+            f"a line has {amount} and the first line {expected}",
             where=f"{path}{line}",
             allowed="the same number of columns in every line",
         ) from None

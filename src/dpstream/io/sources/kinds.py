@@ -6,7 +6,7 @@ import datetime
 import re
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.source_keys import SOURCES, SourceKeys, keys_of_kind
+from dpstream.io.sources.source_keys import SOURCES, SourceKeys, keys_of_kind, wrong_source
 
 __all__ = ["check_kind", "duration"]
 
@@ -30,10 +30,8 @@ def duration(text: object, key: str) -> datetime.timedelta:
     """
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ConfigError(
-            f"{key} = {text!r} is not a length of time",
-            where=_WHERE,
-            allowed='"30 minutes", "6 hours", "2 days", "1 week"',
+        raise wrong_source(
+            f"{key} = {text!r} is not a length of time", '"30 minutes", "6 hours", "2 days", "1 week"'
         )
     return datetime.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
@@ -45,26 +43,20 @@ def check_kind(options: SourceKeys) -> None:
         ConfigError: names the key, and what is allowed.
     """
     if options.kind not in SOURCES.names():
-        raise ConfigError(
-            f"unknown kind = {options.kind!r}", where=_WHERE, allowed=", ".join(SOURCES.names())
-        )
+        raise wrong_source(f"unknown kind = {options.kind!r}", ", ".join(SOURCES.names()))
     own = keys_of_kind(options.kind)
     for key in options.given():
         if key not in own:
-            raise ConfigError(
-                f'{key} has no meaning with kind = "{options.kind}"', where=_WHERE, allowed=", ".join(own)
-            )
+            raise wrong_source(f'{key} has no meaning with kind = "{options.kind}"', ", ".join(own))
     needed = _NEEDED[options.kind] if options.kind in _NEEDED else SOURCES.get(options.kind).needed
     for key in needed:
         value = getattr(options, key)
         if not isinstance(value, str) or not value.strip():
-            raise ConfigError(
-                f'{key} is missing, which kind = "{options.kind}" needs', where=_WHERE, allowed="a text"
-            )
+            raise wrong_source(f'{key} is missing, which kind = "{options.kind}" needs', "a text")
     if options.lag is not None:
         duration(options.lag, "lag")
         if options.rows is not None or options.every in (None, "files"):
-            raise ConfigError("lag has no meaning without a calendar", where=_WHERE, allowed="leave it out")
+            raise wrong_source("lag has no meaning without a calendar", "leave it out")
     if options.kind == "files":
         _check_files(options)
         return
@@ -77,36 +69,32 @@ def check_kind(options: SourceKeys) -> None:
 
 def _check_files(options: SourceKeys) -> None:
     if not options.path or not all(isinstance(p, str) and p for p in options.path):
-        raise ConfigError("there is no path", where=_WHERE, allowed='such as path = "data/*.parquet"')
+        raise wrong_source("there is no path", 'such as path = "data/*.parquet"')
     if "-" in options.path and len(options.path) > 1:
-        raise ConfigError("standard input and files cannot be mixed", where=_WHERE, allowed='path = "-"')
+        raise wrong_source("standard input and files cannot be mixed", 'path = "-"')
     for key, words in (("complete", ("rename", "done")), ("eof", ("hold", "close"))):
         if getattr(options, key) not in words:
-            raise ConfigError(
-                f"unknown {key} = {getattr(options, key)!r}", where=_WHERE, allowed=", ".join(words)
-            )
+            raise wrong_source(f"unknown {key} = {getattr(options, key)!r}", ", ".join(words))
     if options.stdin and (options.rows is not None or options.every == "files"):
-        raise ConfigError(
+        raise wrong_source(
             "records on standard input are cut by their own time or step number",
-            where=_WHERE,
-            allowed="time_column, with or without every",
+            "time_column, with or without every",
         )
     if options.stdin and options.lag is not None:
-        raise ConfigError("lag has no meaning for standard input", where=_WHERE, allowed="leave it out")
+        raise wrong_source("lag has no meaning for standard input", "leave it out")
     unused = "complete" if options.stdin else "eof"
     if getattr(options, unused) != {"complete": "rename", "eof": "hold"}[unused]:
         what = "standard input" if options.stdin else "files"
-        raise ConfigError(f"{unused} has no meaning for {what}", where=_WHERE, allowed="leave it out")
+        raise wrong_source(f"{unused} has no meaning for {what}", "leave it out")
 
 
 def _check_database(options: SourceKeys) -> None:
     if options.every == "files":
-        raise ConfigError('every = "files" has no meaning without files', where=_WHERE, allowed="a calendar")
+        raise wrong_source('every = "files" has no meaning without files', "a calendar")
     if options.end == "data":
-        raise ConfigError(
+        raise wrong_source(
             'end = "data" is for files: a database is asked for public periods only',
-            where=_WHERE,
-            allowed='a day, a step number, or "today"',
+            'a day, a step number, or "today"',
         )
 
 
@@ -123,23 +111,19 @@ def _check_server(options: SourceKeys) -> None:
     for key in ("url", "url_env", "xid_column"):
         value = getattr(options, key)
         if value is not None and (not isinstance(value, str) or not value):
-            raise ConfigError(f"{key} is not a text that can be used", where=_WHERE, allowed="a text")
+            raise wrong_source(f"{key} is not a text that can be used", "a text")
     if (options.url is None) == (options.url_env is None):
-        raise ConfigError(
+        raise wrong_source(
             "nothing says where the server is, or two keys do",
-            where=_WHERE,
-            allowed="one of url and url_env (the variable that holds the URL)",
+            "one of url and url_env (the variable that holds the URL)",
         )
     if options.every is None:
-        raise ConfigError(
-            "every is missing: a step of a database is a period of a calendar", where=_WHERE, allowed='"week"'
-        )
+        raise wrong_source("every is missing: a step of a database is a period of a calendar", '"week"')
     if options.wait is not None:
         duration(options.wait, "wait")
     if options.kind == "postgres" and options.late == "next-step" and options.xid_column is None:
-        raise ConfigError(
+        raise wrong_source(
             "xid_column is missing: updates and rewrites of a table change the numbers that the server keeps, and "
             "its rows would be counted twice",
-            where=_WHERE,
-            allowed="a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
+            "a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
         )

@@ -111,14 +111,14 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
 def scan(data: bytes, cells: int) -> Scan:
     """Which lines of csv text are no records of ``cells`` cells."""
     # Imported on use: the command line must start quickly.
-    from dpstream.io.sources._compiled import scan_lines
+    from dpstream.io.sources.line_scanning import scan_lines
 
-    text, found = np.frombuffer(data, np.uint8), np.zeros((0, 6), np.int64)
-    lines, records, broken = scan_lines(text, cells, MOST_BYTES, found)
+    text, broken_records = np.frombuffer(data, np.uint8), np.zeros((0, 6), np.int64)
+    lines, records, broken = scan_lines(text, cells, MOST_BYTES, broken_records)
     if broken:
-        found = np.zeros((broken, 6), np.int64)
-        scan_lines(text, cells, MOST_BYTES, found)
-    return Scan(int(lines), int(records), found)
+        broken_records = np.zeros((broken, 6), np.int64)
+        scan_lines(text, cells, MOST_BYTES, broken_records)
+    return Scan(int(lines), int(records), broken_records)
 
 
 def repaired(data: bytes, seen: Scan, cells: int) -> bytes:

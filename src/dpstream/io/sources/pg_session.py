@@ -16,8 +16,8 @@ from dpstream.core.errors import ConfigError, DataError, DpstreamError, StepErro
 from dpstream.io.libpq import connection_settings, driver, failure
 from dpstream.io.sources.formats import UnreadableError
 from dpstream.io.sources.kinds import duration
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source
+from dpstream.io.sources.source_options import SourceOptions
 
 __all__ = ["SYSTEM", "Relation", "ServerSource", "Session", "Snapshot", "quoted"]
 
@@ -117,10 +117,10 @@ class Session:
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
         with self.errors():
-            found: list[tuple[Any, ...]] = self._connection.execute(
+            answer: list[tuple[Any, ...]] = self._connection.execute(
                 statement.encode(), parameters or None
             ).fetchall()
-            return found
+            return answer
 
     def one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
         """The only value of the only row."""
@@ -213,19 +213,19 @@ class Session:
         """
         schema, _, bare = name.rpartition(".")
         schema = schema or "public"
-        found = self.rows(
+        answer = self.rows(
             "SELECT c.oid::bigint, c.relkind::text, c.relreplident::text FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
             (schema, bare),
         )
-        if not found:
+        if not answer:
             raise ConfigError(
                 f"there is no table {bare!r} in the schema {schema!r}",
                 where="[source] table",
                 allowed="the name as the catalog has it, with its schema where that is not public",
             )
-        oid, kind, identity = found[0]
+        oid, kind, identity = answer[0]
         columns = self.rows(
             "SELECT attname::text, atttypid::bigint, attnotnull FROM pg_attribute "
             "WHERE attrelid = %s::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum",

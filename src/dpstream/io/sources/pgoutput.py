@@ -65,17 +65,17 @@ class _Bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
             raise ValueError("a message is cut short")
-        found = self._data[self._at : end]
+        taken = self._data[self._at : end]
         self._at = end
-        return found
+        return taken
 
     def number(self, length: int) -> int:
         return int.from_bytes(self.take(length), "big")
 
     def text(self) -> str:
-        found = self.take(self._data.index(b"\0", self._at) - self._at)
+        taken = self.take(self._data.index(b"\0", self._at) - self._at)
         self.take(1)
-        return found.decode()
+        return taken.decode()
 
     def tuple(self) -> Tuple:
         return list(self._cells())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source_options import SourceOptions
 
 __all__ = ["BYTES", "DIGEST", "FILES", "FileNames", "Place", "Position", "Times", "other_files"]
 

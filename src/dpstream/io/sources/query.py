@@ -15,9 +15,9 @@ from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.formats import UnreadableError
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags
 

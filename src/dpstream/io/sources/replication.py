@@ -18,11 +18,11 @@ import numpy as np
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.formats import UnreadableError
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
 from dpstream.io.sources.pgoutput import UNCHANGED, Begin, Change, Described, Truncate, Tuple, head, parse
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.source import check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.table import wanted_columns
 
@@ -214,25 +214,25 @@ class ChangeSource(ServerSource):
         Errors:
             ConfigError: there is no such slot here. StepError: the server gave up what the slot needs.
         """
-        found = session.rows(
+        answer = session.rows(
             "SELECT plugin::text, database = current_database(), coalesce(wal_status, '') = 'lost', "
             "(confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = %s",
             (self.options.slot,),
         )
-        if not found or found[0][0] != "pgoutput" or not found[0][1]:
+        if not answer or answer[0][0] != "pgoutput" or not answer[0][1]:
             raise ConfigError(
                 f"there is no slot {self.options.slot!r} of the plugin pgoutput in this database",
                 where="[source] slot",
                 allowed=f"SELECT pg_create_logical_replication_slot('{self.options.slot}', 'pgoutput'), "
                 "after the publication and before the first period",
             )
-        if found[0][2] or found[0][3] is None:
+        if answer[0][2] or answer[0][3] is None:
             raise StepError(
                 "the server removed what the slot still needed (max_slot_wal_keep_size): changes are lost",
                 where=self._where(),
                 allowed="a new stream on a new slot",
             )
-        return int(found[0][3])
+        return int(answer[0][3])
 
     def _advance(self, session: Session, done: int) -> None:
         place = self._place(session)
@@ -257,7 +257,7 @@ class ChangeSource(ServerSource):
         """
         relation = session.relation(str(self.options.table))
         name = self.options.publication
-        found = session.rows(
+        answer = session.rows(
             "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication "
             "WHERE pubname = %s",
             (name,),
@@ -268,7 +268,7 @@ class ChangeSource(ServerSource):
             "WHERE t.pubname = %s AND c.oid = %s::oid",
             (name, relation.oid),
         )
-        if not found or not found[0][0] or not listed:
+        if not answer or not answer[0][0] or not listed:
             raise ConfigError(
                 f"the publication {name!r} does not send inserts, updates, deletes and truncations of the table",
                 where="[source] publication",

@@ -47,12 +47,12 @@ def _hashes(values: Any) -> Words:
     known = values.is_valid().to_numpy(zero_copy_only=False)
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
-        found = _bytes(values.cast(pa.large_binary()))
+        hashes = _bytes(values.cast(pa.large_binary()))
     elif pa.types.is_boolean(kind):
-        found = pc.fill_null(values, False).to_numpy(zero_copy_only=False).astype(np.uint64)
+        hashes = pc.fill_null(values, False).to_numpy(zero_copy_only=False).astype(np.uint64)
     else:
-        found = _fixed(values)
-    return np.where(known, _mix(found + np.uint64(1)), np.uint64(_NULL))
+        hashes = _fixed(values)
+    return np.where(known, _mix(hashes + np.uint64(1)), np.uint64(_NULL))
 
 
 def _fixed(values: Any) -> Words:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpstream.core.errors import StepError
-from dpstream.io.sources.options import SourceOptions
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput
 
 __all__ = ["Source", "check_start"]

@@ -6,16 +6,26 @@ The reader, the table of keys in the documentation and the JSON Schema come from
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from dpstream.core.contracts.options import TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.core.contracts.plugins import Plugins
+from dpstream.core.errors import ConfigError
 from dpstream.io.sources.lines import Broken
 from dpstream.io.sources.operations import Operations
 
-__all__ = ["KINDS", "SOURCES", "Late", "SourceKeys", "SourceKind", "keys_of_kind", "rows_of_source"]
+__all__ = [
+    "KINDS",
+    "SOURCES",
+    "Late",
+    "SourceKeys",
+    "SourceKind",
+    "keys_of_kind",
+    "other_kind",
+    "rows_of_source",
+]
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
 
@@ -46,6 +56,7 @@ class SourceKeys:
     Attributes:
         continues: no key of a file: the stream begins where another one ends, whose records are before ``start``; with
             ``late = "error"`` they are left alone, and are no error.
+        own: no key of a file: the values of a kind's own keys, as its ``SourceKind.options``.
     """
 
     kind: str = _key(
@@ -178,15 +189,15 @@ class SourceKeys:
     )
     user_column: str | None = _key(
         KINDS,
-        allowed="a column of the data that is not in the schema, with unit = user or a panel",
-        reason="it has to be written with the unit user and with panels, and means nothing without them",
+        allowed="a column of the data that is not in the schema, with unit = user or individual",
+        reason="it has to be written where the unit is a user or a person, and means nothing elsewhere",
         meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
         "an error.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         _FILES,
         allowed='a list such as ["m1", "m2"], or a text such as "m{period}" or "{column}_{period:02}", '
-        "with a panel",
+        "where the mechanism follows people",
         reason="without it, files have one row for each person and period",
         meaning="Files with one row a person: the columns of the periods, in their order. A text stands "
         "for as many as there are, counted from 1; with several variables it has `{column}` in it.",
@@ -241,6 +252,7 @@ class SourceKeys:
         meaning="Says what the server sends: inserts, updates, deletes and truncations of the table.",
     )
     continues: bool = False
+    own: Any = None
 
     @property
     def stdin(self) -> bool:
@@ -250,6 +262,9 @@ class SourceKeys:
     def given(self) -> list[str]:
         """Keys whose values are not the defaults."""
         return [one.name for one in _FIELDS if one.name != "kind" and getattr(self, one.name) != one.default]
+
+
+_FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
 
 
 @dataclass(frozen=True)
@@ -262,27 +277,78 @@ class SourceKind:
         keys: of ``[source]``, which a file may write. Needed are ``end``, and with ``every`` ``start``.
         needed: those of them that it cannot do without; texts.
         public: what it leaves open to whoever watches the stream, in sentences for plans and manifests.
+        options: keys of its own: a frozen dataclass whose fields are ``core.contracts.option(...)``. The source finds
+            the values in ``SourceOptions.own``.
+        movable: those of its own keys that may change while a stream lives, such as a place; all others are pinned, and
+            published with their values.
     """
 
     open: Callable[..., Any]
     keys: tuple[str, ...]
     needed: tuple[str, ...] = ()
     public: tuple[str, ...] = ()
+    options: type[Any] | None = None
+    movable: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        taken = {one.name for one in _FIELDS}
+        if self.options is not None and taken & {one.name for one in fields(self.options)}:
+            raise ConfigError(
+                "a source's own key is called like one that all sources share",
+                where=self.options.__name__,
+                allowed="another name",
+            )
+
+    def pinned(self, own: Any) -> dict[str, Any]:
+        """The values of its own keys that may not change while a stream lives; JSON-able."""
+        names = () if self.options is None else (one.name for one in fields(self.options))
+        values = {name: getattr(own, name) for name in names if name not in self.movable}
+        plain = (str, int, bool, type(None))
+        return {name: value if isinstance(value, plain) else str(value) for name, value in values.items()}
 
 
 SOURCES = Plugins("dpstream.sources", "the source", SourceKind, KINDS)
-_FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
+
+
+def wrong_source(what: str, allowed: str) -> ConfigError:
+    """What is wrong in ``[source]``; whoever knows the file adds its name."""
+    return ConfigError(what, where="[source]", allowed=allowed)
 
 
 def keys_of_kind(kind: str) -> tuple[str, ...]:
     """The keys that a kind of sources has, besides ``kind``."""
     if kind not in KINDS:
-        return SOURCES.get(kind).keys
+        return (*SOURCES.get(kind).keys, *_own_rows(kind))
     return tuple(one.name for one in _FIELDS if one.name != "kind" and kind in one.metadata["kinds"])
 
 
-def rows_of_source() -> dict[str, Key]:
-    """The rows of the table of keys, by name."""
+def other_kind(name: object) -> SourceKind | None:
+    """The kind of another package; None for this package's own ones, and for names that nobody has.
+
+    Errors:
+        ConfigError: the package is broken.
+    """
+    return (
+        SOURCES.get(name) if isinstance(name, str) and name in SOURCES.names() and name not in KINDS else None
+    )
+
+
+def _own_rows(kind: object) -> dict[str, Key]:
+    other = other_kind(kind)
+    if other is None or other.options is None:
+        return {}
+    return {row.name: row for row in keys_of_recipes("source", {str(kind): other.options})}
+
+
+def rows_of_source(of: Iterable[object]) -> dict[str, Key]:
+    """The rows of the table of keys, by name.
+
+    Args:
+        of: kinds of other packages whose own keys are among them.
+    """
     rows = {row.name: replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys})}
     kinds = SOURCES.names()
-    return rows | {"kind": replace(rows["kind"], allowed=", ".join(kinds), fragment=words(*kinds))}
+    rows["kind"] = replace(rows["kind"], allowed=", ".join(kinds), fragment=words(*kinds))
+    for kind in of:
+        rows |= _own_rows(kind)
+    return rows

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dpstream.core.errors import ConfigError
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_keys import KINDS, SOURCES
+from dpstream.io.sources.source_options import SourceOptions
 
 __all__ = ["open_source"]
 

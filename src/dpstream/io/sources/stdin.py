@@ -15,9 +15,9 @@ from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.files import MAX_STEPS
 from dpstream.io.sources.formats import json_records, json_table
 from dpstream.io.sources.lines import MOST_BYTES, Rules
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.source import Source, check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.times import delete_flags, times_of
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
 from dpstream.io.sources.query import split_records
 from dpstream.io.sources.source import check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import Period, StepInput, apart_from_users
 
 __all__ = ["TableSource", "wanted_columns"]

@@ -11,10 +11,10 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.io.sources.files import FileSource
-from dpstream.io.sources.options import SourceOptions
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import Position
 from dpstream.io.sources.source import check_start
+from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 
 __all__ = ["WideSource"]
@@ -94,7 +94,7 @@ class WideSource(FileSource):
                 )
             periods = [[name] for name in wanted or ()]
         there = [all(name in names for name in period) for period in periods]
-        last = max((number for number, found in enumerate(there, start=1) if found), default=0)
+        last = max((number for number, present in enumerate(there, start=1) if present), default=0)
         if last == 0 or not all(there[:last]):
             gap = next(name for period in periods for name in period if name not in names) if periods else ""
             what = "later periods are there" if last else "no period is there"
@@ -107,9 +107,9 @@ class WideSource(FileSource):
 
     def _numbered(self, template: str, names: list[str]) -> list[list[str]]:
         """All periods up to the largest number that a column has."""
-        found = _PERIOD.search(template)
-        assert found is not None  # checked with the options
-        width = int(found[1] or 1)
+        numbered = _PERIOD.search(template)
+        assert numbered is not None  # checked with the options
+        width = int(numbered[1] or 1)
         if "{column}" not in template and len(self._variables) != 1:
             raise ConfigError(
                 "the names of several variables' columns cannot be told apart",

@@ -10,6 +10,7 @@ from pathlib import Path
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.files import read_bytes
+from dpstream.io.sinks.publisher import NOTICE
 from dpstream.stream.store import container
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import locked_store, write_archive
@@ -232,4 +233,9 @@ def _published_problems(
                     problems.append(f"{name} of step {step} is missing in {releases}")
             elif files[name] != wanted[name]:
                 problems.append(f"the published {name} of step {step} is not the committed one")
+        if publication == "withdrawn":
+            problems += [
+                f"{name} is in the folder of step {step}, which was withdrawn: move it away"
+                for name in sorted(files.keys() - {_MANIFEST, NOTICE})
+            ]
     return problems

@@ -16,7 +16,7 @@ __all__ = ["TABLES"]
 
 
 def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
-    if folder.config is not None:
+    if private and folder.config is not None:
         folder.config.table_recipe("report")
     run = collect(folder)
     chosen = sections_tables.chosen_pairs(run, pairs)

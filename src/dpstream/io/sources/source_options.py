@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, get_args
 
-from dpstream.core.errors import ConfigError
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
 from dpstream.io.sources.kinds import check_kind, duration
 from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
-from dpstream.io.sources.source_keys import KINDS, SOURCES, Late, SourceKeys, keys_of_kind
+from dpstream.io.sources.source_keys import KINDS, SOURCES, Late, SourceKeys, keys_of_kind, wrong_source
 
 __all__ = ["SourceOptions"]
 
@@ -87,21 +86,17 @@ class SourceOptions(SourceKeys):
         for key in ("time_column", "op_column", "user_column"):
             value = getattr(self, key)
             if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigError(f"{key} is not a column name", where=_WHERE, allowed="a text")
+                raise wrong_source(f"{key} is not a column name", "a text")
         if self.op_column is not None and self.op_column == self.time_column:
-            raise ConfigError(
-                "op_column and time_column are the same column", where=_WHERE, allowed="two columns"
-            )
+            raise wrong_source("op_column and time_column are the same column", "two columns")
         if not isinstance(self.op_values, Operations):
             object.__setattr__(self, "op_values", Operations.parse(self.op_values))
         if self.op_column is None and self.op_values != Operations():
-            raise ConfigError("op_values has no meaning without op_column", where=_WHERE, allowed="op_column")
+            raise wrong_source("op_values has no meaning without op_column", "op_column")
         if self.user_column is not None and self.user_column in (self.time_column, self.op_column):
-            raise ConfigError(
-                "user_column is the time or the operation column as well", where=_WHERE, allowed="two columns"
-            )
+            raise wrong_source("user_column is the time or the operation column as well", "two columns")
         if self.late not in _LATE:
-            raise ConfigError(f"unknown late = {self.late!r}", where=_WHERE, allowed=", ".join(_LATE))
+            raise wrong_source(f"unknown late = {self.late!r}", ", ".join(_LATE))
         self._check_records()
         if self.period_columns is not None:
             self._check_wide()
@@ -113,87 +108,70 @@ class SourceOptions(SourceKeys):
     def _check_records(self) -> None:
         """What a record is, and what becomes of one that is none."""
         if self.broken not in BROKEN:
-            raise ConfigError(f"unknown broken = {self.broken!r}", where=_WHERE, allowed=", ".join(BROKEN))
+            raise wrong_source(f"unknown broken = {self.broken!r}", ", ".join(BROKEN))
         if not isinstance(self.line_breaks, bool):
-            raise ConfigError(
-                f"line_breaks = {self.line_breaks!r} is neither", where=_WHERE, allowed="true or false"
-            )
+            raise wrong_source(f"line_breaks = {self.line_breaks!r} is neither", "true or false")
         if self.line_breaks and self.stdin:
-            raise ConfigError(
-                "line_breaks has no meaning for standard input", where=_WHERE, allowed="leave it out"
-            )
+            raise wrong_source("line_breaks has no meaning for standard input", "leave it out")
         if self.line_breaks and self.broken != "error":
-            raise ConfigError(
+            raise wrong_source(
                 "line_breaks and broken contradict each other: where a record may run over several lines, a broken one "
                 "cannot be told from those that follow it",
-                where=_WHERE,
-                allowed='one of the two: line_breaks = true with broken = "error", or broken without line_breaks',
+                'one of the two: line_breaks = true with broken = "error", or broken without line_breaks',
             )
         if self.broken == BROKEN[2] and self.rows is not None:
-            raise ConfigError(
+            raise wrong_source(
                 f'broken = "{self.broken}" does not fit rows: a record that is left out would move all others',
-                where=_WHERE,
-                allowed="error, missing",
+                "error, missing",
             )
 
     def _check_wide(self) -> None:
         """One column a period: nothing else cuts the files."""
         for key in ("time_column", "every", "rows", "start", "end", "op_column"):
             if getattr(self, key) is not None:
-                raise ConfigError(
-                    f"{key} has no meaning with period_columns: each period is a column",
-                    where=_WHERE,
-                    allowed="leave it out",
+                raise wrong_source(
+                    f"{key} has no meaning with period_columns: each period is a column", "leave it out"
                 )
         if self.late != "error" or self.stdin or self.user_column is None:
             key = "late" if self.late != "error" else "path" if self.stdin else "user_column"
-            raise ConfigError(
+            raise wrong_source(
                 f"{key} does not fit period_columns",
-                where=_WHERE,
-                allowed='late = "error", files, and user_column: the column that says who a row is',
+                'late = "error", files, and user_column: the column that says who a row is',
             )
         given = self.period_columns
         if isinstance(given, str):
             if len(_PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
-                raise ConfigError(
+                raise wrong_source(
                     f"period_columns = {given!r} does not say where the number stands",
-                    where=_WHERE,
-                    allowed='one {period} (or {period:02}), such as "poor_{period}"',
+                    'one {period} (or {period:02}), such as "poor_{period}"',
                 )
             return
         texts = isinstance(given, list | tuple) and all(isinstance(name, str) and name for name in given)
         if not given or not texts or len(set(given)) != len(given) or self.user_column in given:
-            raise ConfigError(
-                "period_columns is no list of different columns", where=_WHERE, allowed='such as ["m1", "m2"]'
-            )
+            raise wrong_source("period_columns is no list of different columns", 'such as ["m1", "m2"]')
         object.__setattr__(self, "period_columns", tuple(given))
 
     def _check_without_time(self) -> None:
         if self.rows is not None and self.every is not None:
-            raise ConfigError("every and rows are both given", where=_WHERE, allowed="one of the two")
+            raise wrong_source("every and rows are both given", "one of the two")
         if self.rows is not None and (
             isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1
         ):
-            raise ConfigError(
-                f"rows = {self.rows!r} is not usable", where=_WHERE, allowed="a whole number, at least 1"
-            )
+            raise wrong_source(f"rows = {self.rows!r} is not usable", "a whole number, at least 1")
         cut = 'every = "files"' if self.rows is None else f"rows = {self.rows}"
         for key in ("time_column", "start", "end"):
             if getattr(self, key) is not None:
-                raise ConfigError(
+                raise wrong_source(
                     f"{key} has no meaning with {cut}: records are taken in the order of the files",
-                    where=_WHERE,
-                    allowed=f"leave {key} out (and name a time column in the schema's ignore list)",
+                    f"leave {key} out (and name a time column in the schema's ignore list)",
                 )
         if self.late != "error":
-            raise ConfigError(f"late has no meaning with {cut}", where=_WHERE, allowed="leave it out")
+            raise wrong_source(f"late has no meaning with {cut}", "leave it out")
 
     def _check_times(self) -> None:
         if self.time_column is None and self.kind == "files":
-            raise ConfigError(
-                "nothing says where a step ends",
-                where=_WHERE,
-                allowed='time_column (with every), every = "files", or rows',
+            raise wrong_source(
+                "nothing says where a step ends", 'time_column (with every), every = "files", or rows'
             )
         if self.every is not None:
             self._check_calendar(self.every)
@@ -202,55 +180,54 @@ class SourceOptions(SourceKeys):
 
     def _check_calendar(self, every: str) -> None:
         if not isinstance(every, str):
-            raise ConfigError(f"unknown every = {every!r}", where=_WHERE, allowed=EVERY)
+            raise wrong_source(f"unknown every = {every!r}", EVERY)
         start = _day(self.start, "start")
         if start is None:
-            raise ConfigError(
+            raise wrong_source(
                 "start is missing: periods are counted from a public first day, because borders of steps "
                 "must not depend on private data",
-                where=_WHERE,
-                allowed='such as start = "2026-01-05"',
+                'such as start = "2026-01-05"',
             )
         object.__setattr__(self, "start", start)
         period_grid(every, start, _WHERE)
         if self.end not in ("today", "data"):
             end = _day(self.end, "end")
             if end is None:
-                raise ConfigError(
+                raise wrong_source(
                     "end is missing: the number of steps must not depend on private data "
                     "unless you say that it may",
-                    where=_WHERE,
-                    allowed=_END.format(unit="day", example="2026-12-31")
+                    _END.format(unit="day", example="2026-12-31")
                     + ' or "today" (every period that is over; its records must be there by then)',
                 )
             if end < start:
-                raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
+                raise wrong_source("end is before start", "start or later")
             object.__setattr__(self, "end", end)
 
     def _check_numbers(self) -> None:
         start = 1 if self.start is None else self.start
         if isinstance(start, bool) or not isinstance(start, int) or abs(start) > 2**53:
-            raise ConfigError(
+            raise wrong_source(
                 "without every the time column holds step numbers, and start is not one",
-                where=_WHERE,
-                allowed=f"a whole number, or every = {EVERY}",
+                f"a whole number, or every = {EVERY}",
             )
         object.__setattr__(self, "start", start)
         if self.end == "data":
             return
         if isinstance(self.end, bool) or not isinstance(self.end, int):
             what = "end is missing" if self.end is None else "end is not a step number"
-            raise ConfigError(
+            raise wrong_source(
                 f"{what}: the number of steps must not depend on private data unless you say that it may",
-                where=_WHERE,
-                allowed=_END.format(unit="step number", example="977").replace('"977"', "977"),
+                _END.format(unit="step number", example="977").replace('"977"', "977"),
             )
         if self.end < start:
-            raise ConfigError("end is before start", where=_WHERE, allowed="start or later")
+            raise wrong_source("end is before start", "start or later")
 
     @classmethod
-    def parse(cls, table: Mapping[str, Any]) -> Self:
+    def parse(cls, table: Mapping[str, Any], own: Any = None) -> Self:
         """Read the ``[source]`` table of a configuration file.
+
+        Args:
+            own: the values of the keys that only this kind has; these are not in ``table``.
 
         >>> options = SourceOptions.parse({"path": "data/*.csv", "rows": 50})
         >>> options.needs_public_sizes
@@ -258,13 +235,13 @@ class SourceOptions(SourceKeys):
         """
         for key in table:
             if key not in _KEYS:
-                raise ConfigError(f"unknown key {key!r}", where=_WHERE, allowed=", ".join(_KEYS))
+                raise wrong_source(f"unknown key {key!r}", ", ".join(_KEYS))
         values = dict(table)
         path = values.pop("path", ())
         paths = (path,) if isinstance(path, str) else path
         if not isinstance(paths, list | tuple):
-            raise ConfigError("path is not a text or a list of texts", where=_WHERE, allowed='"data/*.csv"')
-        return cls(path=tuple(paths), **values)
+            raise wrong_source("path is not a text or a list of texts", '"data/*.csv"')
+        return cls(path=tuple(paths), own=own, **values)
 
     @property
     def grid(self) -> Grid | None:
@@ -375,6 +352,8 @@ class SourceOptions(SourceKeys):
             # A manifest says which question it was, and does not quote it.
             text = " ".join(self.query.split())
             words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+        if self.own is not None:
+            words["own"] = SOURCES.get(self.kind).pinned(self.own)
         # How a record is read; see ``streams.declared`` for the sentences.
         if self.broken != "error":
             words["broken"] = self.broken
@@ -409,4 +388,4 @@ def _day(value: object, key: str) -> datetime.date | None:
             return datetime.date.fromisoformat(value)
         except ValueError:
             pass
-    raise ConfigError(f"{key} = {value!r} is not a day", where=_WHERE, allowed='such as "2026-01-05"')
+    raise wrong_source(f"{key} = {value!r} is not a day", 'such as "2026-01-05"')

@@ -136,7 +136,7 @@ def _predicted_errors(
 
 
 def _after(error: float | None, one: PredictedError) -> PredictedError:
-    """The number of records carries the base's error as well, which is independent."""
+    """Add the error of the base's number of records, which is independent of the stream's own."""
     total = None if error is None or one.total is None else math.hypot(error, one.total)
     return dataclasses.replace(one, total=total)
 

@@ -14,14 +14,14 @@ _NEWLINE, _RETURN, _QUOTE, _COMMA = 10, 13, 34, 44
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def scan_lines(
-    data: NDArray[np.uint8], cells: int, most: int, found: NDArray[np.int64]
+    data: NDArray[np.uint8], cells: int, most: int, broken_records: NDArray[np.int64]
 ) -> tuple[int, int, int]:
     """Which lines are no records of ``cells`` cells, as Arrow takes lines apart: see ``lines.Scan``.
 
     Args:
         data: uint8[n].
         most: bytes that a line may have.
-        found: int64[k, 6], filled with the first ``k`` broken records.
+        broken_records: int64[k, 6], filled with the first ``k`` broken records.
 
     Returns:
         Number of lines, of records, and of broken ones among them.
@@ -61,13 +61,13 @@ def scan_lines(
             elif count != cells:
                 why = 2
             if why:
-                if broken < found.shape[0]:
-                    found[broken, 0] = start
-                    found[broken, 1] = i
-                    found[broken, 2] = why
-                    found[broken, 3] = records
-                    found[broken, 4] = lines
-                    found[broken, 5] = count
+                if broken < broken_records.shape[0]:
+                    broken_records[broken, 0] = start
+                    broken_records[broken, 1] = i
+                    broken_records[broken, 2] = why
+                    broken_records[broken, 3] = records
+                    broken_records[broken, 4] = lines
+                    broken_records[broken, 5] = count
                 broken += 1
             records += 1
         if i < size:

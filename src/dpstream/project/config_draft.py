@@ -1,0 +1,238 @@
+"""Drafts a whole ``dpstream.toml`` from a data file: what ``dpstream init`` writes.
+
+Comments come from the table of keys; what a mechanism needs comes from its recipe's options and its family. Only
+``[schema]`` is read off the data, and whether the time column holds numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.contracts import Family, Key, Limits
+from dpstream.core.contracts.options import keys_of_recipes
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
+from dpstream.core.errors import ConfigError, counted
+from dpstream.core.schema import arrow
+from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
+from dpstream.core.schema.reading import read_sample
+from dpstream.core.schema.toml import toml_value
+from dpstream.project.keys import keys_of, rows_of
+from dpstream.project.reader import exact_number, reason_for
+
+__all__ = ["draft_config"]
+
+_HEAD = """\
+# Drafted by `dpstream init`. Lines marked CONFIRM were read off private data: names, types, values,
+# smallest and largest numbers. Replace them by what is publicly known (a code list, a form, a law), or
+# confirm that they are public. Lines marked FILL IN are yours to decide. Then set confirmed = true. Until
+# then nothing runs, and this file is as private as the data.
+format = 1
+"""
+_FILL_IN = "FILL IN"
+#: What stands for a day that the owner has to write.
+_DAY = "YYYY-MM-DD"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A value that the owner has to look at."""
+
+    value: str | int = _FILL_IN
+    why: str = ""
+
+
+def draft_config(
+    data: Any,
+    time_column: str | None = None,
+    *,
+    person_column: str | None = None,
+    mechanism: str | None = None,
+    name: str | None = None,
+    path: str | None = None,
+    rows: int = SAMPLE_ROWS,
+) -> str:
+    """The text of a drafted configuration file.
+
+    Args:
+        data: a path (csv, csv.gz, parquet, ndjson; a folder; a pattern), or any table that ``Schema.encode`` takes.
+        time_column: the column that cuts the data into steps; it becomes no attribute.
+        person_column: the column that says who a row is. Without a time column the data are wide: one row a person,
+            and columns that end in the number of their period, from 1.
+        mechanism: its name; by default the first one that follows people where there is a person column.
+        name, path: the stream's name and the source's path; by default taken from ``data``.
+        rows: how many rows are looked at, at most.
+
+    Guarantee: none. The text is private until confirmed.
+
+    Errors:
+        ConfigError: an unknown mechanism, time or person column or path; a mechanism that cannot use a person column,
+        or needs one; wide data without numbered columns. DataError: a file that cannot be read.
+    """
+    if isinstance(data, (str, Path)):
+        path = str(data) if path is None else path
+        table = read_sample(data, rows)
+    else:
+        table = arrow.to_table(data, "draft").slice(0, rows)
+    path = "data.parquet" if path is None else path
+    columns = table.column_names
+    for what, column in (("time column", time_column), ("person column", person_column)):
+        if column is not None and column not in columns:
+            raise ConfigError(
+                f"there is no column {column!r}",
+                where=what,
+                allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
+            )
+    chosen = _chosen(mechanism, person_column)
+    family = family_of(chosen)
+    source: dict[str, Any] = {"path": path}
+    if person_column is not None:
+        source["user_column"] = person_column
+    if person_column is not None and time_column is None and family.limits.people:
+        source["period_columns"], schema = draft_periods(table, person_column)
+    else:
+        source |= _steps(table, time_column)
+        schema = draft_columns(table, [name for name in columns if name not in (time_column, person_column)])
+    stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
+    parts = [
+        _HEAD,
+        _section("stream", stream, _rows("stream", family.limits)),
+        _section("source", source, _rows("source", family.limits)),
+        schema.strip("\n") + "\n",
+        _mechanism(family, chosen),
+        _section("budget", _asked(family, "budget"), offered=("horizon",)),
+        _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
+        _section("state", {"dir": "state"}, offered=("key_file",)),
+    ]
+    return "\n".join(parts)
+
+
+def _chosen(mechanism: str | None, person_column: str | None) -> str:
+    """The mechanism, if it can be drafted with what is said about people."""
+    if mechanism is None:
+        if person_column is None:
+            return DEFAULT_MECHANISM
+        return mechanisms_with(lambda family: family.limits.people)[0]
+    family = family_of(mechanism)
+    if family.limits.people and person_column is None:
+        raise ConfigError(
+            f"{family.noun} follows people, and nothing says who a row is",
+            where=f"mechanism {mechanism}",
+            allowed="a person column",
+        )
+    if person_column is not None and not family.limits.people and "user" not in family.limits.units:
+        raise ConfigError(
+            f"{family.noun} has no use for a person column",
+            where=f"mechanism {mechanism}",
+            allowed="no person column, or another mechanism",
+        )
+    return mechanism
+
+
+def _unit(limits: Limits, person_column: str | None) -> dict[str, Any]:
+    if person_column is not None and not limits.people:
+        return {"unit": "user", "max_events": _Asked(), "total": "private"}
+    unit = limits.units[0]
+    return {"unit": unit, "total": "public" if unit.endswith("replace") else "private"}
+
+
+def _steps(table: Any, time_column: str | None) -> dict[str, Any]:
+    """How the records are cut into steps."""
+    if time_column is None:
+        return {"every": "files"}
+    late = {"late": "error"}
+    if _holds_numbers(table.column(time_column)):
+        return {"time_column": time_column, "start": 1, "end": _Asked(why="the last step, a number")} | late
+    days = {
+        "start": _Asked(_DAY, "the public first day; never read it off the data"),
+        "end": _Asked(_DAY, 'the public last day, or "today"; it may be moved later'),
+    }
+    return {"time_column": time_column, "every": "week"} | days | late
+
+
+def _holds_numbers(column: Any) -> bool:
+    """Whether a time column can hold step numbers only: whole numbers are never days."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+        return bool(pa.types.is_integer(column.type))
+    whole = pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py()
+    return bool(whole)
+
+
+def _rows(section: str, limits: Limits) -> dict[str, Key]:
+    """The rows of the table of keys, with what a stream with these limits can have."""
+    rows = rows_of(section, {})
+    own = {"unit": limits.units}
+    if "late" in rows:
+        own["late"] = tuple(rule for rule in rows["late"].allowed.split(", ") if rule not in limits.late)
+    return rows | {
+        key: replace(rows[key], allowed=", ".join(words)) for key, words in own.items() if key in rows
+    }
+
+
+def _asked(family: Family, section: str) -> dict[str, Any]:
+    return {key: _Asked(value) for key, value in family.draft.get(section, {}).items()}
+
+
+def _mechanism(family: Family, name: str) -> str:
+    """Its own options: those that have to be written, and the others with its own defaults."""
+    own = keys_of_recipes("mechanism", {name: family.recipes[name]})
+    rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in own}
+    written: dict[str, Any] = {"name": name}
+    written |= {key: _Asked() for key, row in rows.items() if row.default is None}
+    written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
+    return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
+
+
+def _section(
+    name: str, written: Mapping[str, Any], rows: Mapping[str, Key] | None = None, offered: Iterable[str] = ()
+) -> str:
+    """A section of the file: keys with their values, and ``offered`` keys as comments with their defaults."""
+    known = keys_of(name) if rows is None else rows
+    parts = []
+    for key in dict.fromkeys((*written, *offered)):
+        row = known[key]
+        about = row.about if key not in written else replace(row, default=None).about
+        lines = textwrap.wrap(
+            about,
+            110,
+            initial_indent="# ",
+            subsequent_indent="# ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        lines.append(_line(key, written[key]) if key in written else f"# {key} = {_default(row)}")
+        parts.append("\n".join(lines) + "\n")
+    return f"[{name}]\n" + "\n".join(parts)
+
+
+def _line(key: str, value: Any) -> str:
+    if not isinstance(value, _Asked):
+        return f"{key} = {toml_value(value)}"
+    why = f": {value.why}" if value.why else ""
+    return f"{key} = {toml_value(value.value)}  # {_FILL_IN}{why}"
+
+
+def _default(row: Key) -> str:
+    """The default as a file would say it, or dots where its words are no value."""
+    text = row.default or ""
+    if text in ("true", "false") and row.fragment.get("type") == "boolean":
+        return text
+    if text.isdigit() and row.fragment.get("type") == "integer":
+        return text
+    if text in row.allowed.split(", ") or exact_number(text) is not None:
+        return toml_value(text)
+    return "..."
+
+
+def _stream_name(path: str) -> str:
+    stem = Path(path).name.split(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "stream"
