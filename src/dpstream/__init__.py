@@ -3,8 +3,8 @@
 ``import dpstream as dp``. The names below are loaded when they are first used: importing this imports nothing heavy.
 
 * A stream from Python: ``open``, ``Schema`` and its columns (``Boolean``, ``Categorical``, ``Integer``, ``Real``,
-  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``), budgets (``PureDP``, ``ZCDP``), ``Batch``;
-  where records have keys, ``KeyedBatch``, ``Snapshot`` and ``KeyRules``.
+  ``Date``, ``DateTime``), units (``Event``, ``User``, ``Individual``, ``Record``), budgets (``PureDP``, ``ZCDP``),
+  ``Batch``; where records have keys, ``KeyedBatch``, ``Snapshot`` and ``KeyRules``.
 * From a file: ``Config.load("dpstream.toml").run()``.
 * What is published: ``read`` gives a ``PublicRelease``; a ``Stream`` gives a ``Release``; both give an ``Answer``.
 * Mechanisms: ``tabular``, ``panel``, ``points``, ``growing``; ``Workload``; ``counters``, ``certify``.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpstream import counters, growing, panel, points, tabular
     from dpstream.core import errors
     from dpstream.core.errors import DpstreamError
-    from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, User
+    from dpstream.core.privacy import ZCDP, Event, Individual, PureDP, Record, User
     from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
     from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot, Workload
     from dpstream.io.sinks import Publisher
@@ -50,6 +50,7 @@ __all__ = [
     "Publisher",
     "PureDP",
     "Real",
+    "Record",
     "Release",
     "Schema",
     "Snapshot",
@@ -90,6 +91,7 @@ _HOME = {
     "Publisher": "dpstream.io.sinks",
     "PureDP": "dpstream.core.privacy",
     "Real": "dpstream.core.schema",
+    "Record": "dpstream.core.privacy",
     "Release": "dpstream.stream",
     "Schema": "dpstream.core.schema",
     "Snapshot": "dpstream.core.tables",

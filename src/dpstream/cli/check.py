@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from dpstream.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Problem
-    from dpstream.io.sources import Source
+    from dpstream.io.sources import Source, StepInput
     from dpstream.project import Config
+    from dpstream.project.keyed_check import KeyedCheck
 
 __all__ = ["command", "find_problems"]
 
@@ -67,7 +69,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
     loaded = Config.load(config)
     source = loaded.source(reveal=show_values)
     filled: set[str] = set()
-    steps, problems = find_problems(loaded, reveal=show_values, source=source, filled=filled)
+    keyed = _keyed_check(loaded)
+    steps, problems = find_problems(loaded, reveal=show_values, source=source, filled=filled, keyed=keyed)
     if not loaded.schema().confirmed:
         problems.append("the schema is a draft (confirmed = false): it will not run before it is confirmed")
     if as_json:
@@ -84,6 +87,12 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             click.echo(
                 f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'
             )
+        if keyed is not None and steps and not problems:
+            hidden = [
+                "Records have keys: --show-values says how many are there, and how many come and leave a step"
+            ]
+            for sentence in keyed.sentences() if show_values else hidden:
+                click.echo(sentence)
         verdict = "all rows fit the schema" if not problems else "fix the schema or the data"
         click.echo(f"{steps} steps read: {verdict}")
     return WRONG_INPUT if problems else 0
@@ -96,12 +105,14 @@ def find_problems(
     until: int | None = None,
     source: Source | None = None,
     filled: set[str] | None = None,
+    keyed: KeyedCheck | None = None,
 ) -> tuple[int, list[str]]:
     """Number of steps (up to ``until``), and a sentence for each column and kind of problem.
 
     Args:
         source: where the records are read; the configuration's own by default.
         filled: gets the names of the columns that hold something in some record.
+        keyed: follows the records, where they have keys; the configuration's own by default.
     """
     from dpstream.core.schema.cells import holds_something
     from dpstream.stream.contribution import id_bytes
@@ -110,18 +121,24 @@ def find_problems(
     schema = plan.reading_schema(config.schema())
     checks = None if config.family.checks is None else config.family.checks(plan, column)
     findings: dict[tuple[str, str], Finding] = {}
+    following = _keyed_check(config) if keyed is None else keyed
+    stopped: list[str] = []
+    notes: list[str] = []
     for entry in (source or config.source(reveal=reveal)).steps():
         if until is not None and entry.step > until:
             break
         steps = entry.step
         place = f"step {entry.step} ({entry.batch_id})"
-        for table in (entry.inserts, entry.deletes):
+        for table, keeps in _tables(entry):
             if table is not None:
                 if filled is not None:
                     names = [name for name in table.column_names if name not in filled]
                     filled.update(name for name in names if holds_something(table.column(name)))
                 for problem in schema.problems(table, where=place, reveal=reveal):
-                    _add(findings, problem, place)
+                    if not (keeps and problem.kind == "null"):
+                        _add(findings, problem, place)
+        if following is not None and not findings and not stopped:
+            stopped += _stops(following, entry, place, notes)
         if entry.users is not None:
             unusable = _unusable_ids(column, entry.users, place)
             if unusable is not None:
@@ -129,7 +146,38 @@ def find_problems(
             elif checks is not None:
                 for problem in checks.problems(id_bytes(entry.users[0], place)):
                     _add(findings, problem, place)
-    return steps, [finding.sentence() for finding in findings.values()]
+    return steps, [finding.sentence() for finding in findings.values()] + notes + stopped
+
+
+def _tables(entry: StepInput) -> Iterator[tuple[Any, bool]]:
+    """The rows whose values have to fit, and whether nulls among them say nothing."""
+    from dpstream.project.keyed_check import checked_rows
+
+    if entry.keyed is not None:
+        yield from checked_rows(entry.keyed)
+    else:
+        yield from ((entry.inserts, False), (entry.deletes, False))
+
+
+def _keyed_check(config: Config) -> KeyedCheck | None:
+    from dpstream.project.keyed_check import KeyedCheck
+
+    if config.source_options.key_column is None:
+        return None
+    return KeyedCheck(config.plan().reading_schema(config.schema()), config.unit)
+
+
+def _stops(following: KeyedCheck, entry: StepInput, place: str, notes: list[str]) -> list[str]:
+    """What of keys and operations would stop the stream at a step; no step after it is looked at. ``notes`` gets what
+    the owner can confirm."""
+    from dpstream.core.errors import DataError
+
+    try:
+        note = following.add(entry)
+    except DataError as error:
+        return [f"{error.what}; at {place} (allowed: {error.allowed})"]
+    notes += [] if note is None else [f"{note}; at {place}"]
+    return []
 
 
 def _unusable_ids(column: str, users: tuple[Any, Any], place: str) -> Problem | None:

@@ -26,6 +26,12 @@ __all__ = ["command"]
     "row for each person, and numbered columns for the periods.",
 )
 @click.option(
+    "--key-column",
+    metavar="COLUMN",
+    help="The column that names a record, of a table whose records come, change and leave; found by itself where DATA "
+    "look like a change feed, like snapshots of one table (several files), or like records with a start and an end.",
+)
+@click.option(
     "--mechanism",
     metavar="NAME",
     help="The mechanism; by default the usual one, or with --person-column the first one that follows people.",
@@ -43,6 +49,7 @@ def command(
     data: str | None,
     time_column: str | None,
     person_column: str | None,
+    key_column: str | None,
     mechanism: str | None,
     out: str,
     after: str | None,
@@ -61,13 +68,14 @@ def command(
     Examples:
       dpstream init 'data/*.parquet' --time-column file_date
       dpstream init panel.csv --person-column household
+      dpstream init 'exports/*.csv' --key-column id
       dpstream init prices.csv --time-column day --mechanism points
       dpstream init --after dpstream.toml --out next.toml
     """
     from dpstream.project.config_draft import draft_config
     from dpstream.project.succession import draft_successor
 
-    of_data = any(given is not None for given in (time_column, person_column, mechanism))
+    of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism))
     if (data is None) == (after is None) or (after is not None and of_data):
         raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
     target = Path(out)
@@ -81,7 +89,12 @@ def command(
         return
     place = _pattern(Path(data), target.parent)
     text = draft_config(
-        data, time_column=time_column, person_column=person_column, mechanism=mechanism, path=place
+        data,
+        time_column=time_column,
+        person_column=person_column,
+        key_column=key_column,
+        mechanism=mechanism,
+        path=place,
     )
     _write(target, text)
     click.echo(

@@ -61,6 +61,12 @@ __all__ = ["command"]
     help="With --watch: how often to look (30s, 5m, 1h).",
 )
 @click.option(
+    "--confirm-shrink",
+    is_flag=True,
+    help="Take the next step even if its snapshot is empty, or has far fewer records than before: you have looked, and "
+    "the records did leave. It confirms one step; never put this into a scheduled command.",
+)
+@click.option(
     "--discard-reserved",
     is_flag=True,
     help="Give up a step that was begun before a crash on other records, or that failed after drawing noise. "
@@ -85,6 +91,7 @@ def command(
     no_recheck: bool,
     watched: bool,
     interval: float,
+    confirm_shrink: bool,
     discard_reserved: bool,
     test_seed: int | None,
     as_json: bool,
@@ -112,6 +119,8 @@ def command(
         )
     if dry_run and steps is not None:
         raise ConfigError("a dry run takes no step", where="--steps", allowed="--until with --dry-run")
+    if confirm_shrink:
+        _check_confirm(loaded, watched=watched, dry_run=dry_run)
     if dry_run:
         return _dry_run(loaded, until, state)
     from dpstream.core.privacy import Randomness
@@ -130,7 +139,16 @@ def command(
             click.echo(f"published again from the store, because it was missing: step {gone}", err=True)
 
         def take(source: Source, recheck: bool) -> bool:
-            return _take(loaded, stream, source, guard, until, recheck=recheck, as_json=as_json)
+            return _take(
+                loaded,
+                stream,
+                source,
+                guard,
+                until,
+                recheck=recheck,
+                confirm=confirm_shrink,
+                as_json=as_json,
+            )
 
         if watched:
             code = watch(loaded, stream, take, interval=interval, until=until, recheck=not no_recheck)
@@ -157,6 +175,7 @@ def _take(
     until: int | None,
     *,
     recheck: bool,
+    confirm: bool,
     as_json: bool,
 ) -> bool:
     """Take every step that is due; True if a signal stopped that before the last one."""
@@ -166,7 +185,9 @@ def _take(
     with ExitStack() as stack:
         bar = stack.enter_context(progress(quiet=as_json or config.output.sink == "stdout"))
         bar.expect(expected_steps(config, source, until))
-        steps = taken_steps(config, stream, source, until=until, recheck=recheck, during=guard.hold)
+        steps = taken_steps(
+            config, stream, source, until=until, recheck=recheck, confirm=confirm, during=guard.hold
+        )
         for pending, release in steps:
             _tell(bar, pending, release, as_json, held=config.output.publishing.approve)
             if guard.stop:
@@ -178,6 +199,25 @@ def _take(
                 )
                 return True
     return False
+
+
+def _check_confirm(config: Config, *, watched: bool, dry_run: bool) -> None:
+    """ConfigError where there is nothing to confirm, or nobody to look."""
+    from dpstream.core.errors import ConfigError
+
+    if watched or dry_run:
+        word = "--watch" if watched else "--dry-run"
+        raise ConfigError(
+            f"{word} takes no step that somebody has looked at",
+            where="--confirm-shrink",
+            allowed=f"no {word}",
+        )
+    if not config.source_options.whole_tables:
+        raise ConfigError(
+            "the source gives no whole tables that could have shrunk",
+            where="--confirm-shrink",
+            allowed='only with shape = "snapshots", or stays with late = "next-step"',
+        )
 
 
 def _spent(stream: Stream) -> str:

@@ -16,6 +16,14 @@ from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.project.base_options import BaseOptions, read_base
+from dpstream.project.keyed_sections import (
+    Expected,
+    asks_for_record,
+    default_mechanism,
+    expected_words,
+    read_expected,
+    read_record,
+)
 from dpstream.project.keys import SECTIONS, keys_of
 from dpstream.project.mechanism import named_family, read_recipe
 from dpstream.project.reader import Section, Used
@@ -75,6 +83,8 @@ class Config:
     key_place: KeyPlace | None = None
     #: What the stream begins with, if it is no empty table.
     base_options: BaseOptions | None = None
+    #: The owner's public guesses about a table whose records have keys.
+    expected: Expected | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -96,9 +106,14 @@ class Config:
         name = stream.text("name")
         if len(name) > 200 or not name.isprintable():
             raise stream.wrong("name", f"{shown(name)} cannot be used")
-        source, mechanism = section("source"), section("mechanism")
-        family = named_family(mechanism)
-        unit = read_unit(stream, family.limits)
+        source = section("source")
+        chosen, why = default_mechanism(stream, source)
+        mechanism = Section(str(file), "mechanism", document.get("mechanism", {}), mechanism=chosen)
+        family = named_family(mechanism, chosen)
+        if asks_for_record(stream, family.limits):
+            unit = read_record(stream, source, family.limits)
+        else:
+            unit = read_unit(stream, family.limits)
         schema = (
             Schema.from_toml(document, base=base, where=str(file))
             if "schema" in document
@@ -109,7 +124,11 @@ class Config:
         budgets, outputs, states = section("budget"), section("output"), section("state")
         budget = read_budget(budgets)
         check_source(source, options, family.limits)
-        recipe = read_recipe(mechanism, Given(schema.domain, schema, options.deletions, budget.stated))
+        expects = section("expect")
+        expected = read_expected(expects, unit, mechanism, "expect" in document)
+        turnover = None if expected is None else expected.turnover
+        given = Given(schema.domain, schema, options.deletions, budget.stated, turnover)
+        recipe = read_recipe(mechanism, given, chosen, why)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
@@ -132,7 +151,7 @@ class Config:
         begins = read_base(bases, base) if "base" in document else None
         if begins is not None:
             options = replace(options, continues=True)
-        sections = (top, stream, source, mechanism, budgets, outputs, states, bases)
+        sections = (top, stream, source, expects, mechanism, budgets, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
         config = cls(
             file,
@@ -149,6 +168,7 @@ class Config:
             server,
             key,
             begins,
+            expected,
         )
         _check_account(config, budgets)
         config.plan()
@@ -166,6 +186,10 @@ class Config:
             ConfigError: it is not there, is none, or others may read it.
         """
         return None if self.key_place is None else self.key_place.read()
+
+    def declared_public(self) -> tuple[str, ...]:
+        """What the source and the guesses leave open to whoever watches, in sentences."""
+        return (*self.source_options.declared_public(), *expected_words(self.expected))
 
     def schema(self) -> Schema:
         """The public declaration of the columns."""
@@ -206,7 +230,7 @@ class Config:
             self._schema,
             self.name,
             options.pinned(),
-            options.declared_public(),
+            self.declared_public(),
             None if base is None else base.facts,
         )
 
@@ -302,7 +326,7 @@ class Config:
             publish_to=publisher if publish else None,
             keep="all" if self.output.keep is None else self.output.keep,
             source=self.source_options.pinned(),
-            declared_public=self.source_options.declared_public(),
+            declared_public=self.declared_public(),
             account=self.account,
             publishing=self.output.publishing,
             server=self.server,
@@ -406,7 +430,7 @@ def _no_schema(file: Path) -> Schema:
 
 def _check_columns(section: Section, options: SourceOptions, schema: Schema) -> None:
     """Columns that steer the stream cannot be attributes of the table as well."""
-    for key in ("time_column", "op_column", "user_column", "xid_column"):
+    for key in ("time_column", "op_column", "user_column", "xid_column", "key_column", "delete_time_column"):
         column = getattr(options, key)
         if column is not None and column in schema.names:
             raise section.wrong(

@@ -21,6 +21,8 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
 from dpstream.core.schema.reading import read_sample
 from dpstream.core.schema.toml import toml_value
+from dpstream.project.keyed_draft import Recognised, recognise
+from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import exact_number, reason_for
 
@@ -51,6 +53,7 @@ def draft_config(
     time_column: str | None = None,
     *,
     person_column: str | None = None,
+    key_column: str | None = None,
     mechanism: str | None = None,
     name: str | None = None,
     path: str | None = None,
@@ -63,7 +66,10 @@ def draft_config(
         time_column: the column that cuts the data into steps; it becomes no attribute.
         person_column: the column that says who a row is. Without a time column the data are wide: one row a person,
             and columns that end in the number of their period, from 1.
-        mechanism: its name; by default the first one that follows people where there is a person column.
+        key_column: the column that names a record, of a table that changes; by default one that looks like it, where
+            the data look like a change feed, snapshots or stays.
+        mechanism: its name; by default the first one that follows people where there is a person column, or the one
+            for tables that change.
         name, path: the stream's name and the source's path; by default taken from ``data``.
         rows: how many rows are looked at, at most.
 
@@ -87,28 +93,60 @@ def draft_config(
                 where=what,
                 allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
             )
-    chosen = _chosen(mechanism, person_column)
+    keyed = _keyed(data, table, key_column, time_column, person_column, mechanism)
+    chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
     family = family_of(chosen)
     source: dict[str, Any] = {"path": path}
+    apart = {time_column, person_column}
+    if keyed is not None:
+        source |= keyed.source()
+        source["key_column"] = _Asked(
+            keyed.key, "it looks like the key; at most one record at a time has each"
+        )
+        time_column = time_column or keyed.start
+        apart = {time_column} | keyed.columns
+    elif family.limits.units[0] == "record":
+        source["key_column"] = _Asked()
     if person_column is not None:
         source["user_column"] = person_column
     if person_column is not None and time_column is None and family.limits.people:
         source["period_columns"], schema = draft_periods(table, person_column)
     else:
         source |= _steps(table, time_column)
-        schema = draft_columns(table, [name for name in columns if name not in (time_column, person_column)])
+        schema = draft_columns(table, [name for name in columns if name not in apart])
     stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
+    returns = () if keyed is None else ("returns",)
     parts = [
         _HEAD,
-        _section("stream", stream, _rows("stream", family.limits)),
+        _section("stream", stream, _rows("stream", family.limits), offered=returns),
         _section("source", source, _rows("source", family.limits)),
         schema.strip("\n") + "\n",
+        *([] if keyed is None else [_section("expect", {}, offered=("size", "records_per_step"))]),
         _mechanism(family, chosen),
         _section("budget", _asked(family, "budget"), offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
     ]
     return "\n".join(parts)
+
+
+def _keyed(
+    data: Any,
+    table: Any,
+    key_column: str | None,
+    time_column: str | None,
+    person_column: str | None,
+    mechanism: str | None,
+) -> Recognised | None:
+    """The table that changes, if the data look like one and nothing else was asked for."""
+    other = person_column is not None or mechanism not in (None, DEFAULT_KEYED)
+    if other and key_column is not None:
+        raise ConfigError(
+            "a key column is for tables that change",
+            where="key column",
+            allowed=f"no person column, and no other mechanism than {DEFAULT_KEYED}",
+        )
+    return None if other else recognise(data, table, key_column=key_column, time_column=time_column)
 
 
 def _chosen(mechanism: str | None, person_column: str | None) -> str:

@@ -12,11 +12,12 @@ from typing import Any, Literal
 from dpstream.core.contracts import Family, Given, Limits
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, families, family_of
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError, UnitError
-from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, Unit, User
+from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness, Record, Unit, User
 from dpstream.core.privacy.budget import Amount, amounts
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
 from dpstream.io.sinks import Publisher
+from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section, did_you_mean
 from dpstream.stream import Publishing, StateKey, Stream, open_stream
@@ -63,7 +64,8 @@ def open(
         epsilon, rho, budget: what all releases together may cost; one of the three. A budget is ``PureDP(1)`` or
             ``ZCDP("1/2")``.
         unit: who is protected.
-        mechanism: a name as in ``[mechanism] name`` of a file, or a recipe such as ``dpstream.tabular.Pooled(...)``.
+        mechanism: a name as in ``[mechanism] name`` of a file, or a recipe such as ``dpstream.tabular.Pooled(...)``. Of
+            the unit ``Record`` it is ``census`` by default.
         horizon: the largest number of steps; some mechanisms need it.
         deletions: a public statement that records may leave (``stream.step(..., deletes=...)``); a recipe says it
             itself.
@@ -103,9 +105,11 @@ def open(
     for what, flag in (("deletions", deletions), ("approve", approve)):
         if not isinstance(flag, bool):
             raise ConfigError(f"{flag!r} cannot be used", where=f"{_WHERE} {what}", allowed="True, False")
-    if not isinstance(unit, Event | User | Individual):
-        allowed = "dpstream.Event(), Event('replace'), User(max_events), Individual()"
+    if not isinstance(unit, Event | User | Individual | Record):
+        allowed = "dpstream.Event(), Event('replace'), User(max_events), Individual(), Record()"
         raise UnitError(f"{unit!r} is no unit", where=f"{_WHERE} unit", allowed=allowed)
+    if isinstance(unit, Record) and mechanism == DEFAULT_MECHANISM:
+        mechanism = DEFAULT_KEYED
     family, recipe = _recipe(mechanism, schema, deletions, options)
     amount = _budget(budget, epsilon, rho)
     limits = Limits() if family is None else family.limits_of(recipe)

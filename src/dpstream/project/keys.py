@@ -24,6 +24,8 @@ SECTIONS: dict[str, str] = {
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how they are cut into steps.",
     "schema": "What the columns may hold; public, written by the steward (see the schema's README).",
+    "expect": "Public guesses about a table whose records have keys; published in every manifest. Coarse values are "
+    "enough: 1, 3, 10, 30, 100, ... They must not be computed from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
     "output": "Where releases go; public.",
@@ -54,15 +56,20 @@ _SECTION_KEYS: tuple[Key, ...] = (
     Key(
         "stream",
         "unit",
-        "event, event-replace, user; of a mechanism that follows people individual, individual-replace",
-        "event; individual where the mechanism follows people",
+        "event, event-replace, user; record, record-replace where records have keys; of a mechanism that follows "
+        "people individual, individual-replace",
+        "event; record of the mechanism census; individual where the mechanism follows people",
         "batch sizes stay private unless the owner declares them public",
         "Who is protected: one record inserted or deleted at one step (`event`); one record's value where "
         "the numbers of records are public (`event-replace`); or all records of one user id together (`user`, "
-        "with `max_events` and `[source] user_column`). Where the mechanism follows people, everything that one person "
-        "reports: added or removed (`individual`), or replaced, with the number of people public "
-        "(`individual-replace`).",
-        fragment=words("event", "event-replace", "user", "individual", "individual-replace"),
+        "with `max_events` and `[source] user_column`). Where records have keys (`[source] key_column`), a "
+        "record's whole stay in the table, with its insert, all its updates and its delete (`record`); or its "
+        "values alone, where it is public which keys are there when (`record-replace`). Where the mechanism follows "
+        "people, everything that one person reports: added or removed (`individual`), or replaced, with the number of "
+        "people public (`individual-replace`).",
+        fragment=words(
+            "event", "event-replace", "user", "record", "record-replace", "individual", "individual-replace"
+        ),
     ),
     Key(
         "stream",
@@ -71,9 +78,20 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "private",
         "a number of records is information about people, too",
         "`public`: the owner declares the number of records of every step public. That switches the unit to "
-        "`event-replace` (or `individual-replace`): a changed record then moves two cells, so the noise "
-        "doubles.",
+        "`event-replace` (or `individual-replace`, or `record-replace`): a changed record "
+        "then moves two cells, so the noise doubles.",
         fragment=words("private", "public"),
+    ),
+    Key(
+        "stream",
+        "returns",
+        "new, refuse",
+        "new",
+        "keys of records that left are forgotten, so nobody can tell that one comes back",
+        "With unit = record: what a key is that comes back after it was absent. `new`: another record, with a loss of "
+        "its own, so somebody whose key comes back often is protected less. `refuse`: the stream stops; the hashes "
+        "of all keys that ever were there are kept, and a record is all that its key ever does.",
+        fragment=words("new", "refuse"),
     ),
     Key(
         "stream",
@@ -85,6 +103,25 @@ _SECTION_KEYS: tuple[Key, ...] = (
         "all further ones are left out. Each event gets its part of the budget, so choose it from what a user "
         "typically does, not from the largest user.",
         fragment={**COUNT, "maximum": 1_000_000},
+    ),
+    Key(
+        "expect",
+        "size",
+        "a whole number from 1; 1, 3, 10, 30, 100, ... are exact enough",
+        "10 times records_per_step, or 1000",
+        "only its ratio to records_per_step counts, and three times too large or too small makes cells 4 to 15 % worse",
+        "About how many records the table holds, as anybody may know or guess who never saw it.",
+        fragment=COUNT,
+    ),
+    Key(
+        "expect",
+        "records_per_step",
+        "a whole number from 1; 1, 3, 10, 30, 100, ... are exact enough",
+        "a tenth of size",
+        "it says how long records stay, and so how often they are counted again; three times too large or too small "
+        "makes cells 4 to 15 % worse",
+        "About how many records come in a step, as anybody may know or guess who never saw the table.",
+        fragment=COUNT,
     ),
     Key(
         "budget",
@@ -164,11 +201,11 @@ def keys_of(section: str) -> dict[str, Key]:
     return rows
 
 
-def rows_of(section: str, table: Mapping[str, Any]) -> dict[str, Key]:
-    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others, and
-    of ``[source]`` its kind's."""
+def rows_of(section: str, table: Mapping[str, Any], mechanism: str = DEFAULT_MECHANISM) -> dict[str, Key]:
+    """The keys that a section of a file is read by: of ``[mechanism]`` its family's, where it has no others (of
+    ``mechanism`` where it names none), and of ``[source]`` its kind's."""
     if section == "mechanism":
-        name = table.get("name", DEFAULT_MECHANISM)
+        name = table.get("name", mechanism)
         own = _options([family_of(name)]) if name in mechanisms() else {}
         if own.keys() >= table.keys():
             return own

@@ -13,25 +13,35 @@ from dpstream.project.reader import Section
 __all__ = ["named_family", "read_recipe"]
 
 
-def named_family(section: Section) -> Family:
+def named_family(section: Section, default: str = DEFAULT_MECHANISM) -> Family:
     """The family of the mechanism that the section names; a value that names none is told before anything else is.
 
     Errors:
         ConfigError: it names no mechanism, or one whose package is broken.
     """
-    word = section.raw("name") if section.has("name") else DEFAULT_MECHANISM
+    word = section.raw("name") if section.has("name") else default
     if word not in mechanisms():
-        section.choice("name", mechanisms(), DEFAULT_MECHANISM)
+        section.choice("name", mechanisms(), default)
     return family_of(word)
 
 
-def read_recipe(section: Section, given: Given) -> StreamRecipe:
+def read_recipe(
+    section: Section, given: Given, default: str = DEFAULT_MECHANISM, why: str | None = None
+) -> StreamRecipe:
     """The recipe.
+
+    Args:
+        default: the mechanism where the section names none, and ``why``; None: as the table of keys says.
 
     Errors:
         ConfigError, LimitError: an option that is unknown, unusable, or of another mechanism.
     """
-    family, name = named_family(section), section.choice("name", mechanisms(), DEFAULT_MECHANISM)
+    family = named_family(section, default)
+    if section.has("name"):
+        name = section.choice("name", mechanisms(), default)
+    else:
+        name = default
+        section.note("name", name, default=True, reason=why)
     section.variant = name
     own = ["name", *(key.name for key in family.keys if name in key.mechanisms)]
     for key in section.table:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import DataError, SchemaError, StepError
+from dpstream.core.errors import DataError, SchemaError, StepError, UnconfirmedError
 from dpstream.project.predecessor import require_border
 
 if TYPE_CHECKING:
@@ -49,12 +49,20 @@ class Pending:
         """
         from dpstream.stream import Batch
 
-        batch = Batch(self._input.inserts, self._input.deletes, self._input.users)
+        given = self._input
+        plain = given.keyed is None
+        batch = Batch(given.inserts, given.deletes, given.users) if plain else given.keyed
         try:
             with named_step(self.step, self.batch_id):
                 release = self._stream.step(
                     batch, self.batch_id, period_text(self._input), position=self._position
                 )
+        except UnconfirmedError as error:
+            error.add_note(
+                "if so many records did leave, take this one step as it is: dpstream run "
+                f"{self._config_path} --confirm-shrink"
+            )
+            raise
         except DataError as error:
             if error.outside_domain and self._stream.last_step:
                 error.add_note(
@@ -67,9 +75,18 @@ class Pending:
 
 
 def pending_steps(
-    config: Any, stream: Stream, source: Source, *, until: int | None = None, recheck: bool = True
+    config: Any,
+    stream: Stream,
+    source: Source,
+    *,
+    until: int | None = None,
+    recheck: bool = True,
+    confirm: bool = False,
 ) -> Iterator[Pending]:
     """The steps of a source, in order; take each before asking for the next.
+
+    Args:
+        confirm: the owner has confirmed that the first new step's table lost as many records as it did.
 
     With ``late = "error"`` everything is read from the first step on, so that a change in a released step
     is noticed. With another rule for late records, or without ``recheck``, reading begins after the last
@@ -93,6 +110,9 @@ def pending_steps(
             return
         last = entry.step
         released = entry.step <= stream.last_step
+        if confirm and entry.step == stream.last_step + 1:
+            entry = confirmed(entry)
+            confirm = False
         if recheck or not released:
             yield Pending(
                 entry.step,
@@ -114,11 +134,22 @@ def pending_steps(
         )
 
 
+def confirmed(entry: StepInput) -> StepInput:
+    """The step with its table confirmed; as it is where it is no whole table."""
+    from dpstream.core.tables import Snapshot
+
+    whole = entry.keyed
+    return replace(entry, keyed=replace(whole, confirmed=True)) if isinstance(whole, Snapshot) else entry
+
+
 def expected_steps(config: Any, source: Source, until: int | None) -> int | None:
     """How many steps there will be, as far as public facts tell before the data are read."""
     from dpstream.io.sources import FileSource
+    from dpstream.io.sources.keyed_source import KeyedSource
 
     options = config.source_options
+    if isinstance(source, KeyedSource):
+        source = source.beneath
     if isinstance(source, FileSource) and options.every == "files":
         known: int | None = len(source.files())
     else:

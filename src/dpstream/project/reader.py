@@ -14,7 +14,7 @@ from dpstream.core import files
 from dpstream.core.contracts import Key, shown
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import exact_text
-from dpstream.project.keys import SECTIONS, rows_of
+from dpstream.project.keys import DEFAULT_MECHANISM, SECTIONS, rows_of
 
 __all__ = ["Section", "Used", "did_you_mean", "exact_number", "reason_for", "shown"]
 
@@ -72,10 +72,12 @@ class Section:
     used: list[Used] = field(default_factory=list)
     #: The mechanism, where reasons differ between them: "... (dpstabs, aim: ...)" in the table.
     variant: str = ""
+    #: Whose options they are, where the table names no mechanism.
+    mechanism: str = DEFAULT_MECHANISM
     _rows: dict[str, Key] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._rows = rows_of(self.name, self.table)
+        self._rows = rows_of(self.name, self.table, self.mechanism)
         known = set(self._rows) if self.name else {*self._rows, *SECTIONS} - {""}
         for key in self.table:
             if key not in known:

@@ -31,6 +31,7 @@ def taken_steps(
     *,
     until: int | None = None,
     recheck: bool = True,
+    confirm: bool = False,
     during: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[tuple[Pending, Release]]:
     """Take the steps that are due, and compare the released ones with the data; arguments as of ``pending_steps``.
@@ -41,7 +42,7 @@ def taken_steps(
     Errors:
         As of ``pending_steps`` and ``Pending.take``.
     """
-    for pending in pending_steps(config, stream, source, until=until, recheck=recheck):
+    for pending in pending_steps(config, stream, source, until=until, recheck=recheck, confirm=confirm):
         with during():
             release = pending.take()
         yield pending, release

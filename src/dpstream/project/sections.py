@@ -27,8 +27,11 @@ from dpstream.core.privacy import (
     parse_unit,
 )
 from dpstream.io.sinks.sink_kinds import OWN_SINKS, SINKS
+from dpstream.io.sources.keyed_options import key_rules, keys_that_matter
+from dpstream.io.sources.keyed_source import plain_options
 from dpstream.io.sources.source_keys import Late, other_kind, rows_of_source
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.project.keyed_sections import check_key_column
 from dpstream.project.reader import Section, Used
 from dpstream.project.server_url import check_url
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
@@ -88,6 +91,10 @@ def read_unit(section: Section, limits: Limits) -> Unit:
         raise section.wrong(
             "unit", f"{shown(word)} is not a unit", ", ".join(limits.units) if limits.people else None
         )
+    if section.has("returns"):
+        raise section.wrong(
+            "returns", "it is set without unit = record: no other unit has keys that come back"
+        )
     unit = _people(section, word, limits) if limits.people else _events(section, word)
     if isinstance(unit, User):
         if section.choice("total", ("private", "public"), "private") == "public":
@@ -103,7 +110,9 @@ def read_unit(section: Section, limits: Limits) -> Unit:
         raise section.wrong(
             "unit" if section.has("unit") else "total",
             limits.other_units.format(unit=unit.name),
-            'total = "public" (the unit becomes event-replace)',
+            'total = "public" (the unit becomes event-replace)'
+            if "event-replace" in limits.units
+            else ", ".join(limits.units),
         )
     return unit
 
@@ -163,13 +172,14 @@ def _related(
 
 def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
     """Read ``[source]``. Cutting by rows needs public sizes; a unit that is a user or a person needs a user column."""
+    check_key_column(section, unit)
     if section.has("user_column") and not isinstance(unit, User | Individual):
         raise section.wrong("user_column", "a user column is set, and the unit is about single records")
     if section.has("period_columns") and not isinstance(unit, Individual):
         raise section.wrong(
             "period_columns", "only a mechanism that follows people has periods of people", "a time_column"
         )
-    if isinstance(unit, User | Individual):
+    if isinstance(unit, User | Individual) and not section.has("key_column"):
         section.required("user_column")
     if section.table.get("kind", "files") == "files":
         section.required("path")
@@ -180,6 +190,8 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
     shared = rows_of_source(())
     with located(section.place()):
         options = SourceOptions.parse({key: section.raw(key) for key in section.table if key in shared}, own)
+    if options.insert_only:
+        options = plain_options(options)
     if options.needs_public_sizes and unit.relation != "replace":
         raise section.wrong(
             "rows",
@@ -199,7 +211,17 @@ def read_source(section: Section, unit: Unit, given: Given) -> SourceOptions:
         for key in ("start", "late"):
             if not section.has(key):
                 section.note(key, str(getattr(options, key)), default=True)
+    if options.key_column is not None:
+        _note_rules(section, options)
     return options
+
+
+def _note_rules(section: Section, options: SourceOptions) -> None:
+    """The defaults of what becomes of rows that do not fit."""
+    rules = key_rules(options)
+    for key in keys_that_matter(options):
+        if not section.has(key):
+            section.note(key, str(getattr(rules, key, getattr(options, key))), default=True)
 
 
 def check_source(section: Section, options: SourceOptions, limits: Limits) -> None:
@@ -211,7 +233,8 @@ def check_source(section: Section, options: SourceOptions, limits: Limits) -> No
     if options.rows is not None and limits.rows is not None:
         raise section.wrong("rows", *limits.rows)
     if options.deletions and limits.deletes:
-        key = "kind" if options.kind == "postgres-changes" else "op_column"
+        keys = {"postgres-changes": "kind"}
+        key = "key_column" if options.key_column else keys.get(options.kind, "op_column")
         raise section.wrong(key, limits.deletes, "a source without deletes")
     if options.late in limits.late:
         others = ", ".join(rule for rule in get_args(Late) if rule not in limits.late)

@@ -17,7 +17,7 @@ from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.files import check_file
 from dpstream.core.schema.cells import cells, parse_record, plain_text, typed
 
-__all__ = ["ENDINGS", "read_sample"]
+__all__ = ["ENDINGS", "files_of", "read_sample"]
 
 ENDINGS = ".csv, .csv.gz, .parquet, .ndjson, .jsonl (and .gz of those)"
 
@@ -32,7 +32,7 @@ def read_sample(path: str | Path, rows: int) -> Any:
 
     batches: list[Any] = []
     left = rows
-    files = _files(path)
+    files = files_of(path)
     for file in files:
         check_file(file)
         try:
@@ -55,7 +55,8 @@ def read_sample(path: str | Path, rows: int) -> Any:
         ) from None
 
 
-def _files(path: str | Path) -> list[Path]:
+def files_of(path: str | Path) -> list[Path]:
+    """The file, all files of a folder, or those of a pattern, in the order of their names; ConfigError without one."""
     found = Path(path)
     if found.is_dir():
         names = sorted(p for p in found.iterdir() if _ending(p) is not None)

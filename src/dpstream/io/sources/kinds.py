@@ -50,6 +50,8 @@ def check_kind(options: SourceKeys) -> None:
             raise wrong_source(f'{key} has no meaning with kind = "{options.kind}"', ", ".join(own))
     needed = _NEEDED[options.kind] if options.kind in _NEEDED else SOURCES.get(options.kind).needed
     for key in needed:
+        if key == "time_column" and options.shape == "snapshots":
+            continue  # the table as it is, whatever times its rows have
         value = getattr(options, key)
         if not isinstance(value, str) or not value.strip():
             raise wrong_source(f'{key} is missing, which kind = "{options.kind}" needs', "a text")

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from dpstream.core.errors import ConfigError
 
-__all__ = ["UPDATE_ADVICE", "Operations"]
+__all__ = ["UPDATE_ADVICE", "Operations", "read_words"]
 
 _WHERE = "[source] op_values"
 _ALLOWED = 'such as {insert = ["c", "after"], delete = ["d", "before"]}'
@@ -44,7 +44,7 @@ class Operations:
         """
         if not isinstance(table, Mapping) or set(table) != {"insert", "delete"}:
             raise ConfigError("not the words of inserts and deletes", where=_WHERE, allowed=_ALLOWED)
-        insert, delete = _words(table["insert"]), _words(table["delete"])
+        insert, delete = read_words(table["insert"]), read_words(table["delete"])
         twice = sorted(set(insert) & set(delete))
         if twice:
             raise ConfigError(
@@ -61,12 +61,13 @@ class Operations:
         return {"insert": sorted(set(self.insert)), "delete": sorted(set(self.delete))}
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def read_words(value: Any, allowed: str = _ALLOWED) -> tuple[str, ...]:
+    """One word or a list of them (ConfigError where it is neither)."""
     words = [value] if isinstance(value, str) else value
     if (
         not isinstance(words, list | tuple)
         or not words
         or not all(isinstance(word, str) and word.strip() and word.isprintable() for word in words)
     ):
-        raise ConfigError("not a text or a list of texts", where=_WHERE, allowed=_ALLOWED)
+        raise ConfigError("not a text or a list of texts", where=_WHERE, allowed=allowed)
     return tuple(words)

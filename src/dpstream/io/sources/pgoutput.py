@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-__all__ = ["UNCHANGED", "Begin", "Change", "Described", "Truncate", "Tuple", "head", "parse"]
+__all__ = ["UNCHANGED", "Begin", "Change", "Described", "Truncate", "Tuple", "Unchanged", "head", "parse"]
 
 
-class _Unchanged:
+class Unchanged:
     """A large value that an update did not touch and that was not logged again."""
 
 
-UNCHANGED = _Unchanged()
+UNCHANGED = Unchanged()
 #: The cells of a row: texts, None for nulls, ``UNCHANGED``.
-Tuple = list["str | _Unchanged | None"]
+Tuple = list["str | Unchanged | None"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,17 @@ class Described:
 
 @dataclass(frozen=True, repr=False)
 class Change:
-    """An insert (``I``), update (``U``) or delete (``D``); ``old`` is None where the whole old row was not logged."""
+    """An insert (``I``), update (``U``) or delete (``D``); ``old`` is None where the whole old row was not logged.
+
+    ``key``: the old row with nulls outside the replica identity, where only that is logged: of a delete, and of an
+    update that changes it.
+    """
 
     oid: int
     kind: str
     old: Tuple | None
     new: Tuple | None
+    key: Tuple | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class _Bytes:
     def tuple(self) -> Tuple:
         return list(self._cells())
 
-    def _cells(self) -> Iterator[str | _Unchanged | None]:
+    def _cells(self) -> Iterator[str | Unchanged | None]:
         for _ in range(self.number(2)):
             kind = self.take(1)
             if kind == b"t":
@@ -146,13 +151,13 @@ def _described(rest: _Bytes) -> Described:
 
 
 def _change(kind: bytes, rest: _Bytes) -> Change:
-    oid, old, part = rest.number(4), None, rest.take(1)
+    oid, old, key, part = rest.number(4), None, None, rest.take(1)
     if part in (b"K", b"O"):
         cells = rest.tuple()
-        old = cells if part == b"O" else None
+        old, key = (cells, None) if part == b"O" else (None, cells)
         part = b"" if kind == b"D" else rest.take(1)
     new = rest.tuple() if part == b"N" else None
-    return Change(oid, kind.decode(), old, new)
+    return Change(oid, kind.decode(), old, new, key)
 
 
 def _truncate(rest: _Bytes) -> Truncate:

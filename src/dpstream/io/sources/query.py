@@ -46,12 +46,17 @@ class QuerySource(Source):
     Memory: the records of one step.
     """
 
+    #: How many parameters the query may have, and the sentence that says so.
+    _counts: tuple[int, ...] = (2,)
+    _allowed = _ALLOWED
+
     def __init__(
         self, options: SourceOptions, *, base: str | Path = ".", today: datetime.date | None = None
     ) -> None:
         self.options = options
         self._path = Path(base) / str(options.database)
         self._today = today or options.clock()
+        self._parameters = 0
 
     @property
     def position(self) -> dict[str, int]:
@@ -82,7 +87,7 @@ class QuerySource(Source):
             yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
     def _answer(self, connection: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
-        answer = connection.sql(self.options.query, params=list(limits))
+        answer = connection.sql(self.options.query, params=self._bound(limits) or None)
         # Older versions of DuckDB have the other name.
         read = getattr(answer, "to_arrow_reader", None) or answer.fetch_arrow_reader
         reader = read(_ROWS)
@@ -93,8 +98,13 @@ class QuerySource(Source):
 
         statements = connection.extract_statements(self.options.query)
         good = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
-        if not good or len(statements[0].named_parameters) != 2:
-            raise ConfigError("the query cannot be used", where="[source] query", allowed=_ALLOWED)
+        if not good or len(statements[0].named_parameters) not in self._counts:
+            raise ConfigError("the query cannot be used", where="[source] query", allowed=self._allowed)
+        self._parameters = len(statements[0].named_parameters)
+
+    def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
+        """What stands for the query's parameters."""
+        return list(limits)
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
@@ -138,7 +148,7 @@ class QuerySource(Source):
             raise ConfigError(
                 f"the query cannot be used ({type(error).__name__}); DuckDB itself says why",
                 where="[source] query",
-                allowed=_ALLOWED,
+                allowed=self._allowed,
             ) from None
         except (duckdb.Error, *failures()) as error:
             # Their messages quote values.

@@ -19,14 +19,24 @@ from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.formats import UnreadableError
 from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
-from dpstream.io.sources.pgoutput import UNCHANGED, Begin, Change, Described, Truncate, Tuple, head, parse
+from dpstream.io.sources.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Change,
+    Described,
+    Truncate,
+    Tuple,
+    Unchanged,
+    head,
+    parse,
+)
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.source import check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import StepInput, apart_from_users
 from dpstream.io.sources.table import wanted_columns
 
-__all__ = ["ChangeSource"]
+__all__ = ["ChangeSource", "ChangedRows"]
 
 #: A commit takes its time a moment before it is in the log. An open transaction takes a later time, and is not
 #: waited for longer than this (seconds).
@@ -131,13 +141,21 @@ class ChangeSource(ServerSource):
         for step in range(place.start, last + 1):
             with Session(self.options) as session:
                 relation = session.relation(str(self.options.table))
-                rows = _Rows(relation, wanted_columns(relation, self.options, self._columns), session.where)
+                rows = self._rows(relation, session.where)
                 if step in survey.last:
                     self._collect(session, place, survey, step, rows)
-                inserts, deletes = rows.take()
+                entry = self._entry(place.grid, step, rows)
             self._position = {SYSTEM: system, _READ: survey.read, _DONE: survey.done(step)}
-            parts = apart_from_users(inserts, deletes, self.options.user_column)
-            yield StepInput(step, place.grid.batch_id(step), place.grid.period(step), *parts)
+            yield entry
+
+    def _rows(self, relation: Relation, where: str) -> ChangedRows:
+        """What collects the changes of a step."""
+        return ChangedRows(relation, wanted_columns(relation, self.options, self._columns), where)
+
+    def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
+        """The step of the changes that were collected."""
+        parts = apart_from_users(*rows.take(), self.options.user_column)
+        return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
     def _look(self) -> None:
         """That the slot, the publication and the columns are there, before a first step is due."""
@@ -171,7 +189,9 @@ class ChangeSource(ServerSource):
                     survey.add(min(step, last + 1), begin.commit)
         return survey
 
-    def _collect(self, session: Session, place: _Place, survey: _Survey, step: int, rows: _Rows) -> None:
+    def _collect(
+        self, session: Session, place: _Place, survey: _Survey, step: int, rows: ChangedRows
+    ) -> None:
         chosen = False
         # The server stops behind the first record that reaches this place.
         for data in self._peek(session, survey.last[step] + 1, 2**30):
@@ -275,6 +295,10 @@ class ChangeSource(ServerSource):
                 allowed=f'CREATE PUBLICATION "{name}" FOR TABLE {relation.name} (for a partitioned table WITH '
                 "(publish_via_partition_root = true))",
             )
+        self._check_identity(session, relation)
+
+    def _check_identity(self, session: Session, relation: Relation) -> None:
+        """That the log says which row an update or a delete is about."""
         partial = session.rows(
             "SELECT 1 FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid "
             "WHERE t.isleaf AND c.relreplident <> 'f'",
@@ -324,7 +348,7 @@ class _Place:
         return 0
 
 
-class _Rows:
+class ChangedRows:
     """Collects one step's changes as records: every value as the text that a csv file would have."""
 
     def __init__(self, relation: Relation, names: list[str], where: str) -> None:
@@ -362,8 +386,10 @@ class _Rows:
                     allowed="DELETE in the place of TRUNCATE; this log cannot be used any more",
                 )
             return
-        if message.oid != self._relation.oid:
-            return
+        if message.oid == self._relation.oid:
+            self._change(message)
+
+    def _change(self, message: Change) -> None:
         if message.kind != "I" and message.old is None:
             raise DataError(
                 "an update or delete does not say what the old row was",
@@ -392,14 +418,18 @@ class _Rows:
             value = row[index]
             if value is UNCHANGED and old is not None:
                 value = old[index]
-            if not (value is None or isinstance(value, str)):
-                raise DataError(
-                    f"the log lacks a large value of the column {name!r}",
-                    where=self._where,
-                    allowed="REPLICA IDENTITY FULL, set before the change",
-                )
-            cells.append(_as_cast(value, self._relation.types[name]))
+            cells.append(self._text(value, name))
         return cells
+
+    def _text(self, value: str | Unchanged | None, name: str) -> str | None:
+        """A cell as a csv file would have it (DataError where it was not logged)."""
+        if not (value is None or isinstance(value, str)):
+            raise DataError(
+                f"the log lacks a large value of the column {name!r}",
+                where=self._where,
+                allowed="REPLICA IDENTITY FULL, set before the change",
+            )
+        return _as_cast(value, self._relation.types[name])
 
     def _store(self) -> None:
         import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from dpstream.core.contracts.options import TEXT, TEXTS, Key, Option, keys_of_recipes, words
+from dpstream.core.contracts.options import NUMBER, TEXT, TEXTS, Key, Option, keys_of_recipes, words
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources.lines import Broken
@@ -20,6 +20,7 @@ __all__ = [
     "KINDS",
     "SOURCES",
     "Late",
+    "Shape",
     "SourceKeys",
     "SourceKind",
     "keys_of_kind",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 Late = Literal["error", "next-step", "drop-and-count-nothing"]
+Shape = Literal["changes", "snapshots", "stays"]
 
 _FILES, _DUCKDB, _TABLE, _CHANGES = ("files",), ("duckdb",), ("postgres",), ("postgres-changes",)
 _SERVER = (*_TABLE, *_CHANGES)
@@ -139,7 +141,7 @@ class SourceKeys:
         allowed="a column that says insert or delete",
         reason="without it, every row is an insert",
         meaning="What a row does. A delete is an event of its own. The baseline then runs twice at every "
-        "step.",
+        "step. With `key_column`: what a row does to the record of its key.",
     )
     op_values: Operations = _key(
         _ROWS,
@@ -147,7 +149,9 @@ class SourceKeys:
         allowed='words such as {insert = ["c", "after"], delete = ["d", "before"]}',
         shown="insert and update-after; delete and update-before",
         reason="an update is two rows, the old one as a delete and the new one as an insert",
-        meaning="The words of `op_column`. A word for updates that comes without the old row cannot be used.",
+        meaning="The words of `op_column`. A word for updates that comes without the old row cannot be used; with "
+        "`key_column` it can: `update` (also `update-after`) has the new row, and words under `ignore` "
+        "(`update-before`) are rows that are passed over.",
         fragment={"type": "object", "additionalProperties": {"anyOf": [TEXT, TEXTS]}},
     )
     late: Late = _key(
@@ -193,6 +197,72 @@ class SourceKeys:
         reason="it has to be written where the unit is a user or a person, and means nothing elsewhere",
         meaning="The column that says whose record a row is: texts or whole numbers. A null or empty id is "
         "an error.",
+    )
+    key_column: str | None = _key(
+        KINDS,
+        allowed="a column of the data that is not in the schema, with unit = record",
+        reason="it has to be written with the unit record, and means nothing without it",
+        meaning="The column that names a record: texts or whole numbers, one key a record. Keys are kept as keyed "
+        "hashes, and forgotten when their record has left. A null or empty key is an error.",
+    )
+    shape: Shape = _key(
+        _ROWS,
+        default="changes",
+        reason="only with key_column",
+        meaning="What the rows are: what happened to records (`changes`), the whole table as it is, once a step "
+        "(`snapshots`), or records with a start and an end (`stays`).",
+    )
+    delete_time_column: str | None = _key(
+        _FILES,
+        allowed="a column of the data that is not in the schema, with shape = stays",
+        reason="it has to be written with shape = stays, and means nothing without it",
+        meaning="When a record left: a date, a time or a step number as in `time_column`. Null: it is still there.",
+    )
+    updates: Literal["rows", "changed"] = _key(
+        (*_FILES, *_DUCKDB),
+        default="rows",
+        reason="only with key_column and op_column",
+        meaning="What an update of a change feed has: the whole new row (`rows`), or the changed columns only "
+        "(`changed`): a null, an empty cell of a csv file or a missing key of a JSON object then keeps the old value.",
+    )
+    unknown: Literal["error", "drop"] = _key(
+        (*_FILES, *_DUCKDB, *_CHANGES),
+        default="error",
+        reason="nothing is left out unless the owner says so",
+        meaning="What becomes of a delete or an update of a key that is not there.",
+    )
+    known: Literal["error", "update"] | None = _key(
+        (*_FILES, *_DUCKDB, *_CHANGES),
+        words=("error", "update"),
+        shown="update; with shape = stays error",
+        reason="feeds send inserts again, and stays of one key that overlap contradict each other",
+        meaning="What becomes of an insert of a key that is there already.",
+    )
+    repeated: Literal["error", "last"] | None = _key(
+        KINDS,
+        words=("error", "last"),
+        shown="last; with shape = snapshots error",
+        reason="a record may change several times in a step, and a table has each key once",
+        meaning="What becomes of several rows of one key in a step: they are taken in their order, and the last one "
+        "holds (`last`), or they are an error.",
+    )
+    shrinks: float = _key(
+        _ROWS,
+        default=0.1,
+        allowed="a share from 0 to below 1",
+        reason="a broken export must not become a mass deletion",
+        meaning="A snapshot that is empty, or has less than this share of the records that were there before, stops "
+        "the stream until `dpstream run --confirm-shrink` confirms it. 0: only an empty one does.",
+        fragment=NUMBER,
+    )
+    insert_only: bool = _key(
+        KINDS,
+        default=False,
+        allowed="true, false",
+        reason="only with key_column",
+        meaning="Whether the owner declares that records are never updated and never leave. A record is then its one "
+        "insert: the unit becomes `user` with `max_events = 1`, which counts the first row of each key and leaves "
+        "out all others, and the mechanism is `pooled` unless another one is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         _FILES,

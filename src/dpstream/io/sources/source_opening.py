@@ -32,6 +32,8 @@ def open_source(
         reveal: say in errors which record it is; for the owner's eyes only.
         watched: more records will come (``run --watch``).
     """
+    if options.key_column is not None:
+        return _open_keyed(options, base, columns, ignored, reveal, watched)
     # Imported on use: each kind needs another library.
     if options.kind == "duckdb":
         from dpstream.io.sources.query import QuerySource
@@ -63,3 +65,47 @@ def open_source(
     from dpstream.io.sources.files import FileSource
 
     return FileSource(options, base=base, reveal=reveal, watched=watched, columns=columns, ignored=ignored)
+
+
+def _open_keyed(
+    options: SourceOptions,
+    base: str | Path,
+    columns: Sequence[str],
+    ignored: Sequence[str],
+    reveal: bool,
+    watched: bool,
+) -> Source:
+    """The source of records with keys, with the source of plain rows beneath it."""
+    from dpstream.io.sources.keyed_source import KeyedSource, plain_options
+
+    if options.kind == "postgres-changes":
+        from dpstream.io.sources.keyed_replication import KeyedChangeSource
+
+        return KeyedChangeSource(options, columns=columns)
+    if options.shape == "snapshots" and options.kind != "files":
+        from dpstream.io.sources.keyed_snapshots import QuerySnapshots, TableSnapshots
+
+        if options.kind == "postgres":
+            return TableSnapshots(options, columns=columns)
+        return KeyedSource(options, QuerySnapshots(plain_options(options), base=base))
+    whole_files = {
+        "time_column": None,
+        "every": "files",
+        "start": None,
+        "end": None,
+        "lag": None,
+        "late": "error",
+    }
+    beneath = plain_options(options, **(whole_files if options.shape == "stays" else {}))
+    marks = {
+        "changes": [options.op_column],
+        "snapshots": [],
+        "stays": [options.time_column, options.delete_time_column],
+    }[options.shape]
+    named = [*columns, *(name for name in marks if name is not None)] if columns else ()
+    plain = open_source(beneath, base=base, columns=named, ignored=ignored, reveal=reveal, watched=watched)
+    if options.shape == "stays":
+        from dpstream.io.sources.keyed_stays import StaySource
+
+        return StaySource(options, plain)
+    return KeyedSource(options, plain)

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Self, get_args
 
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
+from dpstream.io.sources.keyed_operations import KeyedOperations
+from dpstream.io.sources.keyed_options import (
+    check_keyed,
+    gives_whole_tables,
+    keyed_pinned,
+    keyed_public,
+    reads_now,
+)
 from dpstream.io.sources.kinds import check_kind, duration
 from dpstream.io.sources.lines import BROKEN
 from dpstream.io.sources.operations import Operations
@@ -83,6 +91,7 @@ class SourceOptions(SourceKeys):
 
     def __post_init__(self) -> None:
         check_kind(self)
+        check_keyed(self)
         for key in ("time_column", "op_column", "user_column"):
             value = getattr(self, key)
             if value is not None and (not isinstance(value, str) or not value):
@@ -90,7 +99,10 @@ class SourceOptions(SourceKeys):
         if self.op_column is not None and self.op_column == self.time_column:
             raise wrong_source("op_column and time_column are the same column", "two columns")
         if not isinstance(self.op_values, Operations):
-            object.__setattr__(self, "op_values", Operations.parse(self.op_values))
+            words = Operations if self.key_column is None else KeyedOperations
+            object.__setattr__(self, "op_values", words.parse(self.op_values))
+        elif self.key_column is not None and self.op_column is not None and self.op_values == Operations():
+            object.__setattr__(self, "op_values", KeyedOperations())
         if self.op_column is None and self.op_values != Operations():
             raise wrong_source("op_values has no meaning without op_column", "op_column")
         if self.user_column is not None and self.user_column in (self.time_column, self.op_column):
@@ -289,12 +301,20 @@ class SourceOptions(SourceKeys):
     @property
     def repeatable(self) -> bool:
         """Whether released steps can be read again from the source, and compared."""
+        if reads_now(self):
+            return False
         return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
+
+    @property
+    def whole_tables(self) -> bool:
+        """Whether a step is a whole table, which the stream compares with the records that it has."""
+        return self.key_column is not None and gives_whole_tables(self)
 
     @property
     def deletions(self) -> bool:
         """Whether records may leave."""
-        return self.op_column is not None or self.kind == "postgres-changes"
+        keyed = self.key_column is not None and not self.insert_only
+        return keyed or self.op_column is not None or self.kind == "postgres-changes"
 
     def declared_public(self) -> tuple[str, ...]:
         """What the configuration treats as public knowledge, in sentences for plans and manifests."""
@@ -310,10 +330,16 @@ class SourceOptions(SourceKeys):
                 f"the number of records is declared public (steps of {self.rows} records; how many of them "
                 "are deletes is public too)"
             )
-        if self.kind in KINDS:
+        if self.kind == "postgres" and self.shape == "snapshots":
+            pass  # keyed_public says what it leaves open
+        elif self.kind in KINDS:
             facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
         else:
             facts += SOURCES.get(self.kind).public
+        if self.key_column is not None:
+            facts += keyed_public(self)
+        if self.shape != "changes":
+            return tuple(facts)
         if self.kind in ("duckdb", "postgres") and self.late == "error":
             facts.append(_CHANGED_PUBLIC)
         elif self.grid is not None and self.kind != "duckdb":
@@ -321,7 +347,7 @@ class SourceOptions(SourceKeys):
         if self.time_column is not None:
             what = "a null or unreadable time"
             facts.append(_STOPS.format(what=what, column=self.time_column, key="time_column"))
-        if self.op_column is not None:
+        if self.op_column is not None and self.key_column is None:
             what = 'a null, "update" or unknown operation'
             facts.append(_STOPS.format(what=what, column=self.op_column, key="op_column"))
         if self.user_column is not None:
@@ -368,6 +394,7 @@ class SourceOptions(SourceKeys):
         return {
             **words,
             **user,
+            **keyed_pinned(self),
             "time_column": self.time_column,
             "every": self.every,
             "rows": self.rows,

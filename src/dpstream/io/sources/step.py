@@ -6,6 +6,8 @@ import datetime
 from dataclasses import dataclass
 from typing import Any
 
+from dpstream.core.tables import KeyedBatch, Snapshot
+
 __all__ = ["Period", "StepInput", "apart_from_users"]
 
 #: First day, and the day after the last one.
@@ -25,6 +27,7 @@ class StepInput:
         deletes: the same for leaving records; None where the source declares no operation column.
         users: user ids of the inserts and of the deletes (``pyarrow.ChunkedArray``, or None where there are no
             deletes); None where the source declares no user column.
+        keyed: what happened to records that have keys; None where they have none. Then there is nothing else.
     """
 
     step: int
@@ -33,6 +36,7 @@ class StepInput:
     inserts: Any
     deletes: Any
     users: tuple[Any, Any] | None = None
+    keyed: KeyedBatch | Snapshot | None = None
 
     def __repr__(self) -> str:
         return f"StepInput(step={self.step}, batch_id={self.batch_id!r}, records hidden)"

@@ -3,7 +3,8 @@
 One rule for deletions. The true table at a step is the multiset *inserts minus deletes so far*: a delete takes
 away one equal row, whether that row came in an earlier step, in the same step, or comes later. Deletes that
 have found no row yet make counts negative (a mechanism is asked to follow exactly these counts);
-``TrueTable.rows`` cannot hold fewer than no row, so ``TrueTable.unmatched_deletes`` says how many there are.
+``TrueTable.rows`` cannot hold fewer than no row, so ``TrueTable.unmatched_deletes`` says how many there are. Of records
+with keys it is the table of those that are present.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, count_marginals
+from dpstream.project.keyed_check import KeyedCheck
 from dpstream.project.pending import named_step, period_text
 from dpstream.stream.frames import Batch, Codes, encode_batch
 from dpstream.tools.evaluate.true_predecessor import old_stream, record_rule
@@ -165,9 +167,15 @@ def encoded_steps(
             allowed="a copy of the configuration whose source is a file with all records",
         )
     schema = config.schema()
+    records = KeyedCheck(schema, config.unit)
     for entry in config.source().steps(1):
         if until is not None and entry.step > until:
             return
+        if entry.keyed is not None:
+            with named_step(entry.step, entry.batch_id):
+                records.add(entry)
+            yield entry, EncodedBatch(schema.domain, *records.rows), *records.rows
+            continue
         with named_step(entry.step, entry.batch_id):
             encoded, came, went = encode_batch(
                 Batch(entry.inserts, entry.deletes), schema, where=f"step {entry.batch_id!r}"

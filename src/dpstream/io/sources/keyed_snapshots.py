@@ -1,0 +1,88 @@
+"""The whole table as it is when a step is read: the answer to a DuckDB query, or a PostgreSQL table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpstream.core.tables import Snapshot
+from dpstream.io.sources.calendar import Grid
+from dpstream.io.sources.keyed_options import key_rules
+from dpstream.io.sources.pg_session import Relation, ServerSource, Session, quoted
+from dpstream.io.sources.query import QuerySource, split_records
+from dpstream.io.sources.source import check_start
+from dpstream.io.sources.step import StepInput
+from dpstream.io.sources.table import wanted_columns
+
+__all__ = ["QuerySnapshots", "TableSnapshots"]
+
+_ALLOWED = (
+    "one SELECT with no parameter, or with one that stands for the end of the period, such as SELECT * FROM t WHERE "
+    "valid_from < $1 AND (valid_to IS NULL OR valid_to >= $1)"
+)
+
+
+class QuerySnapshots(QuerySource):
+    """Snapshots from a DuckDB file: one query a step, for the table as it is now, or as it was at the step's end.
+
+    The query has no parameter, or one: the day after the period's last one, or the number after the step's.
+
+    Guarantee, errors and memory as of ``QuerySource``.
+    """
+
+    _counts = (0, 1)
+    _allowed = _ALLOWED
+
+    def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
+        return [limits[1]][: self._parameters]
+
+
+class TableSnapshots(ServerSource):
+    """Snapshots of a PostgreSQL table or view, each in one transaction; all values as text.
+
+    Guarantee: which steps are read, and when, is public. Every row that is committed when the transaction begins is
+    in the snapshot.
+
+    Errors: those of ``Session``. Memory: the table's columns.
+    """
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        check_start(start_step)
+        grid, last = self.options.grid, self.options.last_step(self._today)
+        assert grid is not None  # check_kind
+        assert last is not None
+        return self._read(grid, start_step, last)
+
+    def _read(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
+        if last < first == 1:
+            with Session(self.options) as session:
+                self._names(session.relation(str(self.options.table)))
+        key, rules = str(self.options.key_column), key_rules(self.options)
+        for step in range(first, last + 1):
+            with Session(self.options) as session:
+                keyed = Snapshot(self._rows(session), key, rules)
+            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
+
+    def _rows(self, session: Session) -> Any:
+        import pyarrow as pa
+
+        relation = session.relation(str(self.options.table))
+        names = self._names(relation)
+        schema = pa.schema([(name, pa.string()) for name in names])
+        query = f"SELECT {', '.join(f'{quoted(name)}::text' for name in names)} FROM {relation.name}"
+        with session.transaction():
+            tables = (
+                pa.table(
+                    [pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema
+                )
+                for block in session.stream(query)
+            )
+            return split_records(schema.empty_table(), tables, self.options, session.where)[0]
+
+    def _names(self, relation: Relation) -> list[str]:
+        """The columns that leave the server; DataError where the table lacks one."""
+        columns = [*self._columns, str(self.options.key_column)] if self._columns else ()
+        return wanted_columns(relation, self.options, columns)

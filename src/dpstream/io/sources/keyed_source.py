@@ -1,0 +1,131 @@
+"""Records with keys, step by step: change feeds and snapshots, from sources that know nothing of keys.
+
+The source beneath cuts rows into steps as ever and hands out the key column as the column of users, which it reads in
+the same way: texts or whole numbers, the same for all formats. What the rows do to their records is read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpstream.core.errors import DataError
+from dpstream.core.tables import KeyedBatch, Snapshot
+from dpstream.io.sources.keyed_operations import UPDATE, KeyedOperations
+from dpstream.io.sources.keyed_options import key_rules
+from dpstream.io.sources.operations import Operations
+from dpstream.io.sources.source import Source
+from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources.step import StepInput
+
+__all__ = ["KeyedSource", "free_name", "plain_options", "with_key"]
+
+_WITHOUT_KEY: Mapping[str, Any] = {
+    "key_column": None,
+    "shape": "changes",
+    "delete_time_column": None,
+    "updates": "rows",
+    "unknown": "error",
+    "known": None,
+    "repeated": None,
+    "shrinks": 0.1,
+    "insert_only": False,
+    "op_column": None,
+    "op_values": Operations(),
+}
+
+
+def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
+    """The options of the source beneath: every row is a record of the "user" that is its key."""
+    return replace(options, **{**_WITHOUT_KEY, "user_column": options.key_column, **others})
+
+
+def with_key(rows: Any, keys: Any, key_column: str) -> Any:
+    """Rows with their keys as a column again."""
+    return rows.append_column(key_column, keys)
+
+
+def free_name(wanted: str, names: Sequence[str]) -> str:
+    """The name, or one like it that no column has."""
+    while wanted in names:
+        wanted += "_"
+    return wanted
+
+
+class KeyedSource(Source):
+    """Changes by key, or snapshots, out of another source's steps.
+
+    Guarantee: that of the source beneath. What a row does to its record depends on that row alone.
+
+    Errors: those of the source beneath; DataError: no column of operations, or an operation that is none, at its step.
+    """
+
+    def __init__(self, options: SourceOptions, beneath: Source) -> None:
+        self.options = options
+        self.beneath = beneath
+
+    @property
+    def position(self) -> dict[str, int]:
+        """That of the source beneath."""
+        return self.beneath.position
+
+    def steps(
+        self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
+    ) -> Iterator[StepInput]:
+        """See ``Source``."""
+        for entry in self.beneath.steps(start_step, seen=seen, key=key):
+            self.broken = self.beneath.broken
+            yield StepInput(entry.step, entry.batch_id, entry.period, None, None, keyed=self._keyed(entry))
+
+    def committed(self, position: Mapping[str, int]) -> None:
+        """See ``Source``."""
+        self.beneath.committed(position)
+
+    def resume(self, step: int, position: Mapping[str, int]) -> None:
+        """See ``Source``."""
+        self.beneath.resume(step, position)
+
+    def signature(self) -> Any:
+        """See ``Source``."""
+        return self.beneath.signature()
+
+    def _keyed(self, entry: StepInput) -> KeyedBatch | Snapshot:
+        assert entry.users is not None  # plain_options names a column of users
+        key, rules = str(self.options.key_column), key_rules(self.options)
+        rows = with_key(entry.inserts, entry.users[0], key)
+        if self.options.shape == "snapshots":
+            return Snapshot(rows, key, rules)
+        column = self.options.op_column
+        if column is None:
+            return KeyedBatch(rows, key, rules=rules)
+        rows = self._feed(rows, column, f"step {entry.batch_id}")
+        return KeyedBatch(
+            rows, key, column, "null-keeps" if self.options.updates == "changed" else None, rules
+        )
+
+    def _feed(self, rows: Any, column: str, where: str) -> Any:
+        """The rows that do something, with the words that the stream knows in the column of operations."""
+        if column not in rows.column_names:
+            raise DataError(f"there is no column {column!r}", where=where, allowed="a column of the data")
+        words = self.options.op_values
+        assert isinstance(words, KeyedOperations)  # SourceOptions
+        meaning, keep = words.read(rows.column(column), name=column, where=where)
+        rows = rows.drop_columns([column]).filter(keep)
+        if self.options.updates == "changed":
+            rows = _nulls_for_empty(rows, meaning, str(self.options.key_column))
+        return rows.append_column(column, meaning)
+
+
+def _nulls_for_empty(rows: Any, meaning: Any, key_column: str) -> Any:
+    """An empty text in an update is a cell that says nothing, as csv files have no nulls."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    updates = pc.equal(meaning, UPDATE)
+    for number, name in enumerate(rows.column_names):
+        column = rows.column(name)
+        if name != key_column and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            empty = pc.and_(updates, pc.fill_null(pc.equal(column, ""), False))
+            rows = rows.set_column(number, name, pc.if_else(empty, pa.scalar(None, column.type), column))
+    return rows

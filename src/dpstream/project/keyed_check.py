@@ -1,0 +1,123 @@
+"""Follows records that have keys as the stream will: for ``dpstream check``, and for the truth of an evaluation."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.contracts import Wanted
+from dpstream.core.errors import DataError, UnconfirmedError
+from dpstream.core.privacy import Record
+from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
+from dpstream.stream.keyed_reading import read_keyed
+
+if TYPE_CHECKING:
+    from dpstream.core.schema import Schema
+    from dpstream.io.sources import StepInput
+
+__all__ = ["KeyedCheck", "checked_rows"]
+
+Codes = NDArray[np.int32]
+
+
+def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
+    """The rows whose values have to fit the schema, and whether nulls among them say nothing."""
+    import pyarrow.compute as pc
+
+    if isinstance(keyed, Snapshot):
+        yield keyed.rows.drop_columns([keyed.key]), False
+        return
+    rows = keyed.events.drop_columns([keyed.key])
+    if keyed.operation is None:
+        yield rows, False
+        return
+    words = rows.column(keyed.operation)
+    rows = rows.drop_columns([keyed.operation])
+    keeps = keyed.changed is not None
+    yield rows.filter(pc.equal(words, "insert")), False
+    yield rows.filter(pc.equal(words, "update")), keeps
+
+
+@dataclass(repr=False)
+class KeyedCheck:
+    """Follows the records that are there, as the stream will. Private.
+
+    Attributes:
+        present: the records at the end of the last step that was added.
+        rows: codes of the rows that came at that step, and of those that went; a changed record is in both.
+        came, left, changed: how many records did, step by step.
+    """
+
+    schema: Schema
+    unit: Any
+    present: PresentTable = field(init=False)
+    rows: tuple[Codes, Codes] = field(init=False)
+    came: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    _gone: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.present = PresentTable.empty(self.schema.domain)
+
+    def add(self, entry: StepInput) -> str | None:
+        """Take a step. A sentence where it would stop the stream; nobody and no number is named.
+
+        After a step that does not fit, nothing is known of the records any more: call it no further then.
+        """
+        keyed, note = entry.keyed, None
+        assert keyed is not None
+        try:
+            changes = self._changes(keyed, entry)
+        except UnconfirmedError as error:
+            note = f"{error.what}; dpstream run --confirm-shrink takes it, once you have looked"
+            assert isinstance(keyed, Snapshot)
+            changes = self._changes(replace(keyed, confirmed=True), entry)
+        before = self.present
+        place, there = before.find(changes.keys)
+        self.rows = changes.codes, before.codes[place[there]].astype(np.int32)
+        self.present, departed = before.after(changes, entry.step)
+        self.came.append(int((~there & changes.present).sum()))
+        self.left.append(len(departed))
+        self.changed.append(int((there & changes.present).sum()))
+        if isinstance(self.unit, Record) and self.unit.returns == "refuse":
+            self._refuse_returns(changes.keys, there, changes.present)
+        return note
+
+    def sentences(self) -> list[str]:
+        """What was understood, with exact numbers: for the owner's eyes only."""
+        first = self.came[0] if self.came else 0
+        words = f"{len(self.present):,} records present at the end; {first:,} at the first step"
+        if len(self.came) > 1:
+            mean = [float(np.mean(numbers[1:])) for numbers in (self.came, self.left, self.changed)]
+            words += ", then {} new, {} gone and {} changed a step".format(*map(_rounded, mean))
+        return [words]
+
+    def _changes(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> Any:
+        wanted = Wanted("present", self.schema, self.unit.name, None, self._key, f"step {entry.batch_id}")
+        granted = read_keyed(keyed, wanted)
+        assert granted.keyed is not None
+        return granted.keyed.changes(self.present)
+
+    def _refuse_returns(self, keys: Any, there: Any, present: Any) -> None:
+        hashes = [row.tobytes() for row in keys]
+        if any(
+            come and not was and key in self._gone
+            for key, was, come in zip(hashes, there, present, strict=True)
+        ):
+            raise DataError(
+                "a key comes back after an absence",
+                where="key_column",
+                allowed='keys that are used once, or [stream] returns = "new"',
+            )
+        self._gone |= {key for key, was, come in zip(hashes, there, present, strict=True) if was and not come}
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.3g}"

@@ -1,0 +1,265 @@
+"""Recognises tables that change in private data: change feeds by key, snapshots of one table, and stays.
+
+What is recognised is a guess that is read off the data; ``dpstream init`` writes it down for the owner to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dpstream.core.errors import ConfigError
+from dpstream.core.schema.dates import read_date, read_time
+from dpstream.core.schema.reading import files_of, read_sample
+from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
+
+__all__ = ["Recognised", "recognise"]
+
+#: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
+_WORDS = {
+    INSERT: ("insert", "i", "c", "create", "r", "read"),
+    UPDATE: ("update", "u", "update-after", "update_postimage", "after"),
+    DELETE: ("delete", "d", "remove"),
+    "ignore": ("update-before", "update_preimage", "before"),
+}
+_DEFAULT_WORDS = {"insert", "update", "update-after", "delete", "update-before"}
+#: Words in the name of a column that holds ends.
+_ENDS = (
+    "end",
+    "until",
+    "to",
+    "close",
+    "closed",
+    "delete",
+    "deleted",
+    "leave",
+    "left",
+    "exit",
+    "out",
+    "discharge",
+)
+_KEYS = ("id", "key", "number", "no", "nr", "code")
+#: Files that are compared, and rows of each.
+_FILES, _ROWS = 4, 100_000
+#: How many keys neighbouring snapshots share, and how many cells of the rows of shared keys are equal.
+_SHARED, _EQUAL = 0.3, 0.7
+#: Rows of a column that are looked at before all are.
+_FIRST = 1000
+#: Columns that are tried as keys.
+_MOST_COLUMNS = 40
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A table that changes, and its columns.
+
+    Attributes:
+        shape: as ``[source] shape``.
+        key: the column of the keys.
+        operation: the column of operations, and ``words`` that are not the usual ones.
+        start, end: the columns of a stay's times.
+    """
+
+    shape: str
+    key: str
+    operation: str | None = None
+    words: Mapping[str, list[str]] = field(default_factory=dict)
+    start: str | None = None
+    end: str | None = None
+
+    @property
+    def columns(self) -> set[str]:
+        """Columns that are no attributes of the records."""
+        return {name for name in (self.key, self.operation, self.start, self.end) if name is not None}
+
+    def source(self) -> dict[str, Any]:
+        """Keys of ``[source]``, without those of the calendar."""
+        found: dict[str, Any] = {"key_column": self.key}
+        if self.shape != "changes":
+            found["shape"] = self.shape
+        if self.operation is not None:
+            found["op_column"] = self.operation
+        if self.words:
+            found["op_values"] = dict(self.words)
+        if self.end is not None:
+            found["delete_time_column"] = self.end
+        return found
+
+
+def recognise(
+    data: Any, table: Any, *, key_column: str | None = None, time_column: str | None = None
+) -> Recognised | None:
+    """What the data look like; None where no record of theirs seems to have a key, or nothing seems to leave.
+
+    Args:
+        data: a path, where several files may be snapshots of one table.
+        table: a sample of all of it.
+        key_column: the owner's word for which column the key is.
+        time_column: the column that cuts the data into steps.
+
+    Errors:
+        ConfigError: ``key_column`` is no column, or nothing fits it.
+    """
+    names = table.column_names
+    if key_column is not None and key_column not in names:
+        raise ConfigError(
+            f"there is no column {key_column!r}", where="key column", allowed="a column of the data"
+        )
+    keys = [key_column] if key_column is not None else _candidates(table, time_column)
+    found = _feed(table, keys, time_column)
+    if found is None and isinstance(data, (str, Path)) and time_column is None:
+        found = _snapshots(data, keys)
+    if found is None:
+        found = _stays(table, keys, time_column)
+    if found is None and key_column is not None:
+        raise ConfigError(
+            f"with the key {key_column!r} the data are no change feed, no snapshots and no stays",
+            where="key column",
+            allowed="a column of operations with one insert for each key that is not there; several files in each of "
+            "which a key occurs once; or rows with a start and an end",
+        )
+    return found
+
+
+def _candidates(table: Any, time_column: str | None) -> list[str]:
+    """Columns that may be keys: texts or whole numbers without nulls; those whose names say so first."""
+    import pyarrow as pa
+
+    found = []
+    for name in table.column_names[:_MOST_COLUMNS]:
+        kind = table.column(name).type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if name != time_column and (text or pa.types.is_integer(kind)) and not table.column(name).null_count:
+            found.append(name)
+    return sorted(found, key=lambda name: not _says(name, _KEYS))
+
+
+def _says(name: str, words: Iterable[str]) -> bool:
+    parts = "".join(c if c.isalnum() else " " for c in name.lower()).split()
+    return any(part in words or (part.endswith(("id", "key")) and "id" in words) for part in parts)
+
+
+def _feed(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
+    for name in table.column_names:
+        words = _operations(table.column(name)) if name != time_column else None
+        if words is None:
+            continue
+        meaning = {word: kind for kind, found in words.items() for word in found}
+        operations = [meaning[word] for word in table.column(name).to_pylist()]
+        for key in keys:
+            if key != name and all(
+                # Most columns show at their beginning that they are no keys.
+                _alternates(table.column(key).slice(0, rows).to_pylist(), operations[:rows])
+                for rows in (_FIRST, table.num_rows)
+            ):
+                usual = set(meaning) <= _DEFAULT_WORDS
+                return Recognised("changes", key, name, {} if usual else words)
+    return None
+
+
+def _operations(column: Any) -> dict[str, list[str]] | None:
+    """The words of a column of operations by what they mean; None where it is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+        return None
+    distinct = pc.unique(column.slice(0, _ROWS)).to_pylist()
+    if not 2 <= len(distinct) <= len(_WORDS) + 2 or len(pc.unique(column)) != len(distinct):
+        return None
+    found = {kind: [word for word in distinct if word.lower() in words] for kind, words in _WORDS.items()}
+    whole = sum(map(len, found.values())) == len(distinct)
+    return {kind: words for kind, words in found.items() if words} if whole and found[INSERT] else None
+
+
+def _alternates(keys: Sequence[Any], operations: Sequence[str]) -> bool:
+    """Whether each key is inserted where it is not there, and leaves where it is."""
+    present: set[Any] = set()
+    for key, operation in zip(keys, operations, strict=True):
+        if operation == INSERT:
+            if key in present:
+                return False
+            present.add(key)
+        elif operation == DELETE:
+            if key not in present:
+                return False
+            present.discard(key)
+        elif operation == UPDATE and key not in present:
+            return False
+    return True
+
+
+def _snapshots(data: str | Path, keys: Sequence[str]) -> Recognised | None:
+    """Whether neighbouring files hold mostly the same records."""
+    files = files_of(data)[:_FILES]
+    if len(files) < 2:
+        return None
+    tables = [read_sample(file, _ROWS) for file in files]
+    if any(set(table.column_names) != set(tables[0].column_names) for table in tables):
+        return None
+    for key in keys:
+        if all(_once(table.column(key)) for table in tables) and _alike(tables, key):
+            return Recognised("snapshots", key)
+    return None
+
+
+def _once(column: Any) -> bool:
+    return not column.null_count and bool(len(column.unique()) == len(column))
+
+
+def _alike(tables: Sequence[Any], key: str) -> bool:
+    """Whether neighbouring tables share most of their keys, and rows of one key most of their cells."""
+    others = [name for name in tables[0].column_names if name != key]
+    rows = [
+        dict(zip(table.column(key).to_pylist(), table.select(others).to_pylist(), strict=True))
+        for table in tables
+    ]
+    shared = kept = equal = 0
+    for before, after in pairwise(rows):
+        both = before.keys() & after.keys()
+        shared, kept = shared + len(both), kept + min(len(before), len(after))
+        equal += sum(before[k][name] == after[k][name] for k in both for name in others)
+    return equal > 0 and shared >= _SHARED * kept and equal >= _EQUAL * shared * len(others)
+
+
+def _stays(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
+    """A start without nulls, an end that is never before it, and a key that no two rows share."""
+    times = {name: found for name in table.column_names if (found := _times(table.column(name))) is not None}
+    for end, ends in times.items():
+        open_ended = None in ends
+        if not open_ended and not _says(end, _ENDS):
+            continue
+        for start, starts in times.items():
+            if start == end or None in starts or time_column not in (None, start):
+                continue
+            if all(a is None or b is None or a <= b for a, b in zip(starts, ends, strict=True)):
+                key = next((k for k in keys if k not in (start, end) and _once(table.column(k))), None)
+                if key is not None:
+                    return Recognised("stays", key, start=start, end=end)
+    return None
+
+
+def _times(column: Any) -> list[str | None] | None:
+    """The days of a column as ISO texts, None where a cell is empty; None where it holds anything else."""
+    import pyarrow as pa
+
+    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        return [None if value is None else value.isoformat()[:10] for value in column.to_pylist()]
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    for rows in (_FIRST, len(column)):  # most columns of texts show at their beginning that they hold no days
+        found = list(_days(column.slice(0, rows).to_pylist()))
+        if "" in found:
+            return None
+    return found if any(found) else None
+
+
+def _days(texts: Iterable[str | None]) -> Iterator[str | None]:
+    for text in texts:
+        if text is None or not text.strip():
+            yield None
+        else:
+            yield text[:10] if read_date(text) is not None or read_time(text) is not None else ""

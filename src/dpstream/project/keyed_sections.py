@@ -1,0 +1,181 @@
+"""``[stream]``, ``[source]`` and ``[expect]`` of a stream whose records have keys: what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import cast
+
+from dpstream.core.contracts import Limits, shown
+from dpstream.core.contracts.registry import DEFAULT_MECHANISM
+from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.privacy import Record, Unit, User
+from dpstream.core.privacy.unit import Returns
+from dpstream.project.reader import Section
+
+__all__ = [
+    "DEFAULT_KEYED",
+    "Expected",
+    "asks_for_record",
+    "check_key_column",
+    "default_mechanism",
+    "expected_words",
+    "insert_only",
+    "read_expected",
+    "read_record",
+]
+
+#: What runs where records have keys and the file names no mechanism.
+DEFAULT_KEYED = "census"
+_RECORDS = ("record", "record-replace")
+#: What is assumed of a table of which its owner says nothing.
+_SIZE, _STEPS = 1000, 10
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The owner's public guesses: records in the table, and records that come in a step."""
+
+    size: int
+    records_per_step: int
+
+    @property
+    def turnover(self) -> Fraction:
+        """Steps in which as many records come as the table holds."""
+        return Fraction(self.size, self.records_per_step)
+
+
+def asks_for_record(stream: Section, limits: Limits | None = None) -> bool:
+    """Whether the file protects a record's whole stay; without a unit, what its mechanism protects."""
+    if stream.has("unit") or limits is None:
+        return stream.raw("unit") in _RECORDS
+    return limits.units[0] in _RECORDS
+
+
+def insert_only(source: Section) -> bool:
+    """Whether the owner declares that records are never updated and never leave."""
+    return source.raw("insert_only") is True
+
+
+def default_mechanism(stream: Section, source: Section) -> tuple[str, str | None]:
+    """What runs where the file names no mechanism, and why; None: the reason in the table of keys."""
+    if not asks_for_record(stream):
+        return DEFAULT_MECHANISM, None
+    if insert_only(source):
+        why = "the table is declared insert-only, so a record is one event, and what was measured of it stays true"
+        return DEFAULT_MECHANISM, why
+    return DEFAULT_KEYED, "records have keys: it measures the records that are there, so churn adds no error"
+
+
+def read_record(section: Section, source: Section, limits: Limits) -> Unit:
+    """The unit of a stream whose records have keys; of an insert-only table the user that has one event.
+
+    Errors:
+        ConfigError: keys of ``[stream]`` that contradict each other. UnitError: a mechanism that cannot protect it.
+    """
+    if section.has("max_events"):
+        raise section.wrong("max_events", "a bound on events per user is set without the unit user")
+    word = section.choice("unit", _RECORDS, "record")
+    said = "public" if word == "record-replace" else "private"
+    public = section.choice("total", ("private", "public"), said) == "public"
+    if word == "record-replace" and not public:
+        raise section.wrong(
+            "total",
+            "'private' contradicts unit = 'record-replace', which makes public which keys are there",
+            "total = 'public', or unit = 'record'",
+        )
+    if insert_only(source):
+        for key, wrong in (("returns", section.has("returns")), ("total", public)):
+            if wrong:
+                raise section.wrong(
+                    key,
+                    f"{key} = {shown(section.raw(key))} does not fit [source] insert_only, where each key counts once",
+                    "leave it out, or insert_only = false",
+                )
+        reason = "[source] insert_only: a record is its one insert, and a key counts once"
+        section.note("unit", "user", default=True, reason=reason)
+        section.note("max_events", "1", default=True, reason=reason)
+        _check(section, User(1), limits)
+        return User(1)
+    returns = cast(Returns, section.choice("returns", ("new", "refuse"), "new"))
+    unit = Record("replace" if public else "add-remove", returns)
+    if public and word == "record":
+        reason = 'total = "public" switches the relation to replace'
+        section.note("unit", unit.name, default=True, reason=reason)
+    _check(section, unit, limits)
+    return unit
+
+
+def _check(section: Section, unit: Unit, limits: Limits) -> None:
+    if unit.name in limits.units:
+        return
+    if unit.name == "record-replace" and "record" in limits.units:
+        raise section.wrong("total", limits.other_units.format(unit=unit.name), "private")
+    raise UnitError(
+        f"the mechanism of this file cannot protect the unit {unit.name!r}",
+        where=section.place("unit"),
+        allowed=f'[mechanism] name = "{DEFAULT_KEYED}"; or, where records never change and never leave, [source] '
+        "insert_only = true",
+    )
+
+
+def check_key_column(section: Section, unit: Unit) -> None:
+    """A key belongs to the unit ``record``, and that unit to a key.
+
+    Errors:
+        ConfigError: one without the other.
+    """
+    if isinstance(unit, Record) or insert_only(section):
+        if not section.has("key_column"):
+            raise section.wrong("key_column", "the key is missing, which unit = record needs")
+    elif section.has("key_column"):
+        raise section.wrong(
+            "key_column",
+            f"a key column is set with the unit {unit.name!r}, which does not follow records",
+            '[stream] unit = "record", or no key_column',
+        )
+
+
+def read_expected(section: Section, unit: Unit, mechanism: Section, given: bool) -> Expected | None:
+    """``[expect]``; None where nothing rests on it.
+
+    Args:
+        given: whether the file has the section.
+
+    Errors:
+        ConfigError: numbers that cannot be used, or a section where nothing rests on it.
+    """
+    if not isinstance(unit, Record):
+        if given:
+            raise ConfigError(
+                "the guesses are for tables whose records have keys",
+                where=section.place(),
+                allowed='[stream] unit = "record", or a file without [expect]',
+            )
+        return None
+    if mechanism.has("turnover"):
+        if given:
+            raise ConfigError(
+                "turnover in [mechanism] says the same",
+                where=section.place(),
+                allowed="[expect], or turnover",
+            )
+        return None
+    size, coming = section.count("size"), section.count("records_per_step")
+    if size is None:
+        size = _SIZE if coming is None else _STEPS * coming
+        section.note("size", str(size), default=True)
+    if coming is None:
+        coming = max(1, size // _STEPS)
+        section.note("records_per_step", str(coming), default=True)
+    return Expected(size, coming)
+
+
+def expected_words(expected: Expected | None) -> tuple[str, ...]:
+    """What of it is published, for plans and manifests."""
+    if expected is None:
+        return ()
+    return (
+        f"the owner's guesses size = {expected.size} and records_per_step = {expected.records_per_step} are published "
+        "([expect])",
+    )

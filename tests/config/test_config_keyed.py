@@ -1,0 +1,179 @@
+"""Tables that change, from the configuration file: the unit, the key, the guesses, and what contradicts what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from config_files import DEFAULTS, load
+
+from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.privacy import Event, Record, User
+from dpstream.project.plan_description import describe
+
+UNIT = 'unit = "record"'
+FEED = DEFAULTS["source"] + '\nkey_column = "id"\nop_column = "op"'
+SNAPSHOTS = 'path = "data/*.csv"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
+STAYS = DEFAULTS["source"] + '\nkey_column = "id"\nshape = "stays"\ndelete_time_column = "until"'
+DATABASE = (
+    'kind = "postgres"\nurl_env = "U"\ntable = "t"\nevery = "day"\nstart = "2026-01-05"\nend = "today"\n'
+)
+SHOP = DATABASE + 'key_column = "id"\nshape = "snapshots"'
+LOG = (
+    DATABASE.replace('"postgres"', '"postgres-changes"') + 'slot = "s"\npublication = "p"\nkey_column = "id"'
+)
+
+
+def keyed(folder: Path, **parts: str):
+    return load(folder, **{"stream": UNIT, "source": FEED} | parts)
+
+
+def test_a_keyed_table_is_measured_by_the_census(tmp_path: Path) -> None:
+    for source in (FEED, SNAPSHOTS, STAYS, SHOP, LOG):
+        config = keyed(tmp_path, source=source)
+        assert config.unit == Record()
+        assert describe(config)["mechanism"] == "census"
+        (used,) = [one for one in config.used if (one.section, one.key) == ("mechanism", "name")]
+        assert "records have keys" in (used.reason or "")
+    assert keyed(tmp_path, stream=UNIT + '\nreturns = "refuse"').unit == Record(returns="refuse")
+    for stream in ('unit = "record-replace"', UNIT + '\ntotal = "public"'):
+        assert keyed(tmp_path, stream=stream).unit == Record("replace")
+    assert keyed(tmp_path, stream="", mechanism='name = "census"').unit == Record()
+
+
+def test_an_insert_only_table_is_measured_by_pooled_and_counts_each_key_once(tmp_path: Path) -> None:
+    source = DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true'
+    config = keyed(tmp_path, source=source)
+    assert config.unit == User(1)
+    assert describe(config)["mechanism"] == "pooled"
+    assert config.source_options.user_column == "id"
+    assert not config.source_options.deletions
+    told = {(one.section, one.key): one.reason or "" for one in config.used}
+    assert "insert-only" in told["mechanism", "name"]
+    assert "a key counts once" in told["stream", "unit"]
+    data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    (data / "1.csv").write_text("step,id,zip,paid,kind\n" + "1,7,a,true,x\n" * 3 + "2,7,b,true,x\n")
+    (first, second, *_) = config.source().steps()
+    assert first.users[0].to_pylist() == ["7"] * 3
+    assert (first.deletes, second.inserts.num_rows) == (None, 1)
+
+
+def test_the_guesses_are_published_and_give_the_turnover(tmp_path: Path) -> None:
+    for rest, size, coming in (
+        ("", 1000, 100),
+        ("[expect]\nsize = 300\nrecords_per_step = 100", 300, 100),
+        ("[expect]\nsize = 300", 300, 30),
+        ("[expect]\nrecords_per_step = 3", 30, 3),
+        ("[expect]\nsize = 1", 1, 1),
+    ):
+        config = keyed(tmp_path, rest=rest)
+        expected = config.expected
+        assert expected is not None
+        assert (expected.size, expected.records_per_step) == (size, coming)
+        assert config.recipe.turnover == expected.turnover
+        words = f"size = {size} and records_per_step = {coming}"
+        assert any(words in fact for fact in describe(config)["declared_public"])
+    config = keyed(tmp_path, mechanism="turnover = 3")
+    assert config.expected is None
+
+
+def test_streams_without_keys_are_pinned_to_what_they_always_were(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    assert config.unit == Event()
+    assert set(config.facts()["source"]) == {
+        "time_column",
+        "every",
+        "rows",
+        "start",
+        "end",
+        "op_column",
+        "late",
+    }
+    assert not any("key" in fact for fact in config.facts()["declared_public"])
+
+
+def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
+    facts = keyed(tmp_path, source=STAYS).facts()["source"]
+    rules = {"unknown": "error", "known": "error", "repeated": "last", "shrinks": 0.1}
+    assert (
+        facts.items()
+        >= {"key_column": "id", "shape": "stays", "delete_time_column": "until", **rules}.items()
+    )
+    facts = keyed(tmp_path, source=FEED + '\nop_values = {insert = "c", update = "u", delete = "d"}').facts()
+    assert facts["source"]["op_values"] == {"insert": ["c"], "update": ["u"], "delete": ["d"], "ignore": []}
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ({"source": DEFAULTS["source"]}, "the key is missing"),
+        ({"stream": ""}, "a key column is set with the unit 'event'"),
+        ({"stream": 'unit = "user"\nmax_events = 3'}, "a key column is set with the unit 'user'"),
+        ({"source": FEED + '\nuser_column = "who"'}, "a user column is set"),
+        ({"source": FEED.replace('"id"', '"zip"')}, "declared in the schema as well"),
+        ({"source": STAYS.replace('"until"', '"zip"')}, "declared in the schema as well"),
+        ({"source": FEED.replace('"id"', '"op"')}, "key_column and op_column are the same"),
+        ({"source": FEED.replace('"id"', '"step"')}, "key_column and time_column are the same"),
+        ({"stream": UNIT + "\nmax_events = 3"}, "without the unit user"),
+        ({"stream": 'unit = "record-replace"\ntotal = "private"'}, "'private' contradicts"),
+        ({"stream": UNIT + '\nreturns = "never"'}, "is not a choice"),
+        ({"stream": 'returns = "new"', "source": DEFAULTS["source"]}, "returns"),
+        ({"mechanism": 'name = "pooled"'}, "cannot protect the unit 'record'"),
+        ({"stream": "", "source": DEFAULTS["source"], "mechanism": 'name = "census"'}, "the key is missing"),
+        ({"stream": 'unit = "event"', "mechanism": 'name = "census"'}, "census cannot protect"),
+        (
+            {"stream": "", "source": DEFAULTS["source"], "rest": "[expect]\nsize = 3"},
+            "whose records have keys",
+        ),
+        ({"mechanism": "turnover = 3", "rest": "[expect]\nsize = 3"}, "turnover in"),
+        ({"rest": "[expect]\nsize = 0"}, "not a whole number"),
+        ({"source": DEFAULTS["source"] + '\nshape = "snapshots"', "stream": ""}, "without key_column"),
+        ({"source": FEED + '\nshape = "stay"'}, "unknown shape"),
+        ({"source": FEED + '\nunknown = "ignore"'}, "unknown unknown"),
+        ({"source": FEED + "\nshrinks = 0.5"}, "shrinks has no meaning"),
+        ({"source": FEED + "\nrows = 10"}, "rows"),
+        ({"source": FEED + '\ndelete_time_column = "until"'}, "delete_time_column has no meaning"),
+        ({"source": FEED + '\nop_values = {insert = "c", change = "u"}'}, "not the words"),
+        ({"source": FEED + '\nop_values = {insert = "c", update = "c"}'}, "stands in two lists"),
+        ({"source": FEED.replace('\nop_column = "op"', "") + '\nknown = "error"'}, "without op_column"),
+        ({"source": SNAPSHOTS + "\nshrinks = 1.5"}, "is no share"),
+        ({"source": SNAPSHOTS + '\nop_column = "op"'}, "a row of a snapshot"),
+        (
+            {"source": SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3')},
+            "time_column has no meaning",
+        ),
+        ({"source": SNAPSHOTS + '\nbroken = "drop-and-count-nothing"'}, "would be a record that left"),
+        ({"source": SNAPSHOTS.replace("data/*.csv", "-")}, "standard input"),
+        ({"source": STAYS.replace('\ndelete_time_column = "until"', "")}, "delete_time_column is missing"),
+        ({"source": STAYS.replace("end = 9", 'end = "data"')}, "does not fit stays"),
+        ({"source": STAYS + '\nlate = "drop-and-count-nothing"'}, "would keep its record for ever"),
+        ({"source": STAYS + "\nshrinks = 0.5"}, "shrinks has no meaning"),
+        ({"source": STAYS.replace("data/*.csv", "-")}, "gives no stays"),
+        ({"source": SHOP + '\nwait = "6 hours"'}, "wait has no meaning"),
+        ({"source": SHOP.replace('\nshape = "snapshots"', '\ntime_column = "t"')}, "come in no order"),
+        ({"source": LOG + '\nshape = "snapshots"'}, "shape has no meaning with kind"),
+        ({"source": FEED + "\ninsert_only = true"}, "op_column has no meaning with insert_only"),
+        ({"source": SNAPSHOTS + "\ninsert_only = true"}, "shape has no meaning with insert_only"),
+        ({"source": LOG + "\ninsert_only = true"}, "does not fit a log of changes"),
+        (
+            {
+                "source": DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true',
+                "stream": UNIT + '\nreturns = "new"',
+            },
+            "does not fit",
+        ),
+    ],
+)
+def test_what_contradicts_is_named(parts: dict[str, str], what: str, tmp_path: Path) -> None:
+    with pytest.raises(DpstreamError) as caught:
+        keyed(tmp_path, **parts)
+    assert what in str(caught.value)
+    assert caught.value.allowed
+
+
+def test_a_word_for_updates_is_refused_without_keys_only(tmp_path: Path) -> None:
+    words = '\nop_values = {insert = "c", update = "u", delete = "d"}'
+    with pytest.raises(ConfigError, match="not the words of inserts and deletes"):
+        load(tmp_path, source=DEFAULTS["source"] + '\nop_column = "op"' + words)
+    keyed(tmp_path, source=FEED + words)

@@ -1,0 +1,198 @@
+"""A PostgreSQL table's changes and snapshots by key: the history that files tell, with the default replica identity."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keyed_history as told
+import pytest
+from keyed_history import SCHEMA, STEPS, outcome
+
+from dpstream.core.errors import ConfigError, DataError
+from dpstream.core.tables import KeyedBatch, Snapshot
+from dpstream.io.sources import SourceOptions, open_source, replication
+
+if TYPE_CHECKING:
+    from postgres_server import Cluster
+
+FIRST = datetime.date(2026, 1, 5)
+
+
+class Table:
+    """A keyed table that is replicated, and days that end when the test says so."""
+
+    def __init__(self, server: Cluster, patch: pytest.MonkeyPatch) -> None:
+        self.server, self.borders = server, list[int]()
+        self.db = server.connect()
+        self.db.execute("DROP PUBLICATION IF EXISTS p")
+        self.drop_slot()
+        self.db.execute("DROP TABLE IF EXISTS f, other CASCADE")
+        self.db.execute('CREATE TABLE f (id INT PRIMARY KEY, "group" TEXT, size INT, note TEXT)')
+        self.db.execute("CREATE PUBLICATION p FOR TABLE f")
+        self.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        patch.setattr(replication, "commit_day", self._day)
+        patch.setattr(replication, "_GRACE", 0.0)
+
+    def drop_slot(self) -> None:
+        self.db.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+
+    def end_day(self) -> None:
+        """Everything that is committed from now on is of the next day."""
+        (now,) = self.db.execute(
+            "SELECT (extract(epoch FROM clock_timestamp() - '2000-01-01Z') * 1e6)::bigint"
+        ).fetchone()  # type: ignore[misc]
+        self.borders.append(now)
+
+    def _day(self, moment: int) -> int:
+        return (FIRST - datetime.date(1970, 1, 1)).days + sum(moment > border for border in self.borders)
+
+    def source(self, **more: Any) -> Any:
+        given = {"url": self.server.url, "table": "f", "every": "day", "start": FIRST, "end": "today"}
+        log = {"kind": "postgres-changes", "slot": "s", "publication": "p", "key_column": "id"}
+        made = open_source(SourceOptions.parse({**given, **log, **more}), columns=SCHEMA.names)
+        made._today = FIRST + datetime.timedelta(len(self.borders))  # type: ignore[attr-defined]
+        return made
+
+    def snapshots(self) -> Any:
+        given = {"kind": "postgres", "url": self.server.url, "table": "f", "every": "day", "start": FIRST}
+        keyed = {"end": "today", "key_column": "id", "shape": "snapshots"}
+        made = open_source(SourceOptions.parse({**given, **keyed}), columns=SCHEMA.names)
+        made._today = FIRST + datetime.timedelta(len(self.borders))  # type: ignore[attr-defined]
+        return made
+
+    def play(self, event: dict[str, Any]) -> None:
+        values = (event["group"], event["size"], event["id"])
+        statement = {
+            "insert": 'INSERT INTO f ("group", size, id) VALUES (%s, %s, %s)',
+            "update": 'UPDATE f SET "group" = %s, size = %s WHERE id = %s',
+            "delete": "DELETE FROM f WHERE id = %s",
+        }[event["op"]]
+        self.db.execute(statement.encode(), values if event["op"] != "delete" else values[2:])
+
+
+@pytest.fixture
+def table(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
+    made = Table(server, monkeypatch)
+    yield made
+    made.drop_slot()
+    made.db.close()
+
+
+def test_the_log_and_the_table_tell_the_history_that_a_file_tells(table: Table, tmp_path: Path) -> None:
+    history = told.history(7, keys=15)
+    snapshots: list[Any] = []
+    for step in range(1, STEPS + 1):
+        for event in history.events(step):
+            table.play(event)
+        table.end_day()
+        (snapshot,) = [e for e in table.snapshots().steps(step) if e.step == step]
+        snapshots.append(snapshot)
+    wanted = outcome(told.read(told.write_feed(history, tmp_path, "feed.csv"), tmp_path))
+    changes = list(table.source().steps())
+    assert all(isinstance(entry.keyed, KeyedBatch) for entry in changes)
+    assert outcome(changes) == wanted
+    assert all(isinstance(entry.keyed, Snapshot) for entry in snapshots)
+    assert outcome(snapshots) == wanted
+
+
+def test_reading_goes_on_at_every_step(table: Table) -> None:
+    history = told.history(8, keys=8)
+    for step in range(1, STEPS + 1):
+        for event in history.events(step):
+            table.play(event)
+        table.end_day()
+    whole = outcome(table.source().steps())
+    entries: list[Any] = []
+    position = None
+    for step in range(1, STEPS + 1):
+        source = table.source()
+        entry = next(iter(source.steps(step, seen=position)))
+        position = source.position
+        source.committed(position)
+        entries.append(entry)
+    assert outcome(entries) == whole
+
+
+def test_a_key_that_changes_is_another_record(table: Table) -> None:
+    table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
+    table.end_day()
+    table.db.execute("UPDATE f SET id = 2, size = 5")
+    table.db.execute("DELETE FROM f")
+    table.db.execute("INSERT INTO f VALUES (1, 'b', 3)")
+    table.end_day()
+    first, second = table.source().steps()
+    assert first.keyed.events.to_pylist() == [
+        {"group": "a", "size": "1", "id": "1", "operation": "insert"},
+    ]
+    words = [(row["operation"], row["id"], row["size"]) for row in second.keyed.events.to_pylist()]
+    assert words == [("delete", "1", None), ("insert", "2", "5"), ("delete", "2", None), ("insert", "1", "3")]
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        "ALTER TABLE f REPLICA IDENTITY NOTHING",
+        'ALTER TABLE f DROP CONSTRAINT f_pkey, ADD PRIMARY KEY (id, "group")',
+        "ALTER TABLE f DROP CONSTRAINT f_pkey",
+    ],
+)
+def test_a_log_that_does_not_name_the_key_is_refused(identity: str, table: Table) -> None:
+    table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
+    table.db.execute(identity.encode())
+    table.end_day()
+    with pytest.raises(ConfigError, match="does not say which 'id'"):
+        list(table.source().steps())
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        "ALTER TABLE f REPLICA IDENTITY FULL",
+        "CREATE UNIQUE INDEX u ON f (id); ALTER TABLE f REPLICA IDENTITY USING INDEX u",
+    ],
+)
+def test_other_identities_that_name_it_are_taken(identity: str, table: Table) -> None:
+    table.db.execute(identity.encode())
+    table.db.execute("INSERT INTO f VALUES (1, 'a', 1); UPDATE f SET size = 2; DELETE FROM f")
+    table.end_day()
+    (entry,) = table.source().steps()
+    words = [(row["operation"], row["id"], row["size"]) for row in entry.keyed.events.to_pylist()]
+    assert words == [("insert", "1", "1"), ("update", "1", "2"), ("delete", "1", None)]
+
+
+def test_a_truncation_stops(table: Table) -> None:
+    table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
+    table.db.execute("TRUNCATE f")
+    table.end_day()
+    with pytest.raises(DataError, match="truncated"):
+        list(table.source().steps())
+
+
+def test_snapshots_before_a_first_step_look_for_the_columns(table: Table) -> None:
+    assert list(table.snapshots().steps()) == []
+    table.db.execute("ALTER TABLE f DROP COLUMN size")
+    with pytest.raises(DataError, match="there is no column 'size'"):
+        list(table.snapshots().steps())
+
+
+def test_a_partitioned_table_names_its_key_in_each_partition(table: Table) -> None:
+    table.db.execute(
+        'DROP TABLE f; CREATE TABLE f (id INT PRIMARY KEY, "group" TEXT, size INT) PARTITION BY RANGE (id); '
+        "CREATE TABLE f_low PARTITION OF f FOR VALUES FROM (0) TO (10); "
+        "CREATE TABLE f_high PARTITION OF f FOR VALUES FROM (10) TO (20); "
+        "DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE f WITH (publish_via_partition_root = true)"
+    )
+    table.db.execute("INSERT INTO f VALUES (1, 'a', 1), (11, 'b', 2)")
+    table.db.execute("UPDATE f SET size = 3 WHERE id = 11")
+    table.db.execute("DELETE FROM f WHERE id = 1")
+    table.end_day()
+    (entry,) = table.source().steps()
+    words = [(row["operation"], row["id"]) for row in entry.keyed.events.to_pylist()]
+    assert words == [("insert", "1"), ("insert", "11"), ("update", "11"), ("delete", "1")]
+    table.db.execute("ALTER TABLE f_high REPLICA IDENTITY NOTHING")
+    table.end_day()
+    with pytest.raises(ConfigError, match="does not say which 'id'"):
+        list(table.source().steps())
