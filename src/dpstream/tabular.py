@@ -1,7 +1,8 @@
-"""Recipes of streams of tables, and of single tables (``AIM``, ``MWEMPGM``)."""
+"""Recipes: streams of tables, tables whose records change (``Census``), and single tables (``AIM``, ``MWEMPGM``)."""
 
 from __future__ import annotations
 
+from dpstream.families.census import Census
 from dpstream.families.tabular import (
     AIM,
     MWEMPGM,
@@ -10,4 +11,4 @@ from dpstream.families.tabular import (
     Pooled,
 )
 
-__all__ = ["AIM", "MWEMPGM", "Baseline", "DPStabs", "Pooled"]
+__all__ = ["AIM", "MWEMPGM", "Baseline", "Census", "DPStabs", "Pooled"]
