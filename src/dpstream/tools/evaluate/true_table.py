@@ -165,7 +165,7 @@ def encoded_steps(
     """
     if not config.source_options.repeatable:
         raise ConfigError(
-            "the records of a change feed or of standard input cannot be read again",
+            "the records of a change feed, of a table as it is now or of standard input cannot be read again",
             where=f"{config.path} [source]",
             allowed="a copy of the configuration whose source is a file with all records",
         )
