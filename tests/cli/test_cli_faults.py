@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import dpstream as package
 from dpstream.cli import main
 from dpstream.cli.faults import explain
-from dpstream.core import durable, files
+from dpstream.core import durable, paths
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError
 from dpstream.core.privacy import PureDP
 from dpstream.core.schema import Categorical
@@ -168,8 +168,8 @@ def test_amounts_have_one_grammar_and_cost_what_they_are_long() -> None:
 def test_json_without_end_is_no_json() -> None:
     for text in ('{"step": 1e999}', "[" * 100_000, "NaN", "-Infinity", "9" * 5000):
         with pytest.raises(ValueError):
-            files.parse_json(text)
-    assert files.parse_json('{"a": 1.5}') == {"a": 1.5}
+            paths.parse_json(text)
+    assert paths.parse_json('{"a": 1.5}') == {"a": 1.5}
 
 
 def test_too_many_values_are_refused_before_they_are_looked_at(tmp_path: Path) -> None:
