@@ -86,7 +86,7 @@ def test_only_published_steps_come_back(tmp_path: Path) -> None:
     dpstream("run", config)  # step 6: the table of step 1 and 2 expire
     shutil.rmtree(tmp_path / "releases")
     assert "step 3\n" in dpstream("run", config).stderr
-    tables = sorted(path.parent.name for path in (tmp_path / "releases").glob("*/table.*"))
+    tables = sorted({path.parent.name for path in (tmp_path / "releases").glob("*/table.*")})
     assert tables == ["step-000003"]
     assert json.loads(dpstream("status", config, "--json").stdout)["held"] == [5, 6]
     assert healthy(config) == "held"
