@@ -100,7 +100,7 @@ def test_only_records_are_protected_and_only_present_ones_are_read() -> None:
         {"levels": 1},
         {"levels": "unlimited", "turnover": 2, "ratio": 2},
         {"tracker": False},
-        {"totals": "full"},
+        {"totals": "simple"},
     ],
 )
 def test_a_packed_state_goes_on_bit_for_bit(unit: Record, options: dict[str, Any]) -> None:

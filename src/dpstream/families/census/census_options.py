@@ -134,7 +134,7 @@ DEPARTURES_SHARE = Option(
 TOTALS = Option(
     meaning="How numbers of records are followed between censuses: `simple` by levels alone; `full` keeps how errors "
     "of numbers and of hazards depend on each other, and lets the rate of newcomers drift as fast as they say.",
-    reason="both are as good where little changes; with seasons and little budget full is closer",
+    reason="on real tables its numbers of records are a third closer, and its cells as close or closer",
 )
 TRACKER = Option(
     "true, false",

@@ -92,7 +92,7 @@ class Census:
     levels: options.Levels = option(None, options.LEVELS)
     ratio: int = option(4, options.RATIO)
     departures_share: Fraction = option(Fraction(1, 10), options.DEPARTURES_SHARE)
-    totals: Totals = option("simple", options.TOTALS)
+    totals: Totals = option("full", options.TOTALS)
     tracker: bool = option(True, options.TRACKER)
     leaving_by_value: bool = option(True, options.LEAVING_BY_VALUE)
     iterations: int = option(50, options.ITERATIONS)

@@ -28,7 +28,8 @@ class Cohort:
 
     Attributes:
         size: how many of them are present.
-        shares: of all cells of the followed marginals, and the ``variances`` of one cell of each marginal.
+        shares: of all cells of the followed marginals (in single precision, as they are much of the state), and the
+            ``variances`` of one cell of each marginal.
         model: fitted to them, as they were when they were counted.
         exposure: hazard times steps since then, up to the last count of departures.
     """
@@ -37,7 +38,7 @@ class Cohort:
     low: int
     high: int
     size: float
-    shares: _Floats
+    shares: NDArray[np.float32]
     variances: _Floats
     model: Model
     exposure: float = 0.0
@@ -93,7 +94,7 @@ class Shapes:
         missing = np.repeat(unknown, self.followed.cells.sizes)
         shares[missing] = answers[missing]
         variances[unknown] = _ANSWER * float(variances[~unknown].mean()) if not unknown.all() else 1.0
-        return Cohort(level, *window, size, shares, variances, model)
+        return Cohort(level, *window, size, shares.astype(np.float32), variances, model)
 
     def measured(self, measurements: Sequence[Measurement], records: float) -> tuple[_Floats, _Floats]:
         """What one census alone says of all followed marginals: shares, and variances of one cell."""
@@ -114,17 +115,20 @@ class Shapes:
             return replace(cohort, exposure=0.0)
         cliques = self.followed.cells.cliques
         now, then = (np.concatenate(one.with_total(1.0).marginals(cliques)) for one in (model, cohort.model))
-        return replace(cohort, model=model, shares=cohort.shares + (now - then), exposure=0.0)
+        shares = (cohort.shares + (now - then)).astype(np.float32)
+        return replace(cohort, model=model, shares=shares, exposure=0.0)
 
     def folded(self, first: Cohort, second: Cohort) -> Cohort:
         """Two neighbouring cohorts of one level as one."""
         size = first.size + second.size
         part = first.size / size if size > 0.0 else 0.5
-        shares = part * first.shares + (1.0 - part) * second.shares
+        shares = part * first.shares.astype(np.float64) + (1.0 - part) * second.shares.astype(np.float64)
         variances = part**2 * first.variances + (1.0 - part) ** 2 * second.variances
         exposure = part * first.exposure + (1.0 - part) * second.exposure
         model = self._fit(shares, variances, size)
-        return Cohort(first.level, first.low, second.high, size, shares, variances, model, exposure)
+        return Cohort(
+            first.level, first.low, second.high, size, shares.astype(np.float32), variances, model, exposure
+        )
 
     def _fit(self, shares: _Floats, variances: _Floats, size: float) -> Model:
         records = max(size, 1.0)

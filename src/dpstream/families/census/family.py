@@ -21,6 +21,5 @@ CENSUS = Family(
             "a step of keyed records is no number of rows: one record would move others to other steps",
             "a time_column, or the steps of the source",
         ),
-        late={"next-step": "the step that reads a record decides which census counts it"},
     ),
 )

@@ -32,14 +32,14 @@ class ShapeTracker:
     """What is known of each marginal, under each drift.
 
     Attributes:
-        values: shares of all cells, shape (drifts, cells).
+        values: shares of all cells, shape (drifts, cells); in single precision, as it is most of the state.
         variances: of one cell, shape (drifts, marginals); infinite where nothing was measured.
         steps: of each marginal's last measurement.
         fits: logarithms of each marginal's likelihood, shape (drifts, marginals).
     """
 
     cells: Cells
-    values: _Floats
+    values: NDArray[np.float32]
     variances: _Floats
     steps: NDArray[np.int64]
     fits: _Floats
@@ -50,7 +50,7 @@ class ShapeTracker:
         marginals = len(cells.cliques)
         return cls(
             cells,
-            np.zeros((len(DRIFTS), cells.total)),
+            np.zeros((len(DRIFTS), cells.total), dtype=np.float32),
             np.full((len(DRIFTS), marginals), math.inf),
             np.zeros(marginals, dtype=np.int64),
             np.zeros((len(DRIFTS), marginals)),
@@ -74,16 +74,18 @@ class ShapeTracker:
         else:
             before = self._before(step, index)
             seen = before + noise
-            surprise = found - self.values[:, part]
+            known = self.values[:, part].astype(np.float64)
+            surprise = found - known
             squares = (surprise**2).sum(axis=1)
             self.fits[:, index] -= 0.5 * (len(found) * np.log(seen) + squares / seen)
-            self.values[:, part] += (before / seen)[:, None] * surprise
+            self.values[:, part] = known + (before / seen)[:, None] * surprise
             self.variances[:, index] = before * noise / seen
         self.steps[index] = step
 
     def _before(self, step: int, index: int) -> _Floats:
         """A cell's variance at a step, before anything is measured there."""
-        own, size = self.values[:, self.cells.part(index)], int(self.cells.sizes[index])
+        own = self.values[:, self.cells.part(index)].astype(np.float64)
+        size = int(self.cells.sizes[index])
         # The noise in the squares is taken off: values that are mostly noise do not look concentrated.
         squares = (own**2).sum(axis=1) - size * self.variances[:, index]
         diversity = 1.0 - np.clip(squares, 1.0 / size, 1.0)

@@ -56,7 +56,7 @@ _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _STEPS = 9
 _PLANS: dict[str, dict[str, Any]] = {
     "selections": {},
-    "nothing selected": {"max_cells": 1000, "totals": "full"},
+    "nothing selected": {"max_cells": 1000, "totals": "simple"},
 }
 
 

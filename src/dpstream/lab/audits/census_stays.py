@@ -42,6 +42,7 @@ __all__ = [
 _DOMAIN = Domain(("a",), (2,))
 _MODEL = Model.uniform(_DOMAIN, 1.0)
 _NOTHING = np.zeros(1)
+_NO_SHARES = np.zeros(1, dtype=np.float32)
 
 #: First steps and last ones: (comes, leaves), where ``leaves`` is the first step without it; None: it stays.
 Stay = tuple[int, int | None]
@@ -118,13 +119,13 @@ class _NoShapes:
         return _NOTHING, _NOTHING
 
     def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, model: Any) -> Cohort:
-        return Cohort(level, *window, size, _NOTHING, _NOTHING, _MODEL)
+        return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _MODEL)
 
     def renewed(self, cohort: Cohort, model: Model) -> Cohort:
         return cohort
 
     def folded(self, first: Cohort, second: Cohort) -> Cohort:
-        return Cohort(first.level, first.low, second.high, 1.0, _NOTHING, _NOTHING, _MODEL)
+        return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _MODEL)
 
 
 class CountedPlan(CensusPlan):
