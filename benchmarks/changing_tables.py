@@ -4,8 +4,9 @@
         [--repeats 2] [--first-half] [--result benchmarks/results/changing_tables.md]
 
 Streams as in ``keyed_streams.py``; those of real data are skipped, with a line, where DPSTREAM_DATA is not set. The
-output folder is private (computed from private tables): one JSON line a run in ``runs.jsonl``; runs that are there with
-the same options are not repeated. ``--first-half`` stops real streams at their middle: the only way to run them while anything is tuned.
+output folder is private (computed from private tables): one JSON line a run in ``runs.jsonl``; runs that are there
+with the same options are not repeated. ``--first-half`` stops real streams at their middle: the only way to run them
+while anything is tuned.
 
 Every method protects a record's whole stay by epsilon, as far as it can:
 
