@@ -7,7 +7,7 @@ Streams as in ``keyed_streams.py``, of real ones the first half only. AvgWE and 
 in ``changing_tables.py``, with cohorts (who came between two censuses) and newcomers (since the last one):
 
 * release: as it is.
-* numbers: true numbers of each cohort and of newcomers; shapes as estimated.
+* numbers: true numbers of each cohort and of newcomers; shapes as they were estimated at the census.
 * ageing: true numbers, and true shapes *as they were at the census*; newcomers as they are. What is left is that
   records change, and that those who leave are not like those who stay.
 * newcomers: the true table, but newcomers look like the last lowest cohort did at its census.

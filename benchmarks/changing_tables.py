@@ -4,8 +4,9 @@
         [--repeats 2] [--first-half] [--result benchmarks/results/changing_tables.md]
 
 Streams as in ``keyed_streams.py``; those of real data are skipped, with a line, where DPSTREAM_DATA is not set. The
-output folder is private (computed from private tables): one JSON line a run in ``runs.jsonl``; runs that are there are
-not repeated. ``--first-half`` stops real streams at their middle: the only way to run them while anything is tuned.
+output folder is private (computed from private tables): one JSON line a run in ``runs.jsonl``; runs that are there
+with the same options are not repeated. ``--first-half`` stops real streams at their middle: the only way to run them
+while anything is tuned.
 
 Every method protects a record's whole stay by epsilon, as far as it can:
 
@@ -315,6 +316,15 @@ def read(path: Path) -> dict[tuple[str, str, str, int], Run]:
     return found
 
 
+def is_same(one: Run, first_half: bool) -> bool:
+    """Whether a run that is there goes as far as one that is wanted, and had the same options."""
+    stream = load(one["stream"], one["repeat"])
+    workload = Workload.all_k_way(stream.domain, 2)
+    options = method(one["method"], stream, workload, Fraction(one["epsilon"]))[1]
+    far = first_half or one["last"] == one["steps"]
+    return far and one["options"] == json.loads(json.dumps(options))
+
+
 def means(runs: Sequence[Run], half: int | None) -> dict[str, float]:
     """Of each measure over the steps (of one half), then over the repetitions."""
     found: dict[str, float] = {}
@@ -392,7 +402,7 @@ def main() -> None:
             for epsilon in chosen.epsilons:
                 for name in chosen.methods:
                     key = (stream, name, epsilon, repeat)
-                    if key in there and (chosen.first_half or there[key]["last"] == there[key]["steps"]):
+                    if key in there and is_same(there[key], chosen.first_half):
                         continue
                     one = run(stream, name, epsilon, repeat, chosen.first_half)
                     with path.open("a", encoding="utf-8") as file:

@@ -171,8 +171,27 @@ dpstream plan dpstream.toml
 dpstream run dpstream.toml
 ```
 
-`dpstream.toml` reads the changes. `dpstream init` drafts a configuration for each of the two other shapes:
-`snapshots/step-00001.{file_format}` and `stays/stays.{file_format}`.
+`dpstream.toml` reads the changes. For the snapshots its `[source]` is
+
+```toml
+path = "snapshots/*.{file_format}"
+key_column = "key"
+shape = "snapshots"
+every = "files"
+```
+
+and for the stays
+
+```toml
+path = "stays/stays.{file_format}"
+key_column = "key"
+shape = "stays"
+time_column = "start"
+delete_time_column = "end"
+start = 1
+late = "error"
+end = {steps}
+```
 
 For more steps simulate into this folder again with a larger `--steps` and the same options.
 """
