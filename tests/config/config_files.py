@@ -79,8 +79,14 @@ GROWING = {
         "mechanism": 'name = "pmwg"\nalpha = "1/5"\nstart = 1000',
     },
 }
-#: Their files need a key column, which these files do not have.
-KEYED = ("census",)
+#: What keyed records need.
+KEYED = {
+    "census": {
+        "stream": 'unit = "record"',
+        "source": DEFAULTS["source"] + '\nkey_column = "id"',
+        "mechanism": 'name = "census"',
+    }
+}
 _NUMBER = '[schema.columns.rent]\ntype = "real"\nedges = [0, 500, 4000]\n'
 _OTHERS = MINIMAL[MINIMAL.index("[schema.columns.zip]") : MINIMAL.index("[schema.columns.paid]")]
 

@@ -422,7 +422,7 @@ ODD = (
 
 
 @pytest.mark.parametrize("key", [f"{key.section}.{key.name}" for key in KEYS if key.section])
-@pytest.mark.parametrize("mechanism", [name for name in MECHANISMS if name not in KEYED])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) -> None:
     """Whatever stands there, it is used or refused by name."""
     section, name = key.split(".")
@@ -430,7 +430,7 @@ def test_no_value_of_any_key_is_a_bug(key: str, mechanism: str, tmp_path: Path) 
         parts = {
             **DEFAULTS,
             "mechanism": f'name = "{mechanism}"',
-            **{**PANELS, **POINTS, **GROWING}.get(mechanism, {}),
+            **{**PANELS, **POINTS, **GROWING, **KEYED}.get(mechanism, {}),
         }
         field = section if section in ("stream", "source", "mechanism", "budget") else "rest"
         head = f"[{section}]\n" if field == "rest" else ""

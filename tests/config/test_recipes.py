@@ -23,10 +23,10 @@ from dpstream.project.config_draft import draft_config
 from dpstream.project.mechanism import read_recipe
 from dpstream.project.reader import Section
 
-PARTS = {**PANELS, **POINTS, **GROWING}
+PARTS = {**PANELS, **POINTS, **GROWING, **KEYED}
 
 
-@pytest.mark.parametrize("mechanism", [name for name in registry.mechanisms() if name not in KEYED])
+@pytest.mark.parametrize("mechanism", registry.mechanisms())
 def test_a_budget_and_an_amount_give_the_same_plan(mechanism: str, tmp_path: Path) -> None:
     config = load(tmp_path, **{**DEFAULTS, "mechanism": f'name = "{mechanism}"', **PARTS.get(mechanism, {})})
     recipe: Any = config.recipe

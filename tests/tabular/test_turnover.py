@@ -170,7 +170,7 @@ def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() ->
         found[turnover] = totals
         again = plan.unpack_synthesis(release.pack())
         assert (again.total, again.passed) == (release.total, release.passed)
-        words = accuracy_of(release, DOMAIN.names, plan, 10)["words"]
+        words = accuracy_of(release, plan, 10)["words"]
         if turnover == "cancelled":
             came, left = release.passed
             # Of 80 that come and 40 that leave a step, 40 equal ones cancel.
@@ -194,8 +194,8 @@ def test_the_total_stays_between_borders_and_the_manifest_tells_of_turnover() ->
 def test_fewer_than_no_rows_are_never_published_silently() -> None:
     plan = Pooled(PAIRS, deletions=True).calibrate(epsilon=1)
     few = ModelSynthesis((plan.start().table,), -3.2, total_error=5.0)
-    words = accuracy_of(few, DOMAIN.names, plan, 1)["words"]
+    words = accuracy_of(few, plan, 1)["words"]
     assert "came out as -3.2, less than none" in words
     assert "does not mean that there are no records" in words
     one = ModelSynthesis((plan.start().table,), 0.4, total_error=5.0)
-    assert "less than none" not in accuracy_of(one, DOMAIN.names, plan, 1)["words"]
+    assert "less than none" not in accuracy_of(one, plan, 1)["words"]

@@ -247,7 +247,10 @@ def _times(column: Any) -> list[str | None] | None:
     import pyarrow as pa
 
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-        return [None if value is None else value.isoformat()[:10] for value in column.to_pylist()]
+        try:
+            return [None if value is None else value.isoformat()[:10] for value in column.to_pylist()]
+        except (pa.ArrowException, ValueError, OverflowError):
+            return None  # a zone or a year that no calendar has: said where the column is read as one
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     for rows in (_FIRST, len(column)):  # most columns of texts show at their beginning that they hold no days

@@ -118,7 +118,7 @@ class Census(Recipe["CensusPlan"]):
             terms.unit,
             Record(),
             ("record", "record-replace"),
-            "a census protects a record's whole stay, not the unit {unit!r}",
+            "a census cannot protect the unit {unit!r}: it follows records through their whole stays",
         )
         return CensusPlan(self, terms.budget, unit, terms.horizon)
 
