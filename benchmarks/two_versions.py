@@ -40,7 +40,7 @@ VERBS = {
     "status": ["-m", "dpstream", "status", "dpstream.toml", "--health"],
     "evaluate": ["-m", "dpstream", "evaluate", "dpstream.toml"],
     "report": ["-m", "dpstream", "report", "dpstream.toml"],
-    "statement": ["-m", "dpstream", "statement", "dpstream.toml", "--out", "statement.html"],
+    "statement": ["-m", "dpstream", "statement", "dpstream.toml", "--out", "statement.html", "--force"],
 }
 
 
