@@ -126,6 +126,7 @@ def test_weighted_sums_are_the_answers_of_cumulative_counts(tmp_path: Path, form
         seen = np.column_stack([table.column(f"job_{t}").to_numpy() for t in range(1, step + 1)])
         weights = table.column(f"weight_{step}").to_numpy()
         assert weights.sum() == pytest.approx(release.total, abs=1e-9)
+        assert table.num_rows > release.total + 1  # without weights the padding is counted
         assert weights @ seen[:, -1] == pytest.approx(release.marginal(["job"]).values[1], abs=1e-9)
         for times in range(1, step + 1):
             told = release.answer(f"at least {times} so far").value
@@ -169,6 +170,8 @@ def test_plan_and_codebook_warn_first(tmp_path: Path) -> None:
     assert names[:5] == ["person", "job_1", "job_2", "weight_2", "job_3"]
     assert [field["name"] for field in book["dpstream"]["panel"]["fields"]][-1] == "weight"
     assert plan.explain().warning.startswith("The rows hold padding")
+    label = json.loads((tmp_path / "releases" / "step-000001" / "table.csv-metadata.json").read_text())
+    assert "The rows hold padding" in label["dc:description"]
     without, _ = made("window", JOBS[:2], "1/10", "replace")
     assert "no weights" in without.explain().warning
     assert "weights" not in without.options()

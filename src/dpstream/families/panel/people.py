@@ -173,6 +173,10 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         """The option among the plan's others. Streams without it began before it was there: their facts stay."""
         return {"weights": True} if self.weights else {}
 
+    def about_rows(self) -> str:
+        """See ``StreamPlan.about_rows``. Empty without weights: files of streams without them stay as they are."""
+        return WEIGHING if self.weights and self.core.padding else ""
+
     def _padding_words(self, padding: int) -> str:
         """What a reader of the table has to know of padding."""
         if not padding:
