@@ -204,11 +204,14 @@ def test_words_about_people(tmp_path: Path) -> None:
     assert "Traceback" not in refused.output
 
 
+@pytest.mark.parametrize("weights", ["", "\nweights = true"])
 @pytest.mark.parametrize("kind", ["panel-window", "panel-cumulative"])
-def test_evaluate_compares_the_published_people_with_the_private_ones(tmp_path: Path, kind: str) -> None:
+def test_evaluate_compares_the_published_people_with_the_private_ones(
+    tmp_path: Path, kind: str, weights: str
+) -> None:
     """Oracle: the true answers from the panel itself; the released ones from the manifests."""
     options = "\nwindow = 2" if kind == "panel-window" else ""
-    made = config(tmp_path, LONG, mechanism=f'name = "{kind}"{options}')
+    made = config(tmp_path, LONG, mechanism=f'name = "{kind}"{options}{weights}')
     long(tmp_path)
     dpstream("run", made)
     before = {path: path.read_bytes() for path in (tmp_path / "releases").rglob("*") if path.is_file()}
@@ -229,7 +232,7 @@ def test_evaluate_compares_the_published_people_with_the_private_ones(tmp_path: 
 
 def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
-    made = config(tmp_path, WIDE)
+    made = config(tmp_path, WIDE, mechanism='name = "panel-window"\nwindow = 2\nweights = true')
     made.write_text(made.read_text() + 'sink = "duckdb"\n')
     for months in (3, 6):
         wide(tmp_path, months)
@@ -237,6 +240,7 @@ def test_a_database_holds_one_row_a_synthetic_person(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "releases.duckdb")) as db:
         stored = db.execute("SELECT * FROM synthetic ORDER BY person").fetchall()
     table = read(tmp_path / "releases")
+    assert "weight_6" in table.column_names
     assert stored == [tuple(row.values()) for row in table.to_pylist()]
     made.write_text(made.read_text().replace('publish = "both"', 'publish = "changes"'))
     assert "whole tables of a panel" in dpstream("run", made, code=2).stderr
@@ -250,6 +254,9 @@ def test_the_simulated_panel_runs_as_it_stands_and_goes_on(tmp_path: Path) -> No
     dpstream("run", made)
     assert read(tmp_path / "releases").select(earlier.column_names).equals(earlier)
     assert status(made)["steps"] == 12
+    assert "weight_12" in read(tmp_path / "releases").column_names
+    head = " ".join(dpstream("plan", made).output.split("\n\n")[0].split())
+    assert "The rows hold padding (invented people) and are to be weighted" in head
 
 
 def test_init_drafts_wide_and_long_panels(tmp_path: Path) -> None:
@@ -264,6 +271,7 @@ def test_init_drafts_wide_and_long_panels(tmp_path: Path) -> None:
         text = made.read_text()
         assert MARK not in text
         assert "CONFIRM" in text
+        assert "\nweights = true\n" in text
         assert ('period_columns = "poor_{period:02}"' in text) == (shape == "wide")
         dpstream("run", made, code=2)
         text = text.replace("confirmed = false", "confirmed = true").replace("horizon = 12", "horizon = 6")

@@ -90,6 +90,8 @@ def _print(facts: dict[str, Any], told: Explanation) -> None:
 
     out = console()
     out.print(f"Stream {facts['stream']}, mechanism {facts['mechanism']}")
+    if told.warning:
+        out.print(told.warning)
     out.print()
     out.print(facts["guarantee"])
     if facts["base"] is not None:

@@ -217,7 +217,9 @@ def _rows(section: str, limits: Limits) -> dict[str, Key]:
 
 
 def _asked(family: Family, section: str) -> dict[str, Any]:
-    return {key: _Asked(value) for key, value in family.draft.get(section, {}).items()}
+    """What the family's draft writes. Numbers are the owner's choice; a switch is decided."""
+    drafted = family.draft.get(section, {})
+    return {key: value if isinstance(value, bool) else _Asked(value) for key, value in drafted.items()}
 
 
 def _mechanism(family: Family, name: str) -> str:

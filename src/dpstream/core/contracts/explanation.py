@@ -62,6 +62,7 @@ class Explanation:
         counts_told: goes on with what it tells of its counts; empty where ``number_told`` says everything.
         costs: why further steps cost those who are in earlier ones no more, as a sentence.
         row: what a row of a released table is, for the codebook; empty where a schema says enough.
+        warning: what a reader of released rows has to know before anything else; empty where there is nothing.
         says: sentences and tables about noise and accuracy, for ``dpstream plan``.
         further: more of them, below the size; an empty sentence is an empty line.
         facts: the same for programs: what ``dpstream plan --json`` has besides the keys of every mechanism.
@@ -79,6 +80,7 @@ class Explanation:
     counts_told: str
     costs: str
     row: str = ""
+    warning: str = ""
     says: tuple[str | PrintedTable, ...] = ()
     further: tuple[str | PrintedTable, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)

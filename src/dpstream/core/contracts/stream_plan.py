@@ -211,6 +211,10 @@ class StreamPlan(ABC):
         """
         return counts_words(measured, with_base=with_base)
 
+    def about_rows(self) -> str:
+        """What whoever opens a released file has to know of its rows; a sentence, or empty."""
+        return ""
+
     def step_facts(self, step: int) -> dict[str, Any]:
         """What else a step's manifest says about its accuracy; JSON-able."""
         return {}

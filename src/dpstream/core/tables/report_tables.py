@@ -2,6 +2,9 @@
 
 A wide table has the column ``person`` and one column for each period and variable (``poor_1``, ``poor_2``, ...); a long
 one has ``person``, ``period`` and the variables. A table without people has no periods.
+
+Where people have weights, a period has a weight for each: ``weight_3`` of a wide table, ``weight`` of a long one, after
+the variables. A period without weights has no such column in a wide table, and nulls in a long one.
 """
 
 from __future__ import annotations
@@ -22,10 +25,12 @@ __all__ = [
     "MARK_BYTES",
     "PERIOD",
     "PERSON",
+    "WEIGHT",
     "EncodedReports",
     "add_periods",
     "as_texts",
     "long_rows",
+    "periods_of",
     "wide_name",
     "wide_table",
 ]
@@ -34,6 +39,8 @@ __all__ = [
 MARK_BYTES = 16
 PERSON = "person"
 PERIOD = "period"
+#: Of people who stand for more or fewer people than one.
+WEIGHT = "weight"
 
 
 class EncodedReports(EncodedRecords):
@@ -82,8 +89,23 @@ def wide_name(column: str, period: int) -> str:
     return f"{column}_{period}"
 
 
-def add_periods(table: Any, rows: Any) -> Any:
+def periods_of(names: Sequence[str], variable: str) -> int:
+    """How many periods a wide table with these columns has.
+
+    >>> periods_of(["person", "poor_1", "poor_2", "weight_2"], "poor")
+    2
+    """
+    there, period = set(names), 0
+    while wide_name(variable, period + 1) in there:
+        period += 1
+    return period
+
+
+def add_periods(table: Any, rows: Any, weight: str | None = None) -> Any:
     """A wide table with the periods of a long one added to it. Nothing that is there is changed.
+
+    Args:
+        weight: name of the column of weights; None where people have none.
 
     >>> import pyarrow as pa
     >>> wide = pa.table({"person": [1, 2], "poor_1": [True, False]})
@@ -96,9 +118,9 @@ def add_periods(table: Any, rows: Any) -> Any:
     import pyarrow as pa
 
     people = table.column(PERSON).to_numpy()
-    variables = [name for name in rows.column_names if name not in (PERSON, PERIOD)]
+    variables = [name for name in rows.column_names if name not in (PERSON, PERIOD, weight)]
     periods = rows.column(PERIOD).to_numpy()
-    before = (table.num_columns - 1) // len(variables) if len(variables) else 0
+    before = periods_of(table.column_names, variables[0]) if variables else 0
     for period in range(before + 1, int(periods.max(initial=0)) + 1):
         part = rows.filter(pa.array(periods == period))
         ids = part.column(PERSON).to_numpy()
@@ -108,6 +130,8 @@ def add_periods(table: Any, rows: Any) -> Any:
             raise DataError("the new rows are not one for each person", where="changes")
         for name in variables:
             table = table.append_column(wide_name(name, period), part.column(name))
+        if weight is not None and not part.column(weight).null_count:
+            table = table.append_column(wide_name(weight, period), part.column(weight))
     return table.combine_chunks()
 
 
@@ -121,8 +145,8 @@ def long_rows(frames: Sequence[tuple[int, Any]], people: int, empty: Any) -> Any
     return pa.concat_tables(parts).combine_chunks()
 
 
-def wide_table(frames: Sequence[tuple[int, Any]], people: int) -> Any:
-    """The wide table of all periods so far: ``(period, table of the variables)``."""
+def wide_table(frames: Sequence[tuple[int, Any]], people: int, weight: str | None = None) -> Any:
+    """The wide table of all periods so far: ``(period, table of the variables)``; ``weight`` as in ``add_periods``."""
     import pyarrow as pa
 
     arrays = {PERSON: pa.array(np.arange(1, people + 1, dtype=np.int64))}
@@ -131,6 +155,7 @@ def wide_table(frames: Sequence[tuple[int, Any]], people: int) -> Any:
             wide_name(name, period): frame.column(name)
             for period, frame in frames
             for name in frame.column_names
+            if not (name == weight and frame.column(name).null_count)
         }
     return pa.table(arrays).combine_chunks()
 

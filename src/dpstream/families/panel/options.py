@@ -8,7 +8,7 @@ from typing import Any
 from dpstream.core import counters
 from dpstream.core.contracts import Given, Option, SectionReader, shown
 
-__all__ = ["COUNTED", "COUNTER", "FAILURE", "PEOPLE", "SPLIT", "THRESHOLDS", "WINDOW"]
+__all__ = ["COUNTED", "COUNTER", "FAILURE", "PEOPLE", "SPLIT", "THRESHOLDS", "WEIGHTS", "WINDOW"]
 
 
 def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -62,4 +62,10 @@ PEOPLE = Option(
     "no report, has the value `missing`, which every column then has to declare.",
     "those who report in the first period are the panel",
     "not set",
+)
+WEIGHTS = Option(
+    "true, false",
+    "Whether published tables have a weight for each synthetic person and period, which takes the padding out of "
+    "weighted sums. No column may be called `weight` then. A stream keeps what it began with.",
+    "streams that began before there was this key go on as they were; drafts of new ones set it",
 )

@@ -30,7 +30,16 @@ from dpstream.families.panel.cumulative import (
     CumulativeState,
     Split,
 )
-from dpstream.families.panel.options import COUNTED, COUNTER, FAILURE, PEOPLE, SPLIT, THRESHOLDS, WINDOW
+from dpstream.families.panel.options import (
+    COUNTED,
+    COUNTER,
+    FAILURE,
+    PEOPLE,
+    SPLIT,
+    THRESHOLDS,
+    WEIGHTS,
+    WINDOW,
+)
 from dpstream.families.panel.people import (
     PeoplePlan,
     PeopleState,
@@ -56,6 +65,7 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
         window: k, how many periods in a row the synthetic people are right about.
         failure: beta, the probability that the stated bound fails anywhere.
         people: how many places the panel has, declared public; without it, the people of the first period are all.
+        weights: whether published people have weights, which take the padding out.
 
     A plan needs a rho, and the number of periods as its horizon. All periods together cost one person's whole history
     that rho; the unit is ``Individual()``, or with ``people`` ``Individual("replace")``.
@@ -65,12 +75,13 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
     window: int = option(of=WINDOW)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
+    weights: bool = option(False, WEIGHTS)
 
     def _plan(self, terms: Terms) -> WindowStreamPlan:
         periods, budget = periods_and_budget(terms)
         symbols = self.schema.domain.cells(tuple(range(len(self.schema))))
         core = FixedWindow(periods, self.window, symbols, self.failure).calibrate(budget.rho, terms.unit)
-        return WindowStreamPlan(*_common_fields(self.schema, self.people, core))
+        return WindowStreamPlan(*_common_fields(self, core))
 
 
 @dataclass(frozen=True)
@@ -99,6 +110,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             "failure": str(recipe.failure),
             "padding": self.core.padding,
             "people": self.places,
+            **self._weights_option(),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -130,6 +142,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             self.core,
             arrays["counts"],
             int(arrays["clipped"][0]),
+            weighted=self.weights,
         )
 
     def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -155,7 +168,15 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             counts, new = released.counts, released.columns.shape[1]
         people = self.public_people(state.core)
         return WindowSynthesis(
-            self.columns, state.period, state.history, new, people, self.core, counts, state.core.clipped
+            self.columns,
+            state.period,
+            state.history,
+            new,
+            people,
+            self.core,
+            counts,
+            state.core.clipped,
+            weighted=self.weights,
         )
 
     def _pack_core(self, core: WindowState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -181,7 +202,7 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
         counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
             missing ones included.
         thresholds, counter, split, failure: see ``Cumulative``.
-        people: as in ``PanelWindow``.
+        people, weights: as in ``PanelWindow``.
     """
 
     schema: Schema
@@ -191,13 +212,14 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
     split: Split = option("error", SPLIT)
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
+    weights: bool = option(False, WEIGHTS)
 
     def _plan(self, terms: Terms) -> CumulativeStreamPlan:
         periods, budget = periods_and_budget(terms)
         counted = self._codes()
         recipe = Cumulative(periods, self.thresholds, self.counter, self.split, self.failure)
         core = _calibrated(recipe, budget, terms.unit)
-        return CumulativeStreamPlan(*_common_fields(self.schema, self.people, core), counted)
+        return CumulativeStreamPlan(*_common_fields(self, core), counted)
 
     def _codes(self) -> tuple[int, ...]:
         if len(self.schema) != 1:
@@ -260,6 +282,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             "failure": str(recipe.failure),
             "padding": core.padding,
             "people": self.places,
+            **self._weights_option(),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -287,7 +310,9 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
         self, history: NDArray[np.uint8], people: int | None, released: CumulativeRelease
     ) -> CumulativeSynthesis:
         domain = Domain(self.columns.names, (2,))
-        return CumulativeSynthesis(domain, released.period, history, 1, people, released)
+        return CumulativeSynthesis(
+            domain, released.period, history, 1, people, released, weighted=self.weights
+        )
 
     def _counters(self) -> list[str]:
         return [counter.name for counter in self.core.counters]
@@ -334,13 +359,14 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
 
 
 def _common_fields(
-    schema: Schema, people: int | None, core: Any
-) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, Any]:
+    recipe: PanelWindow | PanelCumulative, core: Any
+) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, bool, Any]:
     """The fields of a ``PeoplePlan`` around a synthesizer's plan."""
-    check_names(schema)
+    schema, people, weights = recipe.schema, recipe.people, recipe.weights
+    check_names(schema, weights=weights)
     absent = absent_code(schema)
     check_places(people, core.unit, absent)
-    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, core
+    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, weights, core
 
 
 @lru_cache(maxsize=16)

@@ -19,9 +19,10 @@ from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON
+from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT
 from dpstream.families.panel.reports import MAX_PEOPLE
 from dpstream.families.panel.seats import Seating, seat
+from dpstream.families.panel.weights import WEIGHING
 
 __all__ = [
     "PeoplePlan",
@@ -68,6 +69,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         columns: what a person reports.
         absent: code of the report of somebody who does not report; None where everybody has to.
         places: how many people there is room for; None where those of the first period are all.
+        weights: whether published people have weights, which take the padding out.
         core: the synthesizer's own plan.
     """
 
@@ -77,6 +79,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     columns: Domain
     absent: int | None
     places: int | None
+    weights: bool
     core: Any
     reads = "reports"
 
@@ -133,6 +136,15 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         """
         headings = {"question": "people, at the last period", "standard_error": "standard error of the count"}
         told = [{"question": asked, "standard_error": error} for asked, error in errors]
+        padding_words = self._padding_words(panel["padding"])
+        row = (
+            "Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
+            "periods are added, and what is there is never changed."
+        )
+        facts = {"words": self.describe(), "rows": padding_words, **panel, "errors": told}
+        if self.weights:
+            row = f"{padding_words} {row}"
+            facts["weight"] = WEIGHT if panel["padding"] else None
         return replace(
             super().explain(),
             published=(
@@ -143,8 +155,8 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             ),
             number_told="how wrong answers about the people may be",
             counts_told="",
-            row="Synthetic people: no row is a person. A row is one of them, with a column for each period so far; new "
-            "periods are added, and what is there is never changed.",
+            row=row,
+            warning=padding_words,
             says=(
                 sentence(self.describe()),
                 f"The first synthetic people come with period {panel['first_release']}; {panel['padding']} of them are "
@@ -152,9 +164,28 @@ class PeoplePlan(StreamPlan, Generic[Core]):
                 "changed.",
                 PrintedTable(headings, told),
             ),
-            facts={"panel": {"words": self.describe(), **panel, "errors": told}},
+            facts={"panel": facts},
             deviation=deviation,
             growth="then about 20 bytes a person, and a byte a synthetic person and period",
+        )
+
+    def _weights_option(self) -> dict[str, Any]:
+        """The option among the plan's others. Streams without it began before it was there: their facts stay."""
+        return {"weights": True} if self.weights else {}
+
+    def about_rows(self) -> str:
+        """See ``StreamPlan.about_rows``. Empty without weights: files of streams without them stay as they are."""
+        return WEIGHING if self.weights and self.core.padding else ""
+
+    def _padding_words(self, padding: int) -> str:
+        """What a reader of the table has to know of padding."""
+        if not padding:
+            return "The published rows hold no padding, and need no weights."
+        if self.weights:
+            return WEIGHING
+        return (
+            "The rows hold padding (invented people) and no weights: counts over the published table are no answers; "
+            "take those of the manifests. A new stream publishes weights with weights = true."
         )
 
     # The stream.
@@ -304,7 +335,7 @@ def absent_code(schema: Schema) -> int | None:
     return schema.domain.cells(tuple(range(len(schema)))) - 1
 
 
-def check_names(schema: Schema) -> None:
+def check_names(schema: Schema, *, weights: bool) -> None:
     """ConfigError where a column has a name that released tables need."""
     for name in (PERSON, PERIOD):
         if name in schema.names:
@@ -313,3 +344,9 @@ def check_names(schema: Schema) -> None:
                 where="schema",
                 allowed=f"another name than {PERSON} and {PERIOD}",
             )
+    if weights and WEIGHT in schema.names:
+        raise ConfigError(
+            f"the column {WEIGHT!r} has the name of the column of weights that this panel publishes",
+            where="weights",
+            allowed="another name of the column, or weights = false (the padding then stays in sums over the table)",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from dpstream.core.contracts import CellEstimate, Packed, PeopleEstimate, Synthe
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.report_tables import PERIOD, PERSON, long_rows, wide_table
+from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, long_rows, wide_name, wide_table
 from dpstream.families.panel.cumulative import CumulativeRelease
 from dpstream.families.panel.people_history import answer_wider
 from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery
 from dpstream.families.panel.questions import parse_question
+from dpstream.families.panel.weights import Weights, window_weights, zero_weights
 from dpstream.families.panel.window import FixedWindowPlan, WindowRelease
 
 __all__ = ["CumulativeSynthesis", "PanelSynthesis", "WindowSynthesis", "append_columns", "describe_errors"]
@@ -35,6 +36,7 @@ class PanelSynthesis(SyntheticTable):
         history: symbols of the synthetic people, shape (people, periods); no periods before the first release.
         new: how many of the periods are new with this step.
         people: n where it is public.
+        weighted: whether the table has weights, which take the padding out. Where there is no padding it has none.
     """
 
     domain: Domain
@@ -42,6 +44,7 @@ class PanelSynthesis(SyntheticTable):
     history: NDArray[np.uint8]
     new: int
     people: int | None
+    weighted: bool = field(default=False, kw_only=True)
 
     # Each synthesizer defines these.
 
@@ -58,6 +61,15 @@ class PanelSynthesis(SyntheticTable):
     @abstractmethod
     def marginal(self, clique: Clique) -> CellEstimate:
         """How many people reported what in the newest period, without padding."""
+
+    @property
+    @abstractmethod
+    def _padding(self) -> int:
+        """Invented people: of each pattern, or of those who have had none so far."""
+
+    @abstractmethod
+    def _weights(self, period: int) -> Weights | None:
+        """Those of one period; None before the first of which the synthesizer counts anything."""
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]: ...
@@ -97,16 +109,16 @@ class PanelSynthesis(SyntheticTable):
 
     def table(self, schema: Schema) -> Any:
         """See ``GrowingTable.table``. Cost: all periods so far, one byte a person and period before decoding."""
-        return wide_table(self._frames(schema, self.history.shape[1]), len(self.history))
+        return wide_table(self._frames(schema, self.history.shape[1]), len(self.history), self._weight_column)
 
     def additions(self, schema: Schema) -> Any:
         """See ``GrowingTable.additions``."""
-        empty = schema.decode(np.zeros((0, len(schema)), np.int32), 0)
+        empty = self._with_weights(schema.decode(np.zeros((0, len(schema)), np.int32), 0), None)
         return long_rows(self._frames(schema, self.new), len(self.history), empty)
 
     def facts(self) -> dict[str, Any]:
         """See ``GrowingTable.facts``."""
-        return {
+        facts = {
             "kind": "panel",
             "person": PERSON,
             "period": PERIOD,
@@ -114,6 +126,7 @@ class PanelSynthesis(SyntheticTable):
             "periods": self.history.shape[1],
             "new_periods": self.new,
         }
+        return facts if self._weight_column is None else {**facts, "weight": self._weight_column}
 
     def pack(self) -> Packed:
         """Arrays and JSON."""
@@ -125,7 +138,33 @@ class PanelSynthesis(SyntheticTable):
         if not len(self.history):
             return []
         periods = range(self.history.shape[1] - last + 1, self.history.shape[1] + 1)
-        return [(period, schema.decode(self._codes(period), 0)) for period in periods]
+        return [
+            (period, self._with_weights(schema.decode(self._codes(period), 0), period)) for period in periods
+        ]
+
+    @property
+    def _weight_column(self) -> str | None:
+        return WEIGHT if self.weighted and self._padding else None
+
+    def _with_weights(self, frame: Any, period: int | None) -> Any:
+        """The variables of a period with its weights; nulls where it has none. Without a period: of no rows."""
+        import pyarrow as pa
+
+        if self._weight_column is None:
+            return frame
+        weights = None if period is None else self._weights(period)
+        column = pa.nulls(len(frame), pa.float64()) if weights is None else pa.array(weights.values)
+        return frame.append_column(self._weight_column, column)
+
+    def _told_weights(self) -> tuple[str, dict[str, Any]]:
+        """What the manifest says of the newest weights: in words, which come first, and as facts."""
+        if not self.weighted or not self.history.shape[1]:
+            return "", {}
+        weights = self._weights(self.history.shape[1])
+        if self._weight_column is None or weights is None:
+            return "The rows hold no padding, and need no weights. ", {"weights": None}
+        column = wide_name(self._weight_column, self.history.shape[1])
+        return weights.describe(column), {"weights": weights.facts(column)}
 
     def _codes(self, period: int) -> NDArray[np.int32]:
         symbols = self.history[:, period - 1].astype(np.int64)
@@ -147,6 +186,16 @@ class WindowSynthesis(PanelSynthesis):
     core: FixedWindowPlan
     counts: NDArray[np.int64]
     clipped: int
+
+    @property
+    def _padding(self) -> int:
+        return self.core.padding
+
+    def _weights(self, period: int) -> Weights | None:
+        recipe = self.core.recipe
+        if period < recipe.window:
+            return None
+        return window_weights(self.history[:, :period], recipe.window, recipe.symbols, self._padding)
 
     @property
     def _release(self) -> WindowRelease:
@@ -220,6 +269,7 @@ class WindowSynthesis(PanelSynthesis):
     def accuracy(self) -> dict[str, Any]:
         """Errors, padding and clipping, for the manifest; JSON-able."""
         core = self.core
+        weighing, facts = self._told_weights()
         return {
             "total_standard_error": self.total_error,
             "measured_every_step": {"standard_error": None, "marginals": []},
@@ -230,8 +280,10 @@ class WindowSynthesis(PanelSynthesis):
                 "bound": core.bound,
                 "failure": str(core.recipe.failure),
                 "answers": self._usual_answers() if self.history.shape[1] else [],
+                **facts,
             },
-            "words": describe_errors(
+            "words": weighing
+            + describe_errors(
                 self.total_error,
                 self.people,
                 bool(self.history.shape[1]),
@@ -274,6 +326,13 @@ class CumulativeSynthesis(PanelSynthesis):
     """The synthetic people of cumulative counts: right about how many have had at least ``b`` so far."""
 
     release: CumulativeRelease
+
+    @property
+    def _padding(self) -> int:
+        return self.release.plan.padding
+
+    def _weights(self, period: int) -> Weights | None:
+        return zero_weights(self.history[:, :period], self._padding)
 
     @property
     def total(self) -> float:
@@ -320,6 +379,7 @@ class CumulativeSynthesis(PanelSynthesis):
         """Errors, padding and clipping, for the manifest; JSON-able."""
         release, plan = self.release, self.release.plan
         bound = plan.bounds[self.period - 1]
+        weighing, facts = self._told_weights()
         thresholds = range(1, min(self.period, plan.recipe.largest) + 1)
         return {
             "total_standard_error": self.total_error,
@@ -337,8 +397,9 @@ class CumulativeSynthesis(PanelSynthesis):
                     }
                     for b in thresholds
                 ],
+                **facts,
             },
-            "words": describe_errors(self.total_error, self.people, True, 0, bound, plan.padding),
+            "words": weighing + describe_errors(self.total_error, self.people, True, 0, bound, plan.padding),
         }
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

@@ -61,8 +61,10 @@ def read_table(
     for number in chain[1:]:
         manifest, changes = _part(root, number, "changes")
         try:
-            follow = add_periods if has_periods(manifest) else apply_changes
-            table = follow(table, changes)
+            if has_periods(manifest):
+                table = add_periods(table, changes, manifest["records"].get("weight"))
+            else:
+                table = apply_changes(table, changes)
         except DataError as error:
             raise StoreDamagedError(error.what, where=str(root / step_name(number))) from None
     digest = manifest.get("records", {}).get("content_sha256")

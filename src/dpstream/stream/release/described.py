@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.privacy.unit import Individual
 from dpstream.core.tables.change_tables import ID
-from dpstream.core.tables.report_tables import PERIOD, PERSON, wide_name
+from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, wide_name
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -18,7 +18,7 @@ __all__ = ["describe_tables"]
 def describe_tables(
     plan: StreamPlan, schema: Schema, name: str, path: str, *, with_ids: bool
 ) -> dict[str, Any]:
-    """The codebook. That of a panel has a column for each period of the plan.
+    """The codebook. That of a panel has a column for each period of the plan, and one of weights where it has them.
 
     Args:
         schema: the released columns.
@@ -28,14 +28,20 @@ def describe_tables(
     descriptor = schema.codebook(name, path)
     described = descriptor["resources"][0]["schema"]
     fields = described["fields"]
-    if row := plan.explain().row:
-        descriptor["description"] = row
+    explained = plan.explain()
+    if explained.row:
+        descriptor["description"] = explained.row
     if isinstance(plan.unit, Individual):
         own = [_whole(PERSON), _whole(PERIOD)]
         periods = range(1, (plan.horizon or 0) + 1)
-        wide = [{**field, "name": wide_name(field["name"], period)} for period in periods for field in fields]
+        told = explained.facts.get("panel", {})
+        weighs, first = told.get("weight") is not None, told.get("first_release", 1)
+        wide = []
+        for period in periods:
+            weight = [_weight()] if weighs and period >= first else []
+            wide += [{**field, "name": wide_name(field["name"], period)} for field in [*fields, *weight]]
         described["fields"] = [own[0], *wide]
-        descriptor["dpstream"]["panel"] = {"fields": [*own, *fields]}
+        descriptor["dpstream"]["panel"] = {"fields": [*own, *fields, *([_weight()] if weighs else [])]}
         return descriptor
     if with_ids:
         fields.insert(0, _whole(ID))
@@ -44,3 +50,12 @@ def describe_tables(
 
 def _whole(name: str) -> dict[str, Any]:
     return {"name": name, "type": "integer", "constraints": {"required": True}}
+
+
+def _weight() -> dict[str, Any]:
+    return {
+        "name": WEIGHT,
+        "type": "number",
+        "description": "Takes the padding out of sums over people, for questions that end with this period; may be "
+        "negative.",
+    }

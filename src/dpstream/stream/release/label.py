@@ -35,10 +35,12 @@ def label_of(
     """
     stream, when = pinned["stream"], "" if period is None else f" ({period})"
     guarantee = promise(plan, step, pinned, test_seed=test_seed)
+    about = plan.about_rows()
     return {
         "synthetic": True,
         "title": f"{stream}, step {step}{when}: synthetic records",
-        "words": f"Synthetic records, made by dpstream: no row is a person or a record. {guarantee}",
+        "words": "Synthetic records, made by dpstream: no row is a person or a record. "
+        f"{about}{' ' if about else ''}{guarantee}",
         "stream": stream,
         "stream_id": stream_id,
         "step": step,

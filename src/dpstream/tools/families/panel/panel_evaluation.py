@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
-from dpstream.core.tables.report_tables import wide_name
+from dpstream.core.tables.report_tables import periods_of, wide_name
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
@@ -160,7 +160,7 @@ def _cumulative(plan: CumulativeStreamPlan, synthetic: Symbols, true: Symbols) -
 
 def _synthetic(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
     """The released people as symbols, shape (people, periods)."""
-    periods = (table.num_columns - 1) // len(schema)
+    periods = periods_of(table.column_names, schema.names[0])
     columns = []
     for period in range(1, periods + 1):
         names = [wide_name(name, period) for name in schema.names]

@@ -137,6 +137,8 @@ def _releases(run: PanelRun, charts: Charts) -> Html:
     note = ""
     if _padded(run):
         note = "The table holds padding, which is invented people. Answers and estimates have it taken out."
+        if "weight" in run.manifest.get("records", {}):
+            note += " Weighted sums over the table have, too."
     if not known.all():
         note = f"{note} Before the first full window there are no synthetic people.".lstrip()
     figure = charts.lines("People", steps, lines, Unit("people"), note=note)
