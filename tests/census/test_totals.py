@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from census_stays import batches, crowd
+from census_stays import Stay, batches, crowd
 
 from dpstream.core.privacy import DiscreteLaplace, Event, Noise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
@@ -138,3 +138,28 @@ def test_released_numbers_say_that_their_errors_are_a_models() -> None:
             assert told_now["last_census"] == {"step": last[0], "level": last[1]}
             assert ("counted" in told_now) == (unit.relation == "add-remove" and last[0] == step)
             assert told_now["total_standard_error"] == (None if unit.relation == "add-remove" else 0.0)
+
+
+@pytest.mark.parametrize("totals", ["simple", "full"])
+@pytest.mark.parametrize("turnover", ["none", 30])
+def test_a_burst_of_departures_is_believed(totals: str, turnover: object) -> None:
+    """600 of 1,000 leave at once, where hardly any are expected to: the released number follows, and stays there.
+
+    The count of departures has a standard deviation of 3.5; the first census one of about 2. 40 is ten of both.
+    """
+    crowd_now = [Stay(key, 1, 4 if key < 600 else None, {1: (key % 2, key // 2 % 2)}) for key in range(1000)]
+    options = {} if turnover == "none" else {"levels": 2}
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, totals=totals, iterations=2, **options)  # type: ignore[arg-type]
+    plan = recipe.calibrate(epsilon=4)
+    state, randomness = plan.start(), Randomness.seeded("burst")
+    for step, batch in enumerate(batches(crowd_now, 12, TINY), start=1):
+        release = plan.step(state, batch, randomness)
+        if step == 3:
+            assert release.total == pytest.approx(1000.0, rel=0.12), (
+                "before it, most are still expected there"
+            )
+        if step >= 4:
+            assert release.total == pytest.approx(400.0, abs=60.0)
+            counted = release.accuracy().get("counted")
+            if counted is not None:
+                assert abs(release.total - counted["records"]) < 60.0

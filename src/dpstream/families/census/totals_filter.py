@@ -26,6 +26,8 @@ _UNSURE = 0.3
 _HAZARD_DRIFT = 0.02
 #: Departures differ from what hazards say by about this part: records of one age do not leave independently.
 _CLUMPED = 0.3
+#: Departures so many standard deviations from what is expected are a burst: a reload, a clearance.
+_BURST = 3.0
 #: A hazard changes by this factor at most at one count.
 _LARGEST_MOVE = math.log(3.0)
 #: Newcomers since the last census are expected to within this part: beside records of lower levels; alone.
@@ -80,6 +82,9 @@ class LevelTotal:
         if seen <= 0.0:
             return 1.0  # nobody is there, and nobody can have left
         surprise = found - expected
+        if surprise**2 > _BURST**2 * seen:
+            # Nothing that is expected explains it: the count is believed up to its noise, and not the hazard.
+            spread, seen = spread + surprise**2 - seen, surprise**2
         gain = spread / seen
         left = min(max(expected + gain * surprise, 0.0), self.size) if noise_variance else found
         move = min(max(with_log / seen * surprise, -_LARGEST_MOVE), _LARGEST_MOVE)
