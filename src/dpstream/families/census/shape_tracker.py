@@ -2,7 +2,7 @@
 
 Every column and every wider marginal of the workload is a random walk that censuses measure with noise. How far it
 walks in a step is unknown: filters for several drifts run side by side, and the most likely drift is used, one for all
-columns and one for all wider marginals.
+marginals. (Wider ones alone, often measured once, would say nothing of theirs, and look as if they never moved.)
 """
 
 from __future__ import annotations
@@ -96,16 +96,12 @@ class ShapeTracker:
     def estimates(self, step: int) -> tuple[_Floats, _Floats]:
         """Shares of all cells, and the variance of one cell of each marginal (infinite: never measured)."""
         values, variances = np.empty(self.cells.total), np.full(len(self.cells.cliques), math.inf)
-        columns = np.array([len(clique) == 1 for clique in self.cells.cliques])
-        for group in (columns, ~columns):
-            if not group.any():
-                continue
-            best = int(self.fits[:, group].sum(axis=1).argmax())
-            for index in np.flatnonzero(group).tolist():
-                part = self.cells.part(index)
-                values[part] = self.values[best, part]
-                if math.isfinite(self.variances[best, index]):
-                    variances[index] = self._before(step, index)[best]
+        best = int(self.fits.sum(axis=1).argmax())
+        for index in range(len(self.cells.cliques)):
+            part = self.cells.part(index)
+            values[part] = self.values[best, part]
+            if math.isfinite(self.variances[best, index]):
+                variances[index] = self._before(step, index)[best]
         return values, variances
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
