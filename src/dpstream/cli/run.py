@@ -43,7 +43,7 @@ __all__ = ["command"]
 @click.option(
     "--no-recheck",
     is_flag=True,
-    help="Do not compare released steps with the data; begin after the last one.",
+    help="Do not compare released steps with the data; begin after the last one. Stays with late = error refuse it.",
 )
 @click.option(
     "--watch",
