@@ -10,6 +10,7 @@ import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import keyed_history as told
 import pytest
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from keyed_history import History
 
 from dpstream.cli import main
+from dpstream.core.errors import ConfigError
 from dpstream.project import Config
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "changing-tables.md"
@@ -105,6 +107,62 @@ def test_a_stream_that_stops_after_every_step_goes_on(tmp_path: Path) -> None:
     result = dpstream("run", config, code=2)
     assert "used at step 3 for other records" in result.stderr
     assert "77310" not in result.output
+
+
+def test_stays_are_always_compared_unless_they_are_read_as_they_are(tmp_path: Path) -> None:
+    """Else an end that is filled in late would never be noticed, and its record would stay for ever."""
+    source, write = SHAPES["stays"]
+    for number, late in enumerate(("", '\nlate = "next-step"')):
+        folder = tmp_path / str(number)
+        config = make(folder, source + late)
+        write(told.history(13, keys=20, updates=False), folder)
+        if late:
+            dpstream("run", config, "--no-recheck", "--steps", 1)
+            continue
+        stopped = dpstream("run", config, "--no-recheck", "--steps", 1, code=2)
+        assert "compared at every run" in stopped.stderr
+        assert not (folder / "state").exists()
+        loaded = Config.load(config)
+        with pytest.raises(ConfigError, match="compared at every run"):
+            list(loaded.run(recheck=False, steps=1))
+
+
+def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dpstream import project
+    from dpstream.cli import watch as watching
+
+    class Twice:
+        """Two readings, then nothing is left."""
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def finished(self, _: object) -> bool:
+            return len(asked) == 2
+
+        def source(self) -> None:
+            pass
+
+        def worth_reading(self, *_: object) -> bool:
+            return True
+
+        def next_step(self, _: object) -> str:
+            return "more"
+
+    def take(_: object, recheck: bool) -> bool:
+        asked.append(recheck)
+        return False
+
+    monkeypatch.setattr(project, "Watch", Twice)
+    monkeypatch.setattr(watching, "_pause", lambda _: None)
+    for source, second in ((SHAPES["stays"][0], True), (SHAPES["feed"][0], False)):
+        asked: list[bool] = []
+        config = Config.load(make(tmp_path / str(second), source))
+        stream = SimpleNamespace(last_step=0)
+        watching.watch(config, stream, take, interval=1, until=None, recheck=True)  # type: ignore[arg-type]
+        assert asked == [True, second]
 
 
 def test_a_snapshot_that_shrank_waits_for_its_owner(tmp_path: Path) -> None:

@@ -257,6 +257,7 @@ def stays(tmp_path: Path, *lines: str, **more: Any) -> SourceOptions:
         (("7,2026-01-06,soon,a,1",), {}, "not a date or a time"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,,b,1"), {}, "there already"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,,b,1"), {"late": "next-step"}, "several rows"),
+        (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,2026-01-06,b,1"), {}, "there already"),
         ((",2026-01-05,,a,1",), {}, "without a key"),
     ],
 )
@@ -279,6 +280,37 @@ def test_the_ends_of_stays(tmp_path: Path) -> None:
         found = outcome(read(stays(tmp_path, *lines, late=late), tmp_path))
         assert [present for _, present, _ in found] == [[True, True], [True], [], [], [True], [], []]
         assert found[4][2] == [[1, 2]]
+
+
+def test_stays_of_one_key_that_are_over_within_a_step_leave_no_trace(tmp_path: Path) -> None:
+    """Several of them, after a stay that ends there and before one that begins there."""
+    over = ["7,2026-01-06,2026-01-06,b,1", "7,2026-01-06,2026-01-06,c,1"]
+    for late in ("error", "next-step"):
+        alone = outcome(read(stays(tmp_path, *over, late=late), tmp_path))
+        assert [len(keys) for keys, _, _ in alone] == [0] * 7
+        there = "9,2026-01-05,,a,1"  # a table that gets empty would stop
+        lines = (there, "7,2026-01-05,2026-01-06,a,1", *over, "7,2026-01-06,2026-01-08,a,2")
+        found = outcome(read(stays(tmp_path, *lines, late=late), tmp_path))
+        assert [present for _, present, _ in found] == [[True, True], [True], [], [False], [], [], []]
+
+
+def test_an_empty_text_keeps_the_value_in_csv_files_only(tmp_path: Path) -> None:
+    """Other formats have nulls, and an empty text may be a declared value there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    options = feed(tmp_path, "1,insert,7,a,1", "2,update,7,,2", updates="changed")
+    _, csv, *_ = read(options, tmp_path)
+    assert csv.keyed.events["group"].to_pylist() == [None]
+    table = {
+        "when": [1, 2, 2],
+        "op": ["insert", "update", "update"],
+        "id": ["7", "7", "8"],
+        "size": [1, 2, 3],
+    }
+    pq.write_table(pa.table({**table, "group": ["a", "", None]}), tmp_path / "feed.parquet")
+    _, other, *_ = read(SourceOptions.parse({"path": "feed.parquet", **FEED, "updates": "changed"}), tmp_path)
+    assert other.keyed.events["group"].to_pylist() == ["", None]
 
 
 def test_a_late_end_stops_the_stream_or_counts_at_the_next_step(tmp_path: Path) -> None:

@@ -185,6 +185,20 @@ def test_the_order_of_different_keys_changes_nothing_and_that_of_one_key_is_cont
             stream.step(Snapshot(None, "id", confirmed=True), "nothing happened")
 
 
+def test_other_rules_are_other_content(tmp_path: Path) -> None:
+    """After a crash the same rows under other rules are not taken for the same batch."""
+    table = {"id": ["x", "y"], "op": ["insert"] * 2, **{n: [A[i]] * 2 for i, n in enumerate(NAMES)}}
+    rules = ({"unknown": "drop"}, {"known": "error"}, {"repeated": "error"}, {"shrinks": 0.2})
+    with start(tmp_path, publish=False) as stream:
+        first = stream.step(KeyedBatch(table, "id", "op"), "b1")
+        for one in rules:
+            with pytest.raises(StepError, match="for other records"):
+                stream.step(KeyedBatch(table, "id", "op", rules=KeyRules(**one)), "b1")
+        with pytest.raises(StepError, match="for other records"):
+            stream.step(KeyedBatch(table, "id", "op", "null-keeps"), "b1")
+        assert stream.step(KeyedBatch(table, "id", "op"), "b1").manifest == first.manifest
+
+
 class Engine:
     """Keeps its records elsewhere; here: as the frames of a batch."""
 

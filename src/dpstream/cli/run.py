@@ -43,7 +43,7 @@ __all__ = ["command"]
 @click.option(
     "--no-recheck",
     is_flag=True,
-    help="Do not compare released steps with the data; begin after the last one.",
+    help="Do not compare released steps with the data; begin after the last one. Stays with late = error refuse it.",
 )
 @click.option(
     "--watch",
@@ -108,7 +108,7 @@ def command(
       dpstream run dpstream.toml --steps 1
       dpstream run dpstream.toml --watch --interval 5m
     """
-    from dpstream.project import Config, last_wanted
+    from dpstream.project import Config, check_recheck, last_wanted
 
     loaded = Config.load(config)
     if as_json and loaded.output.sink == "stdout":
@@ -119,6 +119,8 @@ def command(
         )
     if dry_run and steps is not None:
         raise ConfigError("a dry run takes no step", where="--steps", allowed="--until with --dry-run")
+    if no_recheck:
+        check_recheck(loaded)
     if confirm_shrink:
         _check_confirm(loaded, watched=watched, dry_run=dry_run)
     if dry_run:

@@ -61,7 +61,7 @@ def watch(
                 before = stream.last_step
                 if take(source, recheck):
                     return INTERRUPTED
-                recheck = False
+                recheck = config.source_options.always_compared
                 waiting = waiting and stream.last_step == before
                 retry.forget()
                 if watched.finished(stream):

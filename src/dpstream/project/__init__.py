@@ -9,7 +9,7 @@ from dpstream.project import keys
 from dpstream.project.config import Config
 from dpstream.project.due_steps import Watch
 from dpstream.project.keys import SECTIONS
-from dpstream.project.pending import Pending, expected_steps, pending_steps
+from dpstream.project.pending import Pending, check_recheck, expected_steps, pending_steps
 from dpstream.project.plan_description import describe, guarantee
 from dpstream.project.reader import Used
 from dpstream.project.running import last_wanted, taken_steps
@@ -26,6 +26,7 @@ __all__ = [
     "Pending",
     "Used",
     "Watch",
+    "check_recheck",
     "describe",
     "expected_steps",
     "guarantee",

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.core.errors import DataError, SchemaError, StepError, UnconfirmedError
+from dpstream.core.errors import ConfigError, DataError, SchemaError, StepError, UnconfirmedError
 from dpstream.project.predecessor import require_border
 
 if TYPE_CHECKING:
     from dpstream.io.sources import Source, StepInput
     from dpstream.stream import Release, Stream
 
-__all__ = ["Pending", "expected_steps", "pending_steps", "period_text"]
+__all__ = ["Pending", "check_recheck", "expected_steps", "pending_steps", "period_text"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,10 +93,13 @@ def pending_steps(
     released step, at the position that was saved with it. Files that are cut by time may be gone then.
 
     Errors:
-        ConfigError: a predecessor that went on after the border (``require_border``).
+        ConfigError: a predecessor that went on after the border (``require_border``), or no ``recheck`` where every
+        run must compare (``check_recheck``).
         DataError: files that cannot be read. StepError: files that shrank or are out of order, or released
         steps that the source no longer has.
     """
+    if not recheck:
+        check_recheck(config)
     require_border(config, stream.path)
     compare = recheck and config.source_options.late == "error" and config.source_options.repeatable
     first = 1 if compare else stream.last_step + 1
@@ -131,6 +134,21 @@ def pending_steps(
             f"the source ends at step {last}, and step {stream.last_step} is released",
             where="source",
             allowed="the data as they were, or a run that does not compare released steps (--no-recheck)",
+        )
+
+
+def check_recheck(config: Any) -> None:
+    """That released steps may go uncompared.
+
+    Errors:
+        ConfigError: stays with ``late = "error"``: an end that is filled in late, or a row that is erased, would never
+        be noticed, and its record would stay in the table for ever.
+    """
+    if config.source_options.always_compared:
+        raise ConfigError(
+            'stays with late = "error" are compared at every run, as a record whose end came late would stay for ever',
+            where="--no-recheck",
+            allowed='a run that compares, or a stream with late = "next-step"',
         )
 
 

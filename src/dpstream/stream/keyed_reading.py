@@ -8,6 +8,7 @@ alone. Only a halting may depend on several: what stops a step is said in ``decl
 from __future__ import annotations
 
 import hashlib
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -111,11 +112,25 @@ def _granted(
             where=wanted.where,
             allowed='one row a key, or the rule repeated = "last"',
         )
-    rows = _Rows(wanted.schema.domain, keys, starts, operations, codes, isinstance(batch, Snapshot))
+    rows = _Rows(
+        wanted.schema.domain, keys, starts, operations, codes, isinstance(batch, Snapshot), _terms(batch)
+    )
     if isinstance(batch, Snapshot):
         return Granted(None, rows, keyed=_Whole(rows, batch.rules, batch.confirmed, wanted.where))
     null = tuple(-1 if c.missing_code is None else c.missing_code for c in wanted.schema.columns)
     return Granted(None, rows, keyed=_Events(rows, batch.rules, null, wanted.where))
+
+
+def _terms(batch: KeyedBatch | Snapshot) -> tuple[int, ...]:
+    """The rules, and whether nulls keep what is there, as whole numbers; always as many."""
+    rules = batch.rules
+    return (
+        int(rules.unknown == "drop"),
+        int(rules.known == "update"),
+        int(rules.repeated == "last"),
+        int.from_bytes(struct.pack("<d", float(rules.shrinks)), "little"),
+        int(isinstance(batch, KeyedBatch) and batch.changed is not None),
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,6 +141,7 @@ class _Rows:
         starts: position of each key's first row.
         codes: ``_UNSAID`` where a row says no value: deletes, and cells of an update that keep what is there.
         whole: whether they are a snapshot's.
+        terms: what else says what the rows do (``_terms``).
     """
 
     domain: Domain
@@ -134,6 +150,7 @@ class _Rows:
     operations: Positions
     codes: Codes
     whole: bool
+    terms: tuple[int, ...]
 
     @property
     def ends(self) -> Positions:
@@ -154,7 +171,9 @@ class _Rows:
         words[:, 2] = np.arange(len(self.keys)) - self.starts[self.group] if len(self.keys) else 0
         words[:, 3] = self.operations
         # Without rows an events' step and a snapshot's differ: the one changes nothing, the other removes everything.
-        return MultisetHash.of(self.codes, words, key).finish((*self.domain.sizes, int(self.whole)), key)
+        # The same rows under other rules are another batch: they may change other records.
+        end = (*self.domain.sizes, int(self.whole), *self.terms)
+        return MultisetHash.of(self.codes, words, key).finish(end, key)
 
     def in_order(self) -> None:
         """None: older formats knew no keyed records."""

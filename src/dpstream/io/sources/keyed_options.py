@@ -18,6 +18,7 @@ __all__ = [
     "keyed_pinned",
     "keyed_public",
     "keys_that_matter",
+    "needs_comparison",
     "reads_now",
 ]
 
@@ -152,6 +153,17 @@ def _check_changes(options: SourceKeys) -> None:
                     where=_WHERE,
                     allowed="op_column, or leave it out",
                 )
+        return
+    _check_late(options, "a late delete")
+
+
+def _check_late(options: SourceKeys, what: str) -> None:
+    if options.late == "drop-and-count-nothing":
+        raise ConfigError(
+            f"{what} that is left out would keep its record for ever",
+            where=f"{_WHERE} late",
+            allowed="error, next-step",
+        )
 
 
 def _check_snapshots(options: SourceKeys) -> None:
@@ -213,11 +225,13 @@ def _check_stays(options: SourceKeys) -> None:
             where=_WHERE,
             allowed="leave it out",
         )
-    if options.late == "drop-and-count-nothing":
+    _check_late(options, "a late end")
+    if options.known == "update" and not _stays_as_snapshots(options):
+        # The first end would take the key out of the table, although another stay of it is still open.
         raise ConfigError(
-            "a late end that is left out would keep its record for ever",
-            where=f"{_WHERE} late",
-            allowed="error, next-step",
+            'known = "update" does not fit stays with late = "error": the end of one stay would end others of its key',
+            where=f"{_WHERE} known",
+            allowed='error; with late = "next-step" also update',
         )
 
 
@@ -247,6 +261,11 @@ def _stays_as_snapshots(options: SourceKeys) -> bool:
 def gives_whole_tables(options: SourceKeys) -> bool:
     """Whether a step is the whole table as it is at its end."""
     return options.shape == "snapshots" or _stays_as_snapshots(options)
+
+
+def needs_comparison(options: SourceKeys) -> bool:
+    """Whether released steps must be read again at every run, as a late end or an erased row shows in them alone."""
+    return options.shape == "stays" and not _stays_as_snapshots(options)
 
 
 def reads_now(options: SourceKeys) -> bool:

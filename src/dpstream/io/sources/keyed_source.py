@@ -64,6 +64,7 @@ class KeyedSource(Source):
     def __init__(self, options: SourceOptions, beneath: Source) -> None:
         self.options = options
         self.beneath = beneath
+        self._empty_keeps = False
 
     @property
     def position(self) -> dict[str, int]:
@@ -74,6 +75,7 @@ class KeyedSource(Source):
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """See ``Source``."""
+        self._empty_keeps = self.options.updates == "changed" and _reads_csv(self.beneath)
         for entry in self.beneath.steps(start_step, seen=seen, key=key):
             self.broken = self.beneath.broken
             yield StepInput(entry.step, entry.batch_id, entry.period, None, None, keyed=self._keyed(entry))
@@ -112,9 +114,17 @@ class KeyedSource(Source):
         assert isinstance(words, KeyedOperations)  # SourceOptions
         meaning, keep = words.read(rows.column(column), name=column, where=where)
         rows = rows.drop_columns([column]).filter(keep)
-        if self.options.updates == "changed":
+        if self._empty_keeps:
             rows = _nulls_for_empty(rows, meaning, str(self.options.key_column))
         return rows.append_column(column, meaning)
+
+
+def _reads_csv(source: Source) -> bool:
+    """Whether any of the files is a csv file, whose cells cannot be null."""
+    from dpstream.io.sources.files import FileSource
+    from dpstream.io.sources.formats import file_format
+
+    return isinstance(source, FileSource) and any(file_format(path) == "csv" for path in source.files())
 
 
 def _nulls_for_empty(rows: Any, meaning: Any, key_column: str) -> Any:

@@ -36,7 +36,8 @@ class StaySource(Source):
     is there at step 1, if it has not ended by then. One that starts and ends within a step leaves no trace.
 
     With ``late = "error"`` a step has an insert for each start and a delete for each end, and its content stays
-    the same as ends are filled in later. With ``late = "next-step"`` it has all records that are there at its
+    the same as ends of coming steps are filled in; a late end shows only where released steps are compared.
+    With ``late = "next-step"`` it has all records that are there at its
     end, as the files are now: whatever was changed or came late shows at the first step that is read after it.
 
     Errors: those of the files; DataError: a null or unreadable start, an unreadable end, an end before its start (a
@@ -136,19 +137,21 @@ class StaySource(Source):
 
 def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:
     """What comes and leaves at a step: a key's earlier stay ends before its next one starts. The table of events, and
-    the names of its columns of keys and of operations."""
+    the names of its columns of keys and of operations.
+
+    Stays within the step come and leave one after another: nothing of them is left, and one that overlaps a stay that
+    is open is found.
+    """
     import pyarrow as pa
 
     leaves, comes = gone == step, first == step
-    within = comes & leaves
-    parts = (
-        (leaves & ~comes, DELETE),
-        (within, INSERT),
-        (within, DELETE),
-        (comes & ~leaves, INSERT),
+    parts: tuple[tuple[NDArray[np.bool_], tuple[str, ...]], ...] = (
+        (leaves & ~comes, (DELETE,)),
+        (leaves & comes, (INSERT, DELETE)),
+        (comes & ~leaves, (INSERT,)),
     )
-    chosen = [np.flatnonzero(mask) for mask, _ in parts]
-    words = [word for found, (_, word) in zip(chosen, parts, strict=True) for _ in range(len(found))]
+    chosen = [np.repeat(np.flatnonzero(mask), len(does)) for mask, does in parts]
+    words = [word for mask, does in parts for _ in range(int(mask.sum())) for word in does]
     name = free_name("operation", rows.column_names)
     table = rows.take(pa.array(np.concatenate(chosen)))
     return table.append_column(name, pa.array(words, pa.string())), key, name

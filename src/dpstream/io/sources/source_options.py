@@ -16,6 +16,7 @@ from dpstream.io.sources.keyed_options import (
     gives_whole_tables,
     keyed_pinned,
     keyed_public,
+    needs_comparison,
     reads_now,
 )
 from dpstream.io.sources.kinds import check_kind, duration
@@ -304,6 +305,11 @@ class SourceOptions(SourceKeys):
         if reads_now(self):
             return False
         return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
+
+    @property
+    def always_compared(self) -> bool:
+        """Whether every run must compare released steps, as a late end shows in them alone."""
+        return self.key_column is not None and needs_comparison(self)
 
     @property
     def whole_tables(self) -> bool:
