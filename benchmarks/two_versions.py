@@ -99,6 +99,13 @@ def _choose(path: Path, mechanism: str) -> None:
         path.write_text(f"{text}\n[mechanism]\n{mechanism}\n", encoding="utf-8")
 
 
+def _commit(checkout: Path) -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"], cwd=checkout, capture_output=True, text=True
+    )
+    return done.stdout.strip() or "unknown"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -108,7 +115,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     lines = measure((given.before.resolve(), ROOT), given.runs)
-    head = f"medians of {given.runs} runs each, in turns; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n\n"
+    head = f"before: commit {_commit(given.before)}; medians of {given.runs} runs each, in turns; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n\n"
     if given.out is not None:
         write_result(given.out, head + "\n".join(lines) + "\n")
 

@@ -137,3 +137,11 @@ def test_declared_public_presence_makes_every_number_of_records_exact(options: d
         assert release.total == len(batch.present.table)
         assert release.total_error == 0.0
         np.testing.assert_allclose(release.marginals([(0,)])[0].sum(), release.total)
+
+
+def test_words_about_counts_follow_what_is_public() -> None:
+    for unit, public in ((Record(), False), (Record("replace"), True)):
+        plan = RECIPE.calibrate(epsilon=1, unit=unit)
+        words = " ".join(plan.counts_words(step, step) for step in range(1, 40))
+        assert ("who came and left since is expected, not measured" in words) != public
+        assert ("how many records came and left since is public and exact" in words) == public

@@ -8,7 +8,7 @@ import pytest
 from config_files import DEFAULTS, load
 
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Event, Record, User
+from dpstream.core.privacy import Event, InsertedRecord, Record
 from dpstream.project.plan_description import describe
 
 UNIT = 'unit = "record"'
@@ -44,7 +44,7 @@ def test_a_keyed_table_is_measured_by_the_census(tmp_path: Path) -> None:
 def test_an_insert_only_table_is_measured_by_pooled_and_counts_each_key_once(tmp_path: Path) -> None:
     source = DEFAULTS["source"] + '\nkey_column = "id"\ninsert_only = true'
     config = keyed(tmp_path, source=source)
-    assert config.unit == User(1)
+    assert config.unit == InsertedRecord()
     assert describe(config)["mechanism"] == "pooled"
     assert config.source_options.user_column == "id"
     assert not config.source_options.deletions

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, DataError, StoreDamagedError, UnitError
-from dpstream.core.privacy import Record, User
+from dpstream.core.privacy import InsertedRecord, Record, User
 from dpstream.project.base_options import BaseOptions
 from dpstream.project.base_rules import ColumnRule, column_rules
 from dpstream.project.start_table import ColumnSource, MappedTable
@@ -168,7 +168,9 @@ def base_facts(
     column_rules(options, predecessor.schema, schema)
     starts, why = border(predecessor.last, source, options.place)
     earlier = manifest.get("base", {}).get("composition")
-    if isinstance(plan.unit, User):
+    if isinstance(plan.unit, InsertedRecord):
+        why = "a record's key may come on both sides of the border, and each stream counts it once"
+    elif isinstance(plan.unit, User):
         why = "a user's events may lie on both sides of the border, and each stream has its own bound on them"
     elif isinstance(plan.unit, Record):
         why = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dpstream.core.contracts import Family, Given, StreamPlan, StreamRecipe, located, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM, family_of
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy import Budget, Randomness, Unit
+from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
@@ -189,7 +189,8 @@ class Config:
 
     def declared_public(self) -> tuple[str, ...]:
         """What the source and the guesses leave open to whoever watches, in sentences."""
-        return (*self.source_options.declared_public(), *expected_words(self.expected))
+        by_key = isinstance(self.unit, InsertedRecord)
+        return (*self.source_options.declared_public(by_key=by_key), *expected_words(self.expected))
 
     def schema(self) -> Schema:
         """The public declaration of the columns."""

@@ -9,7 +9,7 @@ from typing import cast
 from dpstream.core.contracts import Limits, shown
 from dpstream.core.contracts.registry import DEFAULT_MECHANISM
 from dpstream.core.errors import ConfigError, UnitError
-from dpstream.core.privacy import Record, Unit, User
+from dpstream.core.privacy import InsertedRecord, Record, Unit, handled_as
 from dpstream.core.privacy.unit import Returns
 from dpstream.project.reader import Section
 
@@ -68,7 +68,7 @@ def default_mechanism(stream: Section, source: Section) -> tuple[str, str | None
 
 
 def read_record(section: Section, source: Section, limits: Limits) -> Unit:
-    """The unit of a stream whose records have keys; of an insert-only table the user that has one event.
+    """The unit of a stream whose records have keys; of an insert-only table the one insert.
 
     Errors:
         ConfigError: keys of ``[stream]`` that contradict each other. UnitError: a mechanism that cannot protect it.
@@ -93,10 +93,10 @@ def read_record(section: Section, source: Section, limits: Limits) -> Unit:
                     "leave it out, or insert_only = false",
                 )
         reason = "[source] insert_only: a record is its one insert, and a key counts once"
-        section.note("unit", "user", default=True, reason=reason)
-        section.note("max_events", "1", default=True, reason=reason)
-        _check(section, User(1), limits)
-        return User(1)
+        inserted = InsertedRecord()
+        section.note("unit", inserted.name, default=True, reason=reason)
+        _check(section, inserted, limits)
+        return inserted
     returns = cast(Returns, section.choice("returns", ("new", "refuse"), "new"))
     unit = Record("replace" if public else "add-remove", returns)
     if public and word == "record":
@@ -107,8 +107,14 @@ def read_record(section: Section, source: Section, limits: Limits) -> Unit:
 
 
 def _check(section: Section, unit: Unit, limits: Limits) -> None:
-    if unit.name in limits.units:
+    if handled_as(unit) in limits.units:
         return
+    if isinstance(unit, InsertedRecord):
+        raise UnitError(
+            "the mechanism of this file does not fit [source] insert_only, where a record is its one insert",
+            where=section.place("unit"),
+            allowed=f'[mechanism] name = "{DEFAULT_MECHANISM}", or insert_only = false',
+        )
     if unit.name == "record-replace" and "record" in limits.units:
         raise section.wrong("total", limits.other_units.format(unit=unit.name), "private")
     raise UnitError(
@@ -146,6 +152,12 @@ def read_expected(section: Section, unit: Unit, mechanism: Section, given: bool)
         ConfigError: numbers that cannot be used, or a section where nothing rests on it.
     """
     if not isinstance(unit, Record):
+        if given and isinstance(unit, InsertedRecord):
+            raise ConfigError(
+                "nothing rests on the guesses with [source] insert_only",
+                where=section.place(),
+                allowed="no [expect] with insert_only",
+            )
         if given:
             raise ConfigError(
                 "the guesses are for tables whose records have keys",

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Explanation, PredictedError, StreamPlan
-from dpstream.core.privacy import ZCDP, Budget, PureDP, User, decimal_text, zcdp_to_epsilon
+from dpstream.core.privacy import ZCDP, Budget, InsertedRecord, PureDP, User, decimal_text, zcdp_to_epsilon
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
@@ -44,7 +44,7 @@ def guarantee(config: Config, plan: StreamPlan) -> str:
             epsilon = Fraction(zcdp_to_epsilon(plan.budget, _USUAL_DELTA))
             implied = decimal_text(Fraction(math.ceil(epsilon * 10**4), 10**4))
             words += f" It implies epsilon = {implied} at delta = {_USUAL_DELTA}."
-    if isinstance(plan.unit, User):
+    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
         words += (
             f" Each event has {plan.unit.per_event(plan.budget)}, so that all events of a user together lose no "
             f"more than the whole; of a user with more than {plan.unit.max_events}, the others are left out."
@@ -155,7 +155,7 @@ _TURNS = (
 
 def _contribution(plan: StreamPlan) -> dict[str, Any]:
     """What a user and what each of the user's events may lose; nothing for other units."""
-    if not isinstance(plan.unit, User):
+    if not isinstance(plan.unit, User) or isinstance(plan.unit, InsertedRecord):
         return {}
     return {
         "contribution": {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, sentence
 from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, User, decimal_text, group, zcdp_to_epsilon
 from dpstream.core.privacy.odds import best_guess
-from dpstream.core.privacy.unit import Individual, Record
+from dpstream.core.privacy.unit import Individual, InsertedRecord, Record
 from dpstream.project.plan_description import guarantee
 from dpstream.stream.declared import shown_public
 from dpstream.stream.ledger.limit import budget_from_dict
@@ -28,6 +28,8 @@ __all__ = ["Progress", "Statement", "as_progress", "statement"]
 
 #: The delta at which a rho is told as (epsilon, delta), as in the plan.
 _DELTA = "1e-9"
+#: Units of which one person may have many.
+_RECORDS = (Event, Record, InsertedRecord)
 _HARDLY_A_BOUND = 30
 
 
@@ -176,7 +178,7 @@ def _percent(epsilon: float, delta: str) -> str:
 def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, ...]:
     spent = str(plan.budget) if progress.steps else "nothing"
     costs = plan.explain().costs
-    if isinstance(plan.unit, User):
+    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
         costs = (
             f"Each of the {plan.unit.max_events} events of a user that are counted at most costs "
             f"{plan.unit.per_event(plan.budget)}, and all of them together no more than what is planned. It is charged "
@@ -185,7 +187,7 @@ def _costs(config: Config, plan: StreamPlan, progress: Progress) -> tuple[str, .
     return (
         f"Planned: {plan.budget}. Spent so far: {spent}.",
         costs,
-        *((_several(config, plan, 2),) if isinstance(plan.unit, Event | Record) else ()),
+        *((_several(config, plan, 2),) if isinstance(plan.unit, _RECORDS) else ()),
     )
 
 
@@ -229,7 +231,7 @@ def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     return (
         *(
             ("A person with many records is protected less, in proportion to their number.",)
-            if isinstance(plan.unit, Event | Record)
+            if isinstance(plan.unit, _RECORDS)
             else ()
         ),
         "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "

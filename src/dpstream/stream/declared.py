@@ -24,6 +24,11 @@ _BEFORE_START = (
     "a record from before the start belongs to the stream that this one continues: it is left out whenever it comes, "
     "is in no release of this stream, and does not stop it as other late records do"
 )
+#: Where each file is a step.
+_CHANGED_FILE = (
+    "the files of released steps are read again, and one that has changed stops the stream; that it stopped is "
+    "visible, so whether a record in them was changed, came late or was taken out is not protected"
+)
 #: Of streams whose records have keys.
 _KEYED = (
     "that a step was accepted, and when, is public",
@@ -38,7 +43,7 @@ _RETURNED = (
     "a key that comes back after an absence stops the stream, and that it stopped is visible, so whether there is one "
     'is not protected (returns = "refuse")'
 )
-_MARKS = {"time_column": "time", "op_column": "operation", "user_column": "user id"}
+_MARKS = {"time_column": "time", "op_column": "operation", "key_column": "key", "user_column": "user id"}
 
 
 def shown_public(facts: Mapping[str, Any]) -> list[str]:
@@ -48,12 +53,23 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
     not among the pinned facts: streams that began before they were written keep their plan's hash, and say them too.
     """
     source = facts.get("source") or {}
-    before_start = "base" in facts and source.get("late") == "error" and "kind" not in source
-    return [*facts["declared_public"], *_about_lines(source), *([_BEFORE_START] if before_start else [])]
+    files = "kind" not in source
+    found = [*facts["declared_public"]]
+    if files and source.get("every") == "files":
+        found.append(_CHANGED_FILE)
+    found += _about_lines(source, by_key=facts.get("unit") == "record")
+    if files and source.get("late") == "error" and "base" in facts:
+        found.append(_BEFORE_START)
+    # The stream and its mechanism may pin the same sentence.
+    return list(dict.fromkeys(found))
 
 
-def _about_lines(source: Mapping[str, Any]) -> list[str]:
-    """Say what happens to a line that is not a record. Only text sources have such lines."""
+def _about_lines(source: Mapping[str, Any], *, by_key: bool) -> list[str]:
+    """Say what happens to a line that is not a record. Only text sources have such lines.
+
+    Args:
+        by_key: whether the user column is the key of an insert-only table's records.
+    """
     if "time_column" not in source or source.get("kind", "stdin") != "stdin":
         return []
     sentences = []
@@ -65,7 +81,8 @@ def _about_lines(source: Mapping[str, Any]) -> list[str]:
             '(broken = "error"; "missing" takes such records instead)'
         )
     elif rule == "missing":
-        lacking = [what for key, what in _MARKS.items() if source.get(key) is not None]
+        marks = _MARKS | ({"user_column": "key"} if by_key else {})
+        lacking = [what for key, what in marks.items() if source.get(key) is not None]
         stops = f", so it stops the stream, which is visible: it has no {' and no '.join(lacking)}"
         sentences.append(
             f"{_BROKEN} is read as a record with a null in every column{stops if lacking else ''} "

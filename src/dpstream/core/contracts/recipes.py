@@ -14,7 +14,7 @@ from dpstream.core.contracts.stream_plan import StreamPlan
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, exact_amount
 from dpstream.core.privacy.convert import approximate_to_zcdp
-from dpstream.core.privacy.unit import Unit
+from dpstream.core.privacy.unit import Unit, handled_as
 
 __all__ = ["Recipe", "Terms", "check_share", "check_unit", "check_whole", "check_words"]
 
@@ -118,7 +118,7 @@ def check_unit(unit: Unit | None, default: AnyUnit, names: Sequence[str], reason
     """
     if unit is None:
         return default
-    if not isinstance(unit, Unit) or unit.name not in names:
+    if not isinstance(unit, Unit) or handled_as(unit) not in names:
         raise UnitError(
             reason.format(unit=getattr(unit, "name", unit)), where="unit", allowed=", ".join(names)
         )

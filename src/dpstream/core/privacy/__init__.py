@@ -26,10 +26,12 @@ from dpstream.core.privacy.unit import (
     Event,
     EventUnit,
     Individual,
+    InsertedRecord,
     NeighbourRelation,
     Record,
     Unit,
     User,
+    handled_as,
     parse_unit,
 )
 
@@ -45,6 +47,7 @@ __all__ = [
     "Event",
     "EventUnit",
     "Individual",
+    "InsertedRecord",
     "NeighbourRelation",
     "Noise",
     "PureDP",
@@ -58,6 +61,7 @@ __all__ = [
     "exponential_mechanism",
     "exponential_probabilities",
     "group",
+    "handled_as",
     "noise_for",
     "noise_for_bounded",
     "parse_unit",

@@ -8,6 +8,7 @@ unit                   neighbouring streams differ in                  one histo
 ``Individual(...)``    one person's entire history                     per mechanism
 ``User(max_events)``   all events of one user id, ``max_events`` of   each event as under
                        which are admitted over the whole stream        ``Event()``
+``InsertedRecord()``   one record's one insert; its key counts once    as ``Event()``
 ``Record()``           one record's whole stay: its insert, updates    per mechanism
                        and delete
 =====================  ==============================================  ==================
@@ -29,11 +30,13 @@ __all__ = [
     "Event",
     "EventUnit",
     "Individual",
+    "InsertedRecord",
     "NeighbourRelation",
     "Record",
     "Returns",
     "Unit",
     "User",
+    "handled_as",
     "parse_unit",
 ]
 
@@ -178,6 +181,34 @@ class User:
 
 
 @dataclass(frozen=True)
+class InsertedRecord(User):
+    """One record of a table that only grows: its one insert.
+
+    The key takes the place of a user id, and the bound of 1 is enforced as it is for users. A key is no person,
+    who may have any number of records: names, words and accounts therefore say record.
+    """
+
+    max_events: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.max_events) is not int or self.max_events != 1:
+            raise ConfigError(
+                f"max_events = {self.max_events!r} does not fit a record that is its one insert",
+                where="unit",
+                allowed="1",
+            )
+
+    @property
+    def name(self) -> str:
+        """The word used for this unit in configuration files and manifests."""
+        return "record"
+
+    def describe(self) -> str:
+        """The unit in words, for plans and manifests."""
+        return "one record: its one insert (a key that comes again is left out)"
+
+
+@dataclass(frozen=True)
 class Record:
     """One record's whole stay: all that one key does from its insert to the first step at whose end it is absent.
 
@@ -227,6 +258,15 @@ class Record:
 Unit = Event | Individual | User | Record
 #: The units of streams whose mechanism sees single events.
 EventUnit = Event | User
+
+
+def handled_as(unit: Unit) -> str:
+    """The name of the unit as which a mechanism handles it: an insert-only table's record is a user of one event.
+
+    >>> handled_as(InsertedRecord()), handled_as(Record())
+    ('user', 'record')
+    """
+    return "user" if isinstance(unit, User) else unit.name
 
 
 def parse_unit(name: str, max_events: int | None = None) -> Unit:

@@ -94,10 +94,12 @@ class Told:
         words = "A census was taken at this step."
         if behind:
             steps = "step" if behind == 1 else "steps"
-            words = (
-                f"The last census was taken {behind} {steps} ago; who came and left since is expected, not "
+            since = (
+                "how many records came and left since is public and exact, and their values are expected, not measured."
+                if self.plan.public_presence
+                else "who came and left since is expected, not measured."
             )
-            words += "measured."
+            words = f"The last census was taken {behind} {steps} ago; {since}"
             if self.plan.horizon is None or following <= self.plan.horizon:
                 words += f" The next one is at step {following}."
         return (

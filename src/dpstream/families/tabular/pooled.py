@@ -29,7 +29,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit, User
+from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
@@ -166,7 +166,7 @@ class PooledPlan(StreamPlan):
 
     def composition(self) -> str | None:
         """How runs add up over epochs; a user's events compose as they do everywhere."""
-        if isinstance(self.unit, User):
+        if isinstance(self.unit, User) and not isinstance(self.unit, InsertedRecord):
             return None
         return (
             "parallel over epochs, whose borders are step numbers: every event is in one epoch, which is measured "

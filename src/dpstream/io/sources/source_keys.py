@@ -261,9 +261,8 @@ class SourceKeys:
         allowed="true, false",
         reason="only with key_column",
         meaning="Whether the owner declares that records are never updated and never leave. A record is then its one "
-        "insert: the unit becomes `user` with `max_events = 1`, which counts one row of each key (of its first "
-        "step, one that a keyed hash chooses) and leaves out all others, and the mechanism is `pooled` unless another "
-        "one is named.",
+        "insert: the unit stays `record`, one row of each key is counted (of its first step, one that a keyed hash "
+        "chooses) and all others are left out, and the mechanism is `pooled` unless another one is named.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         _FILES,

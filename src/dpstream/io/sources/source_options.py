@@ -322,8 +322,12 @@ class SourceOptions(SourceKeys):
         keyed = self.key_column is not None and not self.insert_only
         return keyed or self.op_column is not None or self.kind == "postgres-changes"
 
-    def declared_public(self) -> tuple[str, ...]:
-        """What the configuration treats as public knowledge, in sentences for plans and manifests."""
+    def declared_public(self, *, by_key: bool = False) -> tuple[str, ...]:
+        """What the configuration treats as public knowledge, in sentences for plans and manifests.
+
+        Args:
+            by_key: whether ``user_column`` is the key of an insert-only table's records.
+        """
         facts = []
         if self.end == "data":
             facts.append('the step into which the newest record falls is declared public (end = "data")')
@@ -359,9 +363,11 @@ class SourceOptions(SourceKeys):
         if self.user_column is not None:
             facts.append(
                 _STOPS.format(
-                    what="a null or empty user id, or ids of several types,",
+                    what="a null or empty key, or keys of several types,"
+                    if by_key
+                    else "a null or empty user id, or ids of several types,",
                     column=self.user_column,
-                    key="user_column",
+                    key="key_column" if by_key else "user_column",
                 )
             )
         return tuple(facts)

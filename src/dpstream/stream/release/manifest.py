@@ -14,7 +14,7 @@ from typing import Any
 import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.unit import Event, Record, User
+from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
 from dpstream.stream.declared import shown_public
 from dpstream.stream.predecessor_cost import base_words
 
@@ -91,7 +91,7 @@ def build_manifest(
 
 def _unit(plan: StreamPlan) -> dict[str, Any]:
     unit: dict[str, Any] = {"name": plan.unit.name, "words": plan.unit.describe()}
-    if isinstance(plan.unit, User):
+    if isinstance(plan.unit, User) and not isinstance(plan.unit, InsertedRecord):
         unit["max_events"] = plan.unit.max_events
         unit["each_event"] = str(plan.unit.per_event(plan.budget).amount)
     if isinstance(plan.unit, Record):
@@ -162,6 +162,10 @@ def _spent(plan: StreamPlan) -> dict[str, Any]:
     elif isinstance(plan.unit, Event):
         composition = (
             "parallel over steps: every event is in one step, so the total is that of any single step"
+        )
+    elif isinstance(plan.unit, InsertedRecord):
+        composition = (
+            "parallel over steps: a record is inserted at one step, so the total is that of any single step"
         )
     elif isinstance(plan.unit, User):
         composition = (
