@@ -115,7 +115,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     lines = measure((given.before.resolve(), ROOT), given.runs)
-    head = f"before: commit {_commit(given.before)}; medians of {given.runs} runs each, in turns; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n\n"
+    load = os.getloadavg()[0]
+    head = f"before: commit {_commit(given.before)}; medians of {given.runs} runs each, in turns; "
+    head += f"{os.cpu_count()} cores, load {load:.1f}\n\n"
     if given.out is not None:
         write_result(given.out, head + "\n".join(lines) + "\n")
 
