@@ -1,7 +1,7 @@
 """CPU of the same commands under two versions of the program, the versions taking turns.
 
-    git worktree add /tmp/before COMMIT
-    python benchmarks/two_versions.py /tmp/before [--runs 5] [--out benchmarks/results/two_versions.txt]
+    git worktree add ../before COMMIT
+    python benchmarks/two_versions.py ../before [--runs 5] [--out benchmarks/results/two_versions.txt]
 
 Both run with this interpreter and its libraries, on the same simulated streams and with the same test seed, so that
 only the program differs. Every command is a process of its own; CPU (user and system, all its threads) as the operating

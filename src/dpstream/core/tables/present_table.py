@@ -93,24 +93,24 @@ class PresentTable:
         stays = there & changes.present
         comes = ~there & changes.present
         row_of_change = np.cumsum(changes.present) - 1
-        codes = self.codes.copy(order="F")
-        codes[place[stays]] = changes.codes[row_of_change[stays]]
         kept = np.ones(len(self), np.bool_)
         kept[place[gone]] = False
         departed = self.first[place[gone]]
         # Where the kept rows and the new ones go: both ascend already.
         before_new = np.searchsorted(place[comes], np.arange(len(self)), side="right")
-        target_old = (np.cumsum(kept) - 1 + before_new)[kept]
         kept_before = np.concatenate([[0], np.cumsum(kept)])
+        target = kept_before[:-1] + before_new
+        target_old, target_changed = target[kept], target[place[stays]]
         target_new = kept_before[place[comes]] + np.arange(int(comes.sum()))
         size = len(target_old) + len(target_new)
         keys = np.empty((size, KEY_WORDS), np.uint64)
         first = np.empty(size, np.int32)
-        merged = np.empty((size, codes.shape[1]), codes.dtype, order="F")
+        merged = np.empty((size, self.codes.shape[1]), self.codes.dtype, order="F")
         keys[target_old], keys[target_new] = self.keys[kept], changes.keys[comes]
         first[target_old], first[target_new] = self.first[kept], step
-        for column in range(codes.shape[1]):
-            merged[target_old, column] = codes[kept, column]
+        for column in range(merged.shape[1]):
+            merged[target_old, column] = self.codes[kept, column]
+            merged[target_changed, column] = changes.codes[row_of_change[stays], column]
             merged[target_new, column] = changes.codes[row_of_change[comes], column]
         return PresentTable(self.domain, keys, first, merged), departed
 

@@ -11,6 +11,7 @@ from typing import Any
 from dpstream.core.contracts import PredictedError
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import estimate_total
+from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_schedule import with_census
 from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.tabular.aim import AIMPlan, AIMRun
@@ -45,27 +46,25 @@ def largest_variance(plan: AIMPlan) -> float:
     """Of ``counted_total``: rounds that follow from noisy numbers can only make it smaller."""
     if plan.unit.relation == "replace":
         return 0.0
-    own, domain = plan.candidates, plan.workload.domain
-    if plan.whole:
-        each = plan.budget.scaled(Fraction(1, len(own.cover)))
-        cliques = [own.cliques[i] for i in own.cover]
-    else:
-        each, cliques = _least_of_columns(plan), list(own.groups)
-    variance = plan.noise(each).variance
+    domain, (cliques, variance) = plan.workload.domain, _first_measured(plan)
     return 1.0 / sum(1.0 / (variance * domain.cells(clique)) for clique in cliques)
 
 
 def column_deviation(plan: AIMPlan) -> float:
     """Standard deviation of the noise in a column's cell, on average over the columns, at most."""
-    own, domain = plan.candidates, plan.workload.domain
-    if plan.whole:
-        each = plan.budget.scaled(Fraction(1, len(own.cover)))
-        groups = [own.cliques[i] for i in own.cover]
-    else:
-        each, groups = _least_of_columns(plan), list(own.groups)
-    variance = plan.noise(each).variance
-    cells = [domain.cells(group) / domain.sizes[column] for group in groups for column in group]
+    domain, (cliques, variance) = plan.workload.domain, _first_measured(plan)
+    cells = [domain.cells(clique) / domain.sizes[column] for clique in cliques for column in clique]
     return math.sqrt(variance * sum(cells) / len(cells))
+
+
+def _first_measured(plan: AIMPlan) -> tuple[list[Clique], float]:
+    """The marginals that every run measures: the cover, or the columns; and the largest variance of one cell."""
+    own = plan.candidates
+    if plan.whole:
+        each, cliques = plan.budget.scaled(Fraction(1, len(own.cover))), [own.cliques[i] for i in own.cover]
+    else:
+        each, cliques = _least_of_columns(plan), list(own.groups)
+    return cliques, plan.noise(each).variance
 
 
 def _least_of_columns(plan: AIMPlan) -> Any:

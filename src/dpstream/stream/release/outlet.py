@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Set
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -289,12 +289,17 @@ class Outlet:
             lines.append(catalogue.entry_line(step, state, kept, digest, reason))
         return lines
 
+    @cached_property
+    def _book(self) -> dict[str, Any]:
+        """The codebook; only the ``path`` of its table changes."""
+        return self._describe(self._sink.table_name)
+
     def _write_codebook(self, opened: int, there: Set[int] | None) -> None:
         """The codebook, whose ``path`` is that of the newest whole table."""
         newest = next((step for part in range(opened, -1, -1) if (step := self._newest(part, there))), None)
         folder = "" if newest is None else f"{step_name(newest)}/"
-        book = pretty_json(self._describe(f"{folder}{self._sink.table_name}"))
-        self._sink.write_public("codebook.json", book)
+        self._book["resources"][0]["path"] = f"{folder}{self._sink.table_name}"
+        self._sink.write_public("codebook.json", pretty_json(self._book))
 
     def _newest(self, part: int, there: Set[int] | None) -> int | None:
         """The newest step of a part of the catalogue whose whole table is there, or is about to be."""
