@@ -14,11 +14,12 @@ import pyarrow.parquet
 import pytest
 
 import dpstream.stream.stream as stream_module
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.privacy import Randomness
 from dpstream.core.schema import Boolean, Real, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
-from dpstream.io.sinks import Publisher, read
+from dpstream.io.sinks import Publisher, read, read_changes
 from dpstream.stream import Batch, Publishing, Stream, open_stream
 
 SCHEMA = Schema([Boolean("paid"), Real("rent", [0, 500, 2000.5, 1e6], missing="missing")])
@@ -115,3 +116,19 @@ def test_the_codebook_names_a_table_that_is_there(tmp_path: Path) -> None:
         stream.withdraw(4, "a mistake")
     assert path() == "step-000001/table.csv"
     assert (folder / path()).is_file()
+
+
+@pytest.mark.parametrize("kind", ["table", "changes"])
+@pytest.mark.parametrize("harm", ["changed", "missing"])
+def test_a_harmed_label_beside_a_csv_file_is_told_to_its_reader(tmp_path: Path, kind: str, harm: str) -> None:
+    run(tmp_path, "csv", BOTH, steps=2)
+    reader = read if kind == "table" else read_changes
+    releases = tmp_path / "releases"
+    reader(releases, 2)
+    label = releases / "step-000002" / f"{kind}.csv-metadata.json"
+    if harm == "changed":
+        label.write_bytes(label.read_bytes().replace(b"Synthetic records", b"Genuine records"))
+    else:
+        label.unlink()
+    with pytest.raises(StoreDamagedError, match=label.name):
+        reader(releases, 2)

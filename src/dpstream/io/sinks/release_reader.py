@@ -106,6 +106,9 @@ def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
         raise StoreDamagedError(f"the manifest names no {kind}", where=str(root / step_name(step)))
     path = root / step_name(step) / names[0]
     data = _verified(path, manifest["files"][names[0]]["sha256"])
+    if (label := f"{names[0]}-metadata.json") in manifest["files"]:
+        # What the rows are and what protects them: a reader who trusts the table trusts these words, too.
+        _verified(path.with_name(label), manifest["files"][label]["sha256"])
     form = cast(Format, path.suffix.removeprefix("."))
     own = [{"name": ID, "type": "integer"}, {"name": OP, "type": "string"}]
     return manifest, from_bytes(data, form, [*_fields(root), *own] if form == "csv" else ())
