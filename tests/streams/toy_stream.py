@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import (
     CellEstimate,
     Measured,
+    NoisyCounts,
     Packed,
     Part,
     PrivateBatch,
     StreamPlan,
     SyntheticTable,
+    marginal_query,
 )
 from dpstream.core.privacy import Event, PureDP, Randomness, noise_for
 from dpstream.core.schema import Boolean, Categorical, Domain, Integer, Schema
@@ -42,6 +44,7 @@ class ToySynthesis(SyntheticTable):
     domain: Domain
     estimates: NDArray[np.float64]
     deviation: float
+    noisy_counts: Sequence[NoisyCounts] = ()
 
     @property
     def total(self) -> float:
@@ -115,10 +118,14 @@ class ToyPlan(StreamPlan):
     def step(self, state: ToyState, batch: PrivateBatch, randomness: Randomness) -> ToySynthesis:
         noise = noise_for(self.budget.scaled(Fraction(2, 3)), 1, 1)
         state.step += 1
-        state.true += batch.count([(0,)])[0]
-        state.noise += randomness.draw(noise, len(state.noise))
+        exact, drawn = batch.count([(0,)])[0], randomness.draw(noise, len(state.noise))
+        state.true += exact
+        state.noise += drawn
         deviation = (noise.variance * state.step) ** 0.5
-        return ToySynthesis(self.domain, (state.true + state.noise).astype(float), deviation)
+        query = marginal_query(self.domain.names[:1])
+        step = state.step
+        counts = NoisyCounts(f"step {step}", "net", step, step, query, exact + drawn, noise)
+        return ToySynthesis(self.domain, (state.true + state.noise).astype(float), deviation, (counts,))
 
     def pack_state(self, state: ToyState) -> Packed:
         return Packed({"step": state.step}, {"true": state.true, "noise": state.noise})

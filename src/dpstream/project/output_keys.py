@@ -77,6 +77,16 @@ OUTPUT_KEYS: tuple[Key, ...] = (
     ),
     Key(
         "output",
+        "measurements",
+        "true, false",
+        "true",
+        "the guarantee covers them already, and only with them can a reader compute errors",
+        "Whether the noisy counts that a step measured are published beside its table, in `measurements.ndjson`. They "
+        "stay when the table expires or is withdrawn: sums of later steps rest on them.",
+        fragment={"type": "boolean"},
+    ),
+    Key(
+        "output",
         "sink",
         "folder, duckdb, postgresql, stdout",
         "folder",

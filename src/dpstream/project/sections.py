@@ -311,8 +311,15 @@ def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
     if publish == "changes":
         full_every = section.count("full_every", FULL_EVERY) or FULL_EVERY
     approve = section.flag("approve", False)
+    measurements = section.flag("measurements", True)
     with located(section.place()):
-        return Publishing(records=records, publish=publish, full_every=full_every, approve=approve)
+        return Publishing(
+            records=records,
+            publish=publish,
+            full_every=full_every,
+            approve=approve,
+            measurements=measurements,
+        )
 
 
 def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None, str]:

@@ -1,10 +1,10 @@
 """What a family, its plans, batches and releases offer, so that nobody above has to know which one it is.
 
 ``stream_plan``: the contract between mechanisms and the streams that run them. ``batches``: what a step reads.
-``releases``: what a step gives. ``explanation``: what a plan says about itself. ``asking``: what a plan offers that
-answers questions between steps. ``recipe_options``: recipes whose fields say what a configuration file may hold.
-``recipes``: what all recipes read alike. ``families``: what a family says about itself. ``registry``: which families
-there are.
+``releases``: what a step gives; ``noisy_counts``: what it measured. ``explanation``: what a plan says about itself.
+``asking``: what a plan offers that answers questions between steps. ``recipe_options``: recipes whose fields say what a
+configuration file may hold. ``recipes``: what all recipes read alike. ``families``: what a family says about itself.
+``registry``: which families there are.
 """
 
 from dpstream.core.contracts.asking import AskedPlan, QuestionAnswer, QuestionsSoFar
@@ -26,6 +26,7 @@ from dpstream.core.contracts.batches import (
 )
 from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.families import Checks, Family, Limits
+from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.recipe_options import (
     Given,
     Key,
@@ -65,6 +66,7 @@ __all__ = [
     "CancellingBatch",
     "CellEstimate",
     "Checks",
+    "Counted",
     "EngineBatch",
     "Events",
     "Explanation",
@@ -79,6 +81,7 @@ __all__ = [
     "Limits",
     "Measured",
     "Nested",
+    "NoisyCounts",
     "Option",
     "Packed",
     "Part",
@@ -106,6 +109,7 @@ __all__ = [
     "check_whole",
     "check_words",
     "located",
+    "marginal_query",
     "option",
     "read_fields",
     "shown",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts.noisy_counts import NoisyCounts
 from dpstream.core.privacy.law import Law, check_confidence
 from dpstream.core.schema.domain import Clique, Codes, Domain
 
@@ -147,6 +148,8 @@ class Synthesis(ABC):
     """
 
     passed: tuple[float, float] | None = None
+    #: What this step measured. Published beside the release; not in ``pack``, so it is here only when a step is made.
+    noisy_counts: Sequence[NoisyCounts] = ()
     noun: ClassVar[str] = "no table of records"
 
     if TYPE_CHECKING:

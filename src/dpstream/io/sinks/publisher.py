@@ -17,12 +17,26 @@ from dpstream.core.tables.change_tables import LABEL
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
 from dpstream.io.sinks.table_files import FORMATS, Format, csv_label, to_bytes
 
-__all__ = ["CATALOGUE", "CODEBOOK", "MANIFEST", "NOTICE", "Differences", "Publisher", "step_name"]
+__all__ = [
+    "CATALOGUE",
+    "CODEBOOK",
+    "MANIFEST",
+    "MEASUREMENTS",
+    "NOTICE",
+    "STAYING",
+    "Differences",
+    "Publisher",
+    "step_name",
+]
 
 CODEBOOK = "codebook.json"
 MANIFEST = "manifest.json"
 #: Says why a step was withdrawn.
 NOTICE = "withdrawn.json"
+#: What a step measured, as noisy counts; it stays when the table goes.
+MEASUREMENTS = "measurements.ndjson"
+#: What stays of a step whose table expired or was withdrawn.
+STAYING = frozenset({MANIFEST, NOTICE, MEASUREMENTS})
 _STEP = re.compile(r"step-(\d{6,})")
 #: (step, what of it) that is not as it was published, or is there although the step was withdrawn.
 Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
@@ -50,6 +64,7 @@ class Publisher:
         catalogue/000001-000100.json   the same of earlier ones, a hundred in a file
         codebook.json                  columns, labels, bins
         step-000017/table.parquet      (or table.csv)
+        step-000017/measurements.ndjson
         step-000017/manifest.json
 
     A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be
@@ -143,7 +158,7 @@ class Publisher:
                 elif step in read and _sha256(self._directory / step_name(step) / name) != digest:
                     differences[step, name] = "changed"
         for step in withdrawn:
-            for name in self._names(step) - {MANIFEST, NOTICE}:
+            for name in self._names(step) - STAYING:
                 differences[step, name] = "withdrawn"
         return differences
 
@@ -164,14 +179,14 @@ class Publisher:
                 durable.replace_file(folder / name, make(name), mode=0o644)
 
     def expire(self, step: int, names: Sequence[str]) -> None:
-        """Remove a step's table and keep its manifest."""
+        """Remove a step's table and keep its manifest and what it measured."""
         folder = self._directory / step_name(step)
         for name in names:
             durable.unlink(folder / name)
         durable.sync_directory(folder)
 
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """Remove a step's table, keep its manifest, and put the notice beside it."""
+        """Remove a step's table, keep its manifest and what it measured, and put the notice beside them."""
         folder = self._directory / step_name(step)
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.expire(step, names)

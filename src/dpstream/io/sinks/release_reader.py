@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json, read_bytes
 from dpstream.core.schema import Column, Schema
 from dpstream.core.tables.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.core.tables.report_tables import add_periods
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue
-from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, step_name
+from dpstream.io.sinks.publisher import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "read_catalogue",
     "read_changes",
     "read_manifest",
+    "read_measurements",
     "read_table",
     "readable_steps",
     "released_alike",
@@ -96,6 +98,33 @@ def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") ->
             allowed='a stream with publish = "changes" or "both"',
         )
     return as_frame(_part(root, step, "changes")[1], frame)
+
+
+def read_measurements(directory: str | Path, through: int | None = None) -> list[NoisyCounts]:
+    """The noisy counts that were published with the steps up to ``through`` (all by default), in the order of steps.
+
+    They stay when a table expires or is withdrawn. A step that is held or rejected has published none.
+
+    Errors:
+        ConfigError: no releases there. StoreDamagedError: files that are missing or differ from their published hashes.
+
+    Cost: reads one manifest and one file a step.
+    """
+    root = Path(directory)
+    counts: list[NoisyCounts] = []
+    for entry in _catalogue(root).entries():
+        step = int(entry["step"])
+        if through is not None and step > through:
+            break
+        wanted = read_manifest(root, step)["files"].get(MEASUREMENTS)
+        if wanted is None:
+            continue
+        path = root / step_name(step) / MEASUREMENTS
+        try:
+            counts += [NoisyCounts.from_line(line) for line in _verified(path, wanted["sha256"]).splitlines()]
+        except ConfigError:
+            raise StoreDamagedError("the noisy counts cannot be read", where=str(path)) from None
+    return counts
 
 
 def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError
 from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.publisher import MANIFEST, NOTICE, step_name
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.stream.arguments import check_text
 from dpstream.stream.release.manifest import pretty_json
 from dpstream.stream.release.sink import Sink
@@ -72,11 +72,9 @@ class Outlet:
             # Readers learn that a table goes before it goes.
             self._write_catalogue((*pending, *expiring, *leaving))
             for step in expiring:
-                self._sink.expire(step, self._store.file_names(step))
+                self._sink.expire(step, self._leaving(step))
             for step in leaving:
-                names = [name for name in self._store.file_names(step) if name != NOTICE]
-                stay = {MANIFEST: self._committed(step).manifest, NOTICE: self._notice(step)}
-                self._sink.withdraw(step, names, stay)
+                self._sink.withdraw(step, self._leaving(step), self._staying(step))
         self._store.mark_published(pending, expiring)
         if leaving:
             self._store.move(leaving, "withdrawn")
@@ -139,7 +137,7 @@ class Outlet:
                     raise StoreDamagedError(
                         f"{name} is in the folder of step {step}, which was withdrawn",
                         where=str(self._where),
-                        allowed="the manifest and the notice; moving the file away and running again",
+                        allowed="the manifest, the notice and the measurements; moving the file away and running again",
                     )
                 changed = sorted(place for place, how in differences.items() if how == "changed")
                 if changed:
@@ -235,6 +233,16 @@ class Outlet:
                 f"there is no step {step}", where="release", allowed=f"1 to {self._store.last_step}"
             )
         return committed
+
+    def _leaving(self, step: int) -> list[str]:
+        """The files that go when a step's table goes."""
+        return [name for name in self._store.file_names(step) if name not in STAYING]
+
+    def _staying(self, step: int) -> dict[str, bytes]:
+        """The files that stay of a step whose table is withdrawn."""
+        stay = {MANIFEST: self._committed(step).manifest, NOTICE: self._notice(step)}
+        measured = self._store.stored_file(step, MEASUREMENTS)
+        return stay if measured is None else {**stay, MEASUREMENTS: measured}
 
     def _notice(self, step: int) -> bytes:
         notice = self._store.stored_file(step, NOTICE)

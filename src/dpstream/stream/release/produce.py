@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
 from dpstream.stream.release.label import Label, labelled
+from dpstream.stream.release.measurements import measurement_file
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
@@ -85,6 +86,26 @@ def make_files(
     Args:
         before: what the step before carried over, and what gives the synthesis of an earlier step.
     """
+    carried, synthesis_of = before
+    measured = {} if sink is None or not policy.measurements else measurement_file(synthesis.noisy_counts)
+    made = _table_files(
+        policy, store, sink, schema, (carried, synthesis_of), synthesis, step, rows, seed, label
+    )
+    return replace(made, files={**made.files, **measured})
+
+
+def _table_files(
+    policy: Publishing,
+    store: Store,
+    sink: Sink | None,
+    schema: Schema,
+    before: tuple[Carried, Callable[[int], Synthesis | None]],
+    synthesis: Synthesis,
+    step: int,
+    rows: int,
+    seed: int,
+    label: Label,
+) -> ReleaseFiles:
     carried, synthesis_of = before
     added_to, after = synthesis.grows, synthesis.answers
     if added_to is not None:

@@ -34,6 +34,7 @@ class Publishing:
         publish: ``full`` tables, only the ``changes`` between full ones, or ``both``.
         full_every: with ``changes``: a full table at the first step and again after at most this many steps.
         approve: committed steps are held until somebody approves them.
+        measurements: noisy counts are published beside each release, as they were measured.
 
     Errors:
         ConfigError: changes without persistent records, or a word or number that is not allowed.
@@ -45,6 +46,7 @@ class Publishing:
     publish: TableKind = "full"
     full_every: int = FULL_EVERY
     approve: bool = False
+    measurements: bool = True
 
     def __post_init__(self) -> None:
         for name, kind in (("records", RecordKind), ("publish", TableKind)):

@@ -53,7 +53,7 @@ class Sink(Protocol):
             committed: the SHA-256 of every file of every published step, by its name.
             deep: read everything. Else the last few steps are read, and of the others only looked whether their
                 files are there.
-            withdrawn: steps whose folders may hold nothing but the manifest and the notice.
+            withdrawn: steps whose folders may hold nothing but the manifest, the notice and the measurements.
         """
         ...
 

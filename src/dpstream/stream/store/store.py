@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError
+from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.stream.identity import canonical_json, is_same_plan, require_same_plan
 from dpstream.stream.store.encryption import StateKey, mark, sealing_for, unlock
 from dpstream.stream.store.lock import StateDirectory
@@ -323,7 +324,7 @@ class Store(StoreReader):
         with self._transaction(lasting=False) as db:
             for step in steps:
                 db.execute("UPDATE steps SET publication = 'published' WHERE step = ?", (step,))
-                db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
+                _drop_bytes(db, step)
             for step in expired:
                 db.execute("UPDATE steps SET publication = 'expired' WHERE step = ?", (step,))
 
@@ -340,7 +341,7 @@ class Store(StoreReader):
     ) -> None:
         """Take a step's table back for good: its bytes go, and ``notice`` joins its files. As in ``move``."""
         with self._transaction() as db:
-            db.execute("UPDATE files SET bytes = NULL WHERE step = ?", (step,))
+            _drop_bytes(db, step)
             self._insert_file(db, step, name, notice)
             db.execute("UPDATE steps SET publication = ? WHERE step = ?", (publication, step))
             self._note_decision(db, step, *decision)
@@ -399,6 +400,11 @@ class Store(StoreReader):
     def _insert_file(self, db: StoreDatabase, step: int, name: str, data: bytes) -> None:
         row = (step, name, hashlib.sha256(data).hexdigest(), db.sealing.seal(data, "file", step, name))
         db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", row)
+
+
+def _drop_bytes(db: StoreDatabase, step: int) -> None:
+    """Of the step's table, which can be made again. What was measured cannot be, and stays."""
+    db.execute("UPDATE files SET bytes = NULL WHERE step = ? AND name <> ?", (step, MEASUREMENTS))
 
 
 def _forget_reservation(db: StoreDatabase) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.paths import read_bytes
-from dpstream.io.sinks.publisher import MANIFEST, NOTICE
+from dpstream.io.sinks.publisher import MANIFEST, MEASUREMENTS, STAYING
 from dpstream.stream.store import container
 from dpstream.stream.store import store_database as database
 from dpstream.stream.store.archive import locked_store, write_archive
@@ -143,6 +143,10 @@ def migrate_store(
         return version, database.STORE_FORMAT, backup
 
 
+#: States in which a step's table is gone, and what it measured is still published.
+_STAYED = ("expired", "withdrawn")
+
+
 def _published(releases: Path | None) -> dict[int, dict[str, str]]:
     """Step -> file -> SHA-256, of the released files."""
     hashes: dict[int, dict[str, str]] = {}
@@ -229,13 +233,13 @@ def _published_problems(
         wanted |= dict(db.execute("SELECT name, sha256 FROM files WHERE step = ?", (step,)).fetchall())
         for name in sorted(wanted):
             if name not in files:
-                if publication == "published":
+                if publication == "published" or (name == MEASUREMENTS and publication in _STAYED):
                     problems.append(f"{name} of step {step} is missing in {releases}")
             elif files[name] != wanted[name]:
                 problems.append(f"the published {name} of step {step} is not the committed one")
         if publication == "withdrawn":
             problems += [
                 f"{name} is in the folder of step {step}, which was withdrawn: move it away"
-                for name in sorted(files.keys() - {MANIFEST, NOTICE})
+                for name in sorted(files.keys() - STAYING)
             ]
     return problems

@@ -1,0 +1,114 @@
+"""Noisy counts are published beside each release, stay when its table goes, and are read from the public folder."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_stream import batch, run, start
+
+from dpstream.core.contracts import NoisyCounts, marginal_query
+from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.privacy.budget import ZCDP, PureDP
+from dpstream.core.privacy.cube import noise_for_bounded
+from dpstream.core.privacy.law import NoiseSum, WeightedLaplace
+from dpstream.core.privacy.noise import noise_for
+from dpstream.io.sinks import read_measurements, read_table
+from dpstream.stream import Publishing
+from dpstream.stream.store.upkeep import check_store
+
+NAME = "measurements.ndjson"
+
+
+def files(home: Path, step: int) -> set[str]:
+    return {path.name for path in (home / "releases" / f"step-{step:06d}").iterdir()}
+
+
+def test_what_was_measured_adds_up_to_what_was_released(tmp_path: Path) -> None:
+    run(tmp_path, 5)
+    counts = read_measurements(tmp_path / "releases")
+    assert [(one.first, one.last, one.draw) for one in counts] == [(s, s, f"step {s}") for s in range(1, 6)]
+    with start(tmp_path) as stream:
+        released = stream.release(5).marginal(["zip"]).values
+    assert sum(one.values for one in counts).tolist() == released.tolist()  # type: ignore[union-attr]
+    assert [one.draw for one in read_measurements(tmp_path / "releases", through=2)] == ["step 1", "step 2"]
+
+
+def test_they_stay_when_a_table_expires_or_is_withdrawn(tmp_path: Path) -> None:
+    run(tmp_path, 4, keep=2)
+    before = read_measurements(tmp_path / "releases")
+    with start(tmp_path, keep=2) as stream:
+        stream.withdraw(4, "a wrong file")
+        stream.step(batch(5), "b5")
+    assert files(tmp_path, 1) == {"manifest.json", NAME}
+    assert files(tmp_path, 4) == {"manifest.json", "withdrawn.json", NAME}
+    assert read_measurements(tmp_path / "releases", through=4) == before
+    assert len(read_measurements(tmp_path / "releases")) == 5
+    assert not check_store(tmp_path / "state", tmp_path / "releases").problems
+    (tmp_path / "releases" / "step-000001" / NAME).unlink()
+    assert "is missing" in check_store(tmp_path / "state", tmp_path / "releases").problems[0]
+
+
+def test_a_held_step_publishes_them_with_its_table_and_a_rejected_one_never(tmp_path: Path) -> None:
+    held = Publishing(approve=True)
+    run(tmp_path, 3, publishing=held)
+    with start(tmp_path, publishing=held) as stream:
+        assert not list((tmp_path / "releases").glob("step-*"))
+        stream.withdraw(2, "not this one")
+        stream.approve([1, 3])
+    assert {one.first for one in read_measurements(tmp_path / "releases")} == {1, 3}
+
+
+def test_a_lost_file_comes_back_from_the_store_and_a_changed_one_stops_the_reader(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    lost = tmp_path / "releases" / "step-000003" / NAME
+    data = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(StoreDamagedError, match=NAME):
+        read_measurements(tmp_path / "releases")
+    with start(tmp_path) as stream:
+        assert stream.publish_again() == [3]
+    assert lost.read_bytes() == data
+    lost.write_bytes(data.replace(b"[", b"[1, ", 1))
+    with pytest.raises(StoreDamagedError, match=NAME):
+        read_measurements(tmp_path / "releases")
+
+
+def test_an_owner_may_keep_them(tmp_path: Path) -> None:
+    run(tmp_path, 2, publishing=Publishing(measurements=False))
+    assert NAME not in files(tmp_path, 2)
+    assert read_measurements(tmp_path / "releases") == []
+    assert read_table(tmp_path / "releases", 2).num_rows
+
+
+NOISES = [
+    noise_for(PureDP.of("0.3"), 1, 1),
+    noise_for(ZCDP.of("0.02"), 1, 1),
+    noise_for_bounded(PureDP.of(1), 4, 1),
+    NoiseSum(((noise_for(PureDP.of(1), 1, 1), 3), (noise_for(PureDP.of("1/7"), 1, 1), 1))),
+    WeightedLaplace(Fraction(100, 7)),
+]
+
+
+@given(st.sampled_from(NOISES), st.lists(st.integers(-(2**62), 2**62), min_size=4, max_size=4), st.booleans())
+def test_a_line_holds_everything(noise, values, later) -> None:  # type: ignore[no-untyped-def]
+    marginal = marginal_query(["stra\u00dfe", "b"])
+    one = NoisyCounts(
+        "d", "present", 2, 7, marginal, np.array(values), noise, 9 if later else None, None if later else "s"
+    )
+    back = NoisyCounts.from_line(one.line())
+    assert back == one
+    assert back.values.dtype == np.int64
+    assert back.variance == one.variance
+    assert back.law == one.law
+    assert back.columns == ("stra\u00dfe", "b")
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[1]", '{"draw": 1, "counted": "scores"}', "null"])
+def test_other_lines_are_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        NoisyCounts.from_line(line)
