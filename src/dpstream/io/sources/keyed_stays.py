@@ -1,4 +1,4 @@
-"""Files whose rows are stays: each record with its start and its end."""
+"""Rows that are stays: each record with its start and its end."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class StaySource(Source):
     With ``late = "error"`` a step has an insert for each start and a delete for each end, and its content stays
     the same as ends of coming steps are filled in; a late end shows only where released steps are compared.
     With ``late = "next-step"`` it has all records that are there at its
-    end, as the files are now: whatever was changed or came late shows at the first step that is read after it.
+    end, as the rows are now: whatever was changed or came late shows at the first step that is read after it.
 
-    Errors: those of the files; DataError: a null or unreadable start, an unreadable end, an end before its start (a
-    whole day before it, where they are times).
+    Errors: those of the source beneath; DataError: a null or unreadable start, an unreadable end, an end before its
+    start (a whole day before it, where they are times).
 
     Memory: all stays.
     """
@@ -55,7 +55,7 @@ class StaySource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """Nothing: all files are read at every reading."""
+        """Nothing: all stays are read at every reading."""
         return {}
 
     def signature(self) -> Any:
@@ -95,7 +95,7 @@ class StaySource(Source):
             for name in (begin, end):
                 if name not in entry.inserts.column_names:
                     raise DataError(
-                        f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the file"
+                        f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the data"
                     )
             starts = self._times(entry.inserts.column(begin), begin, entry.batch_id, grid)
             ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id, grid)

@@ -97,9 +97,15 @@ class QuerySource(Source):
         import duckdb
 
         statements = connection.extract_statements(self.options.query)
-        good = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
-        if not good or len(statements[0].named_parameters) not in self._counts:
-            raise ConfigError("the query cannot be used", where="[source] query", allowed=self._allowed)
+        wrong = None
+        if len(statements) != 1:
+            wrong = f"the query has {counted(len(statements), 'statement')}"
+        elif statements[0].type != duckdb.StatementType.SELECT:
+            wrong = "the query is no SELECT, or it writes"
+        elif len(statements[0].named_parameters) not in self._counts:
+            wrong = f"the query has {counted(len(statements[0].named_parameters), 'parameter')}"
+        if wrong is not None:
+            raise ConfigError(wrong, where="[source] query", allowed=self._allowed)
         self._parameters = len(statements[0].named_parameters)
 
     def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
