@@ -91,7 +91,8 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
             hidden = [
                 "Records have keys: --show-values says how many are there, and how many come and leave a step"
             ]
-            for sentence in keyed.sentences() if show_values else hidden:
+            shown = keyed.sentences(loaded.source_options.every) if show_values else hidden
+            for sentence in shown:
                 click.echo(sentence)
         verdict = "all rows fit the schema" if not problems else "fix the schema or the data"
         click.echo(f"{steps} steps read: {verdict}")

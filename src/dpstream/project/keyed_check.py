@@ -90,13 +90,19 @@ class KeyedCheck:
             self._refuse_returns(changes.keys, there, changes.present)
         return note
 
-    def sentences(self) -> list[str]:
-        """What was understood, with exact numbers: for the owner's eyes only."""
+    def sentences(self, length: str | None = None) -> list[str]:
+        """What was understood, with exact numbers: for the owner's eyes only.
+
+        Args:
+            length: of a step, as ``[source] every`` has it.
+        """
+        step = "step" if length in (None, "files") else length
         first = self.came[0] if self.came else 0
         words = f"{len(self.present):,} records present at the end; {first:,} at the first step"
         if len(self.came) > 1:
             mean = [float(np.mean(numbers[1:])) for numbers in (self.came, self.left, self.changed)]
-            words += ", then {} new, {} gone and {} changed a step".format(*map(_rounded, mean))
+            each = f"a {step}" if str(step).isalpha() else f"in {step}"
+            words += ", then {} new, {} gone and {} changed {}".format(*map(_rounded, mean), each)
         return [words]
 
     def _changes(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> Any:

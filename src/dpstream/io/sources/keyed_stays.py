@@ -115,9 +115,10 @@ class StaySource(Source):
 
     def _times(self, column: Any, name: str, where: str, grid: Grid) -> Steps:
         numbers = isinstance(grid, StepNumbers)
-        return times_of(
-            plain_texts(column, numbers=True), numbers=numbers, name=name, where=where, before=None
-        )
+        values = plain_texts(column, numbers=True)
+        if numbers:
+            values = _whole(values, f"{where}, column {name!r}")
+        return times_of(values, numbers=numbers, name=name, where=where, before=None)
 
     def _ends(self, column: Any, name: str, where: str, grid: Grid) -> tuple[Steps, NDArray[np.bool_]]:
         """The ends, and which rows have one: a null or an empty text is none."""
@@ -133,6 +134,18 @@ class StaySource(Source):
         ends = np.zeros(len(ended), np.int64)
         ends[ended] = self._times(values.filter(there), name, where, grid)
         return ends, ended
+
+
+def _whole(values: Any, where: str) -> Any:
+    """Numbers with a fraction as whole ones: a writer makes doubles of them as soon as one is missing."""
+    import pyarrow as pa
+
+    if not pa.types.is_floating(values.type):
+        return values
+    try:
+        return values.cast(pa.int64())
+    except pa.ArrowException:
+        raise DataError("not a step number", where=where, allowed="whole step numbers") from None
 
 
 def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:
