@@ -108,7 +108,8 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
     asked = re.findall(r"^(\w+) = .*# FILL IN", text, re.MULTILINE)
     numbered = name == "years"
     calendar = [] if name == "snapshots" and ending != "duckdb" else ["start", "end"]
-    assert sorted(asked) == sorted(["key_column", *calendar, "epsilon"])
+    assert sorted(asked) == sorted([*calendar, "epsilon"])
+    assert re.search(r'^key_column = "id"  # CONFIRM', text, re.MULTILINE)
     assert "# size = ..." in text  # neither computed nor suggested
     for key, value in (
         ("start", 1997 if numbered else "2026-01-05"),
@@ -122,8 +123,13 @@ def test_a_draft_runs_as_soon_as_its_owner_has_filled_it_in(name: str, ending: s
     assert loaded.source_options.shape == shape
     assert loaded.schema().names == ("group", "size")
     steps = 3 if calendar else 2
-    assert f"{steps} steps read: all rows fit the schema" in dpstream("check", config).stdout
-    assert "census" in dpstream("plan", config).stdout
+    said = dpstream("check", config).stdout
+    assert f"{steps} steps read: all rows fit the schema" in said
+    assert f"(shape = \"{shape}\"); column 'id' names the record." in said
+    plan = dpstream("plan", config).stdout
+    assert "mechanism census" in plan
+    assert "number of records" in plan
+    assert "cell measured at every step" not in plan  # a census promises no such number
     assert "1 new steps, 1 in all" in dpstream("run", config, "--steps", 1).stdout
 
 
@@ -143,9 +149,8 @@ def test_a_table_of_a_database_is_named_where_there_are_several(tmp_path: Path) 
     duckdb = pytest.importorskip("duckdb")
     path, _ = stays(tmp_path, "duckdb")
     with duckdb.connect(str(path)) as db:
-        db.execute(
-            "CREATE VIEW v AS FROM t; CREATE VIEW bad AS SELECT error('Q7731') AS x; CREATE TABLE plain AS SELECT DATE '2026-01-05' AS d, 'x' AS zip"
-        )
+        db.execute("CREATE VIEW v AS FROM t; CREATE VIEW bad AS SELECT error('Q7731') AS x")
+        db.execute("CREATE TABLE plain AS SELECT DATE '2026-01-05' AS d, 'x' AS zip")
     for more, what in (
         ([], "4 tables"),
         (["--table", "bad"], "the table cannot be read"),

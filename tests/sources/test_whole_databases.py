@@ -13,7 +13,9 @@ import pytest
 from keyed_history import SCHEMA, STEPS, outcome
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
+from dpstream.core.privacy import Record
 from dpstream.io.sources import SourceOptions, open_source
+from dpstream.project.keyed_check import KeyedCheck
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
@@ -233,6 +235,28 @@ def test_stays_by_step_numbers(database: Database) -> None:
     numbers = {"every": None, "start": 1997, "end": 2002}
     found = outcome(database.stays(query, **numbers))
     assert [flags for _, flags, _ in found] == [[], [True], [], [], [False], []]
+
+
+def test_check_understands_every_reading_alike(database: Database, tmp_path: Path) -> None:
+    """For the owner's eyes: how many are there, come, leave and change."""
+    history = told.history(22, keys=12, updates=False)
+    database.fill(
+        *(
+            f"({stay.key}, {day(stay.first)}, {day(stay.gone)}, '{stay.values[0][1]}', {stay.values[0][2]})"
+            for stay in history.stays
+        )
+    )
+    there = [len(history.table(step)) for step in range(1, STEPS + 1)]
+    said = set()
+    files = told.read(told.write_stays(history, tmp_path, "stays.csv"), tmp_path)
+    for entries in (files, database.snapshots(), database.stays(), database.stays(late="next-step")):
+        keyed = KeyedCheck(SCHEMA, Record())
+        assert [keyed.add(entry) for entry in entries] == [None] * STEPS
+        said |= {sentence for length in ("week", "14 days", None) for sentence in keyed.sentences(length)}
+    assert len(said) == 3
+    start = f"{there[-1]} records present at the end; {there[0]} at the first step, then "
+    assert all(sentence.startswith(start) for sentence in said)
+    assert {sentence.split("changed ")[1] for sentence in said} == {"a week", "in 14 days", "a step"}
 
 
 def test_what_is_published_of_a_database_that_is_read_whole() -> None:

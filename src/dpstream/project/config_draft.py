@@ -44,10 +44,15 @@ _DAY = "YYYY-MM-DD"
 
 @dataclass(frozen=True)
 class _Asked:
-    """A value that the owner has to look at."""
+    """A value that the owner has to look at.
+
+    Attributes:
+        mark: what is to be done about it.
+    """
 
     value: str | int = _FILL_IN
     why: str = ""
+    mark: str = _FILL_IN
 
 
 def draft_config(
@@ -111,7 +116,7 @@ def draft_config(
     if keyed is not None:
         source |= keyed.source()
         source["key_column"] = _Asked(
-            keyed.key, "it looks like the key; at most one record at a time has each"
+            keyed.key, "it looks like the key; at most one record at a time has each", "CONFIRM"
         )
         time_column = time_column or keyed.start or keyed.when
         apart = {time_column} | keyed.columns
@@ -305,7 +310,7 @@ def _line(key: str, value: Any) -> str:
     if not isinstance(value, _Asked):
         return f"{key} = {toml_value(value)}"
     why = f": {value.why}" if value.why else ""
-    return f"{key} = {toml_value(value.value)}  # {_FILL_IN}{why}"
+    return f"{key} = {toml_value(value.value)}  # {value.mark}{why}"
 
 
 def _default(row: Key) -> str:
@@ -321,5 +326,10 @@ def _default(row: Key) -> str:
 
 
 def _stream_name(path: str) -> str:
-    stem = Path(path).name.split(".")[0]
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "stream"
+    """The name of the file, or of its folder where files have all kinds of names."""
+    place = Path(path)
+    names = (
+        re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")
+        for stem in (place.name.split(".")[0], place.parent.name)
+    )
+    return next((name for name in names if name), "stream")

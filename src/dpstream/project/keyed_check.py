@@ -18,11 +18,26 @@ from dpstream.stream.keyed_reading import read_keyed
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.io.sources import StepInput
+    from dpstream.io.sources import SourceOptions, StepInput
 
-__all__ = ["KeyedCheck", "checked_rows"]
+__all__ = ["KeyedCheck", "checked_rows", "how_it_is_read"]
+
+#: What the rows are taken for, by ``[source] shape``.
+_READ_AS = {
+    "changes": "what happened to records",
+    "snapshots": "the whole table as it is, once a step",
+    "stays": "records with a start and an end",
+}
 
 Codes = NDArray[np.int32]
+
+
+def how_it_is_read(options: SourceOptions) -> str:
+    """What the rows are taken for, in a public sentence."""
+    shape = options.shape
+    return (
+        f'The rows are {_READ_AS[shape]} (shape = "{shape}"); column {options.key_column!r} names the record.'
+    )
 
 
 def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:

@@ -106,7 +106,7 @@ class SourceKeys:
         allowed="a column of the data that is not in the schema",
         reason="without it, steps are files or numbers of rows",
         meaning="Says to which step a row belongs: a date or a time with `every`, a whole step number "
-        'without it. (A DuckDB query has it with `shape = "stays"` only, for the start of a stay.)',
+        "without it.",
     )
     every: str | None = _key(
         KINDS,
