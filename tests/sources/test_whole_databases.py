@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import re
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,3 +290,10 @@ def test_keys_that_contradict_each_other(more: dict[str, Any], what: str) -> Non
     with pytest.raises(ConfigError) as caught:
         SourceOptions.parse({"kind": "postgres", "url_env": "U", **CALENDAR, **more})
     assert what in str(caught.value)
+
+
+def test_the_guides_query_can_be_used() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "postgres.md").read_text(encoding="utf-8")
+    sources = [tomllib.loads(text)["source"] for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
+    (asked,) = [source for source in sources if "query" in source]
+    assert SourceOptions.parse(asked).whole_tables
