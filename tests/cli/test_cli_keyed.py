@@ -46,6 +46,9 @@ format = "csv"
 FEED = 'path = "{}"\ntime_column = "when"\nend = 7\nop_column = "op"\nkey_column = "id"'
 SNAPSHOTS = 'path = "{}"\nevery = "files"\nkey_column = "id"\nshape = "snapshots"'
 STAYS = 'path = "{}"\ntime_column = "since"\ndelete_time_column = "until"\nend = 7\nkey_column = "id"\nshape = "stays"'
+STAYS_OF_DATABASE = STAYS.replace(
+    'path = "{}"', 'kind = "duckdb"\ndatabase = "stays.duckdb"\nquery = "SELECT * FROM s"'
+)
 SHAPES: dict[str, tuple[str, Callable[[History, Path], object]]] = {
     "feed": (FEED.format("feed.csv"), lambda h, d: told.write_feed(h, d, "feed.csv")),
     "lines": (FEED.format("feed.ndjson.gz"), lambda h, d: told.write_feed(h, d, "feed.ndjson.gz")),
@@ -55,6 +58,7 @@ SHAPES: dict[str, tuple[str, Callable[[History, Path], object]]] = {
         STAYS.format("stays.csv") + '\nlate = "next-step"',
         lambda h, d: told.write_stays(h, d, "stays.csv"),
     ),
+    "database": (STAYS_OF_DATABASE, told.write_duckdb_stays),
 }
 
 
@@ -78,6 +82,7 @@ def tables(folder: Path) -> list[bytes]:
 
 def test_every_shape_of_a_history_has_the_same_releases(tmp_path: Path) -> None:
     """Seeded, and stopped after some step; the stores differ in their names of steps only."""
+    pytest.importorskip("duckdb")
     history = told.history(11, keys=30, updates=False)
     found = {}
     for number, (name, (source, write)) in enumerate(SHAPES.items(), start=1):
@@ -377,7 +382,7 @@ def test_the_guides_other_sources_can_be_used(tmp_path: Path) -> None:
         assert text.startswith("[source]\n")
         config = make(tmp_path / str(number), text.removeprefix("[source]\n"))
         shapes.append(Config.load(config).source_options.shape)
-    assert shapes == ["changes", "stays"]
+    assert shapes == ["changes", "stays", "stays"]
 
 
 def test_a_watched_folder_of_snapshots_stops_at_one_that_shrank(
@@ -398,6 +403,26 @@ def test_a_watched_folder_of_snapshots_stops_at_one_that_shrank(
     result = dpstream("run", config, "--watch", code=2)
     assert "step 3 (t3.csv)" in result.stderr
     assert json.loads(dpstream("status", config, "--json").stdout)["steps"] == 2
+
+
+def test_an_end_that_a_database_gets_too_late_stops_the_stream_or_counts_at_the_next_step(
+    tmp_path: Path,
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    for late in ("error", "next-step"):
+        folder = tmp_path / late
+        config = make(folder, STAYS_OF_DATABASE + f'\nlate = "{late}"')
+        told.write_duckdb_stays(told.history(13, keys=20, updates=False), folder)
+        dpstream("run", config, "--until", 3)
+        with duckdb.connect(str(folder / "stays.duckdb")) as db:
+            (key,) = db.execute("SELECT id FROM s WHERE since = 1 AND until IS NULL").fetchone()
+            db.execute(f"UPDATE s SET until = 2 WHERE id = {key} AND until IS NULL")
+        if late == "next-step":
+            assert "1 new steps, 4 in all" in dpstream("run", config, "--until", 4).stdout
+            continue
+        result = dpstream("run", config, "--until", 4, code=2)
+        assert "used at step 2 for other records" in result.stderr
+        assert "--no-recheck" in dpstream("run", config, "--no-recheck", code=2).stderr
 
 
 def test_a_database_is_read_as_it_is_when_the_step_is_read(tmp_path: Path) -> None:

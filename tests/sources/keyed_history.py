@@ -243,3 +243,20 @@ def write_stays(told: History, folder: Path, name: str, **more: Any) -> SourceOp
     (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     given = {"path": name, "time_column": "since", "delete_time_column": "until", "end": STEPS}
     return SourceOptions.parse({**given, "key_column": "id", "shape": "stays", **more})
+
+
+def write_duckdb_stays(told: History, folder: Path, **more: Any) -> SourceOptions:
+    """The same in a DuckDB table, asked for by name."""
+    import duckdb
+
+    with duckdb.connect(str(folder / "stays.duckdb")) as db:
+        db.execute('CREATE TABLE s (since INT, until INT, id INT, size INT, "group" TEXT)')
+        rows = [
+            (stay.first, stay.gone, stay.key, size, group)
+            for stay in told.stays
+            for _, group, size in stay.values[:1]
+        ]
+        db.executemany("INSERT INTO s VALUES (?, ?, ?, ?, ?)", rows)
+    given = {"kind": "duckdb", "database": "stays.duckdb", "query": "SELECT * FROM s", "end": STEPS}
+    times = {"time_column": "since", "delete_time_column": "until"}
+    return SourceOptions.parse({**given, **times, "key_column": "id", "shape": "stays", **more})

@@ -38,6 +38,8 @@ STAYS: dict[str, Writer] = {
     "stays": lambda h, d: told.write_stays(h, d, "stays.csv"),
     "ndjson stays": lambda h, d: told.write_stays(h, d, "stays.ndjson.gz"),
     "stays as they are": lambda h, d: told.write_stays(h, d, "stays.csv", late="next-step"),
+    "duckdb stays": told.write_duckdb_stays,
+    "duckdb stays as they are": lambda h, d: told.write_duckdb_stays(h, d, late="next-step"),
 }
 
 

@@ -59,6 +59,7 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
       dpstream check dpstream.toml --show-values
     """
     from dpstream.project import Config
+    from dpstream.project.keyed_check import how_it_is_read
 
     if show_values and (as_json or not sys.stdout.isatty()):
         raise ConfigError(
@@ -88,10 +89,10 @@ def command(config: str, show_values: bool, as_json: bool) -> int:
                 f'{number} cannot be taken apart; broken = "{rule}" in [source] says what becomes of them'
             )
         if keyed is not None and steps and not problems:
-            hidden = [
-                "Records have keys: --show-values says how many are there, and how many come and leave a step"
-            ]
-            for sentence in keyed.sentences() if show_values else hidden:
+            click.echo(how_it_is_read(loaded.source_options))
+            hidden = ["--show-values says how many are there, and how many come and leave a step (private)"]
+            shown = keyed.sentences(loaded.source_options.every) if show_values else hidden
+            for sentence in shown:
                 click.echo(sentence)
         verdict = "all rows fit the schema" if not problems else "fix the schema or the data"
         click.echo(f"{steps} steps read: {verdict}")

@@ -36,6 +36,7 @@ __all__ = ["command"]
     metavar="NAME",
     help="The mechanism; by default the usual one, or with --person-column the first one that follows people.",
 )
+@click.option("--table", metavar="NAME", help="The table of a DuckDB file that has several.")
 @click.option(
     "--out", default="dpstream.toml", show_default=True, type=FilePath("new"), help="The file to write."
 )
@@ -51,10 +52,11 @@ def command(
     person_column: str | None,
     key_column: str | None,
     mechanism: str | None,
+    table: str | None,
     out: str,
     after: str | None,
 ) -> None:
-    """Draft a configuration from DATA: a file, a folder, or a quoted pattern.
+    """Draft a configuration from DATA: a file (also of DuckDB), a folder, or a quoted pattern.
 
     The draft holds values of the private table. Each such line is marked CONFIRM: confirm that it is public
     or replace it, then set confirmed = true; until then nothing runs. The file is as private as the data
@@ -75,7 +77,7 @@ def command(
     from dpstream.project.config_draft import draft_config
     from dpstream.project.succession import draft_successor
 
-    of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism))
+    of_data = any(given is not None for given in (time_column, person_column, key_column, mechanism, table))
     if (data is None) == (after is None) or (after is not None and of_data):
         raise ConfigError("say what to draft from", where="init", allowed="DATA, or --after CONFIG alone")
     target = Path(out)
@@ -95,6 +97,7 @@ def command(
         key_column=key_column,
         mechanism=mechanism,
         path=place,
+        database_table=table,
     )
     _write(target, text)
     click.echo(

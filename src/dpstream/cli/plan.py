@@ -177,17 +177,18 @@ def _print_predicted(facts: dict[str, Any], note: str) -> None:
         return
     out = console()
     out.print("Predicted standard errors, in records:")
-    rows = [
-        [
-            str(one["step"]),
-            _number(one["every_step"]),
-            f"{_number(one['even_share'])} ({one['measurements']})",
-            _number(one["total"]),
+    steps = predicted["steps"]
+    columns = {"step": [str(one["step"]) for one in steps]}
+    # A family that promises no such number has no column for it.
+    if any(one["every_step"] is not None for one in steps):
+        columns["cell measured at every step"] = [_number(one["every_step"]) for one in steps]
+    if any(one["even_share"] is not None for one in steps):
+        columns["at its even share (times)"] = [
+            f"{_number(one['even_share'])} ({one['measurements']})" for one in steps
         ]
-        for one in predicted["steps"]
-    ]
-    heads = ["step", "cell measured at every step", "at its even share (times)", "number of records"]
-    print_table(heads, rows, right=[0, 1, 2, 3])
+    columns["number of records"] = [_number(one["total"]) for one in steps]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    print_table(list(columns), rows, right=list(range(len(columns))))
     if facts["base"] is not None:
         out.print(
             "The number of records with the error of the table that the stream begins with; cells without."

@@ -21,6 +21,8 @@ from dpstream.core.schema import arrow
 from dpstream.core.schema.draft import SAMPLE_ROWS, draft_columns, draft_periods
 from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_value
+from dpstream.io.sources.duckdb_file import is_database
+from dpstream.project.database_draft import DatabaseTable, read_table
 from dpstream.project.keyed_draft import Recognised, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
@@ -42,10 +44,15 @@ _DAY = "YYYY-MM-DD"
 
 @dataclass(frozen=True)
 class _Asked:
-    """A value that the owner has to look at."""
+    """A value that the owner has to look at.
+
+    Attributes:
+        mark: what is to be done about it.
+    """
 
     value: str | int = _FILL_IN
     why: str = ""
+    mark: str = _FILL_IN
 
 
 def draft_config(
@@ -57,12 +64,14 @@ def draft_config(
     mechanism: str | None = None,
     name: str | None = None,
     path: str | None = None,
+    database_table: str | None = None,
     rows: int = SAMPLE_ROWS,
 ) -> str:
     """The text of a drafted configuration file.
 
     Args:
-        data: a path (csv, csv.gz, parquet, ndjson; a folder; a pattern), or any table that ``Schema.encode`` takes.
+        data: a path (csv, csv.gz, parquet, ndjson; a folder; a pattern; a DuckDB file), or any table that
+            ``Schema.encode`` takes.
         time_column: the column that cuts the data into steps; it becomes no attribute.
         person_column: the column that says who a row is. Without a time column the data are wide: one row a person,
             and columns that end in the number of their period, from 1.
@@ -71,6 +80,7 @@ def draft_config(
         mechanism: its name; by default the first one that follows people where there is a person column, or the one
             for tables that change.
         name, path: the stream's name and the source's path; by default taken from ``data``.
+        database_table: the table of a DuckDB file; by default its only one.
         rows: how many rows are looked at, at most.
 
     Guarantee: none. The text is private until confirmed.
@@ -79,9 +89,14 @@ def draft_config(
         ConfigError: an unknown mechanism, time or person column or path; a mechanism that cannot use a person column,
         or needs one; wide data without numbered columns. DataError: a file that cannot be read.
     """
+    database = None
     if isinstance(data, (str, Path)):
         path = str(data) if path is None else path
-        table = read_sample(data, rows)
+        if is_database(Path(data)):
+            database = read_table(data, database_table, rows)
+        elif database_table is not None:
+            raise ConfigError("a table is named, and the data are no DuckDB file", where="table")
+        table = read_sample(data, rows) if database is None else database.sample
     else:
         table = arrow.to_table(data, "draft").slice(0, rows)
     path = "data.parquet" if path is None else path
@@ -93,7 +108,7 @@ def draft_config(
                 where=what,
                 allowed=f"a column of the data, which have {counted(len(columns), 'column')}",
             )
-    keyed = _keyed(data, table, key_column, time_column, person_column, mechanism)
+    keyed = _keyed(data, table, key_column, time_column, person_column, mechanism, database is not None)
     chosen = DEFAULT_KEYED if keyed is not None else _chosen(mechanism, person_column)
     family = family_of(chosen)
     source: dict[str, Any] = {"path": path}
@@ -101,18 +116,20 @@ def draft_config(
     if keyed is not None:
         source |= keyed.source()
         source["key_column"] = _Asked(
-            keyed.key, "it looks like the key; at most one record at a time has each"
+            keyed.key, "it looks like the key; at most one record at a time has each", "CONFIRM"
         )
-        time_column = time_column or keyed.start
+        time_column = time_column or keyed.start or keyed.when
         apart = {time_column} | keyed.columns
     elif family.limits.units[0] == "record":
         source["key_column"] = _Asked()
     if person_column is not None:
         source["user_column"] = person_column
-    if person_column is not None and time_column is None and family.limits.people:
+    if person_column is not None and time_column is None and family.limits.people and database is None:
         source["period_columns"], schema = draft_periods(table, person_column)
     else:
-        source |= _steps(table, time_column)
+        source |= _steps(table, time_column, keyed)
+        if database is not None:
+            source = _of_database(source, database, keyed)
         schema = draft_columns(table, [name for name in columns if name not in apart])
     stream = {"name": name or _stream_name(path)} | _unit(family.limits, person_column)
     returns = () if keyed is None else ("returns",)
@@ -137,6 +154,7 @@ def _keyed(
     time_column: str | None,
     person_column: str | None,
     mechanism: str | None,
+    whole: bool,
 ) -> Recognised | None:
     """The table that changes, if the data look like one and nothing else was asked for."""
     other = person_column is not None or mechanism not in (None, DEFAULT_KEYED)
@@ -146,7 +164,9 @@ def _keyed(
             where="key column",
             allowed=f"no person column, and no other mechanism than {DEFAULT_KEYED}",
         )
-    return None if other else recognise(data, table, key_column=key_column, time_column=time_column)
+    if other:
+        return None
+    return recognise(data, table, key_column=key_column, time_column=time_column, whole=whole)
 
 
 def _chosen(mechanism: str | None, person_column: str | None) -> str:
@@ -178,18 +198,50 @@ def _unit(limits: Limits, person_column: str | None) -> dict[str, Any]:
     return {"unit": unit, "total": "public" if unit.endswith("replace") else "private"}
 
 
-def _steps(table: Any, time_column: str | None) -> dict[str, Any]:
+def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dict[str, Any]:
     """How the records are cut into steps."""
     if time_column is None:
         return {"every": "files"}
     late = {"late": "error"}
     if _holds_numbers(table.column(time_column)):
-        return {"time_column": time_column, "start": 1, "end": _Asked(why="the last step, a number")} | late
-    days = {
+        first: Any = 1
+        last = _Asked(why="the last step, a number")
+        if keyed is not None and keyed.shape == "stays":
+            first = _Asked(why="the public first number (step 1), such as a year; never read it off the data")
+            last = _Asked(why="the last number that is over; move it on when the next one is")
+        return {"time_column": time_column, "start": first, "end": last} | late
+    return {"time_column": time_column, "every": "week"} | _days() | late
+
+
+def _days() -> dict[str, Any]:
+    return {
         "start": _Asked(_DAY, "the public first day; never read it off the data"),
         "end": _Asked(_DAY, 'the public last day, or "today"; it may be moved later'),
     }
-    return {"time_column": time_column, "every": "week"} | days | late
+
+
+def _of_database(source: dict[str, Any], table: DatabaseTable, keyed: Recognised | None) -> dict[str, Any]:
+    """The same for a table of a DuckDB file, which a query reads: of each step, or whole.
+
+    Errors:
+        ConfigError: nothing says what of the table is in a step.
+    """
+    when, columns = source.get("time_column"), table.sample.column_names
+    found = {"kind": "duckdb", "database": source.pop("path")}
+    if keyed is not None and keyed.shape != "changes":
+        calendar = {"every": "week"} | _days() if when is None else {}
+        return found | {"query": table.query(columns)} | source | calendar
+    if when is None:
+        raise ConfigError(
+            "nothing says which rows of the table are in a step",
+            where="time column",
+            allowed="--time-column COLUMN; or --key-column COLUMN, for the whole table, read once a step",
+        )
+    del source["time_column"]
+    others = [name for name in columns if name != when]
+    numbers = "every" not in source
+    query = table.query(others, time_column=when, numbers=numbers, by_key=keyed is not None)
+    return found | {"query": query} | source
 
 
 def _holds_numbers(column: Any) -> bool:
@@ -258,7 +310,7 @@ def _line(key: str, value: Any) -> str:
     if not isinstance(value, _Asked):
         return f"{key} = {toml_value(value)}"
     why = f": {value.why}" if value.why else ""
-    return f"{key} = {toml_value(value.value)}  # {_FILL_IN}{why}"
+    return f"{key} = {toml_value(value.value)}  # {value.mark}{why}"
 
 
 def _default(row: Key) -> str:
@@ -274,5 +326,10 @@ def _default(row: Key) -> str:
 
 
 def _stream_name(path: str) -> str:
-    stem = Path(path).name.split(".")[0]
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "stream"
+    """The name of the file, or of its folder where files have all kinds of names."""
+    place = Path(path)
+    names = (
+        re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")
+        for stem in (place.name.split(".")[0], place.parent.name)
+    )
+    return next((name for name in names if name), "stream")

@@ -18,11 +18,26 @@ from dpstream.stream.keyed_reading import read_keyed
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.io.sources import StepInput
+    from dpstream.io.sources import SourceOptions, StepInput
 
-__all__ = ["KeyedCheck", "checked_rows"]
+__all__ = ["KeyedCheck", "checked_rows", "how_it_is_read"]
+
+#: What the rows are taken for, by ``[source] shape``.
+_READ_AS = {
+    "changes": "what happened to records",
+    "snapshots": "the whole table as it is, once a step",
+    "stays": "records with a start and an end",
+}
 
 Codes = NDArray[np.int32]
+
+
+def how_it_is_read(options: SourceOptions) -> str:
+    """What the rows are taken for, in a public sentence."""
+    shape = options.shape
+    return (
+        f'The rows are {_READ_AS[shape]} (shape = "{shape}"); column {options.key_column!r} names the record.'
+    )
 
 
 def checked_rows(keyed: KeyedBatch | Snapshot) -> Iterator[tuple[Any, bool]]:
@@ -90,13 +105,19 @@ class KeyedCheck:
             self._refuse_returns(changes.keys, there, changes.present)
         return note
 
-    def sentences(self) -> list[str]:
-        """What was understood, with exact numbers: for the owner's eyes only."""
+    def sentences(self, length: str | None = None) -> list[str]:
+        """What was understood, with exact numbers: for the owner's eyes only.
+
+        Args:
+            length: of a step, as ``[source] every`` has it.
+        """
+        step = "step" if length in (None, "files") else length
         first = self.came[0] if self.came else 0
         words = f"{len(self.present):,} records present at the end; {first:,} at the first step"
         if len(self.came) > 1:
             mean = [float(np.mean(numbers[1:])) for numbers in (self.came, self.left, self.changed)]
-            words += ", then {} new, {} gone and {} changed a step".format(*map(_rounded, mean))
+            each = f"a {step}" if str(step).isalpha() else f"in {step}"
+            words += ", then {} new, {} gone and {} changed {}".format(*map(_rounded, mean), each)
         return [words]
 
     def _changes(self, keyed: KeyedBatch | Snapshot, entry: StepInput) -> Any:

@@ -5,8 +5,9 @@ What is recognised is a guess that is read off the data; ``dpstream init`` write
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _DEFAULT_WORDS = {"insert", "update", "update-after", "delete", "update-before"}
 #: Words in the name of a column that holds ends.
 _ENDS = (
     "end",
+    "ended",
     "until",
     "to",
     "close",
@@ -37,11 +39,39 @@ _ENDS = (
     "deleted",
     "leave",
     "left",
+    "gone",
+    "departure",
+    "departed",
     "exit",
     "out",
     "discharge",
+    "death",
 )
+#: ... and starts. Whole numbers are taken for times only where the names of both columns say so.
+_STARTS = (
+    "start",
+    "started",
+    "begin",
+    "began",
+    "from",
+    "since",
+    "open",
+    "opened",
+    "create",
+    "created",
+    "entry",
+    "entered",
+    "in",
+    "arrival",
+    "arrived",
+    "admission",
+    "birth",
+)
+#: Words in the name of a column of numbers that says when something happened.
+_WHEN = ("step", "time", "when", "at", "t", "ts", "period", "day", "week", "month", "year", "date")
 _KEYS = ("id", "key", "number", "no", "nr", "code")
+#: What a step number looks like.
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 #: Files that are compared, and rows of each.
 _FILES, _ROWS = 4, 100_000
 #: How many keys neighbouring snapshots share, and how many cells of the rows of shared keys are equal.
@@ -61,6 +91,7 @@ class Recognised:
         key: the column of the keys.
         operation: the column of operations, and ``words`` that are not the usual ones.
         start, end: the columns of a stay's times.
+        when: the column that says when a row of a feed happened, where it was found and not named.
     """
 
     shape: str
@@ -69,11 +100,14 @@ class Recognised:
     words: Mapping[str, list[str]] = field(default_factory=dict)
     start: str | None = None
     end: str | None = None
+    when: str | None = None
 
     @property
     def columns(self) -> set[str]:
         """Columns that are no attributes of the records."""
-        return {name for name in (self.key, self.operation, self.start, self.end) if name is not None}
+        return {
+            name for name in (self.key, self.operation, self.start, self.end, self.when) if name is not None
+        }
 
     def source(self) -> dict[str, Any]:
         """Keys of ``[source]``, without those of the calendar."""
@@ -90,7 +124,12 @@ class Recognised:
 
 
 def recognise(
-    data: Any, table: Any, *, key_column: str | None = None, time_column: str | None = None
+    data: Any,
+    table: Any,
+    *,
+    key_column: str | None = None,
+    time_column: str | None = None,
+    whole: bool = False,
 ) -> Recognised | None:
     """What the data look like; None where no record of theirs seems to have a key, or nothing seems to leave.
 
@@ -99,6 +138,7 @@ def recognise(
         table: a sample of all of it.
         key_column: the owner's word for which column the key is.
         time_column: the column that cuts the data into steps.
+        whole: ``table`` is of a database, which can be read again and again, so one reading may be one snapshot.
 
     Errors:
         ConfigError: ``key_column`` is no column, or nothing fits it.
@@ -110,10 +150,15 @@ def recognise(
         )
     keys = [key_column] if key_column is not None else _candidates(table, time_column)
     found = _feed(table, keys, time_column)
-    if found is None and isinstance(data, (str, Path)) and time_column is None:
+    if found is not None and time_column is None and (whole or _one_file(data)):
+        found = replace(found, when=_when(table, found))
+    files = isinstance(data, (str, Path)) and not whole
+    if found is None and files and time_column is None:
         found = _snapshots(data, keys)
     if found is None:
         found = _stays(table, keys, time_column)
+    if found is None and whole and key_column is not None and _once(table.column(key_column)):
+        found = Recognised("snapshots", key_column)
     if found is None and key_column is not None:
         raise ConfigError(
             f"with the key {key_column!r} the data are no change feed, no snapshots and no stays",
@@ -138,7 +183,8 @@ def _candidates(table: Any, time_column: str | None) -> list[str]:
 
 
 def _says(name: str, words: Iterable[str]) -> bool:
-    parts = "".join(c if c.isalnum() else " " for c in name.lower()).split()
+    spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", name)  # endYear
+    parts = "".join(c if c.isalnum() else " " for c in spaced.lower()).split()
     return any(part in words or (part.endswith(("id", "key")) and "id" in words) for part in parts)
 
 
@@ -225,44 +271,81 @@ def _alike(tables: Sequence[Any], key: str) -> bool:
     return equal > 0 and shared >= _SHARED * kept and equal >= _EQUAL * shared * len(others)
 
 
+def _one_file(data: Any) -> bool:
+    return isinstance(data, (str, Path)) and len(files_of(data)) == 1
+
+
+def _when(table: Any, feed: Recognised) -> str | None:
+    """The column of times of a feed in one file: days, or numbers whose name says so, that never go back."""
+    for name in table.column_names:
+        found = _times(table.column(name)) if name not in feed.columns else None
+        if found is None or None in found or not (_are_days(found) or _says(name, _WHEN)):
+            continue
+        if all(earlier <= later for earlier, later in pairwise(found)):
+            return str(name)
+    return None
+
+
 def _stays(table: Any, keys: Sequence[str], time_column: str | None) -> Recognised | None:
     """A start without nulls, an end that is never before it, and a key that no two rows share."""
     times = {name: found for name in table.column_names if (found := _times(table.column(name))) is not None}
     for end, ends in times.items():
-        open_ended = None in ends
-        if not open_ended and not _says(end, _ENDS):
+        named = _says(end, _ENDS)
+        if not named and (None not in ends or not _are_days(ends)):
             continue
         for start, starts in times.items():
             if start == end or None in starts or time_column not in (None, start):
                 continue
-            if all(a is None or b is None or a <= b for a, b in zip(starts, ends, strict=True)):
+            if _are_days(starts) != _are_days(ends):
+                continue
+            if not _are_days(starts) and time_column is None and not _says(start, _STARTS):
+                continue
+            if all(b is None or a <= b for a, b in zip(starts, ends, strict=True)):
                 key = next((k for k in keys if k not in (start, end) and _once(table.column(k))), None)
                 if key is not None:
                     return Recognised("stays", key, start=start, end=end)
     return None
 
 
-def _times(column: Any) -> list[str | None] | None:
-    """The days of a column as ISO texts, None where a cell is empty; None where it holds anything else."""
+def _times(column: Any) -> list[Any] | None:
+    """The times of a column, None where a cell is empty: days as ISO texts, or whole numbers (years, numbers of days
+    or steps); None where it holds anything else."""
     import pyarrow as pa
 
-    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+    kind = column.type
+    found: list[Any] = []
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         try:
             return [None if value is None else value.isoformat()[:10] for value in column.to_pylist()]
         except (pa.ArrowException, ValueError, OverflowError):
             return None  # a zone or a year that no calendar has: said where the column is read as one
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        numbers = column.to_pylist()
+        if all(number is None or float(number).is_integer() for number in numbers):
+            found = [None if number is None else int(number) for number in numbers]
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        for rows in (
+            _FIRST,
+            len(column),
+        ):  # most columns of texts show at their beginning that they hold no times
+            found = list(_read_times(column.slice(0, rows).to_pylist()))
+            if "" in found:
+                return None
+    else:
         return None
-    for rows in (_FIRST, len(column)):  # most columns of texts show at their beginning that they hold no days
-        found = list(_days(column.slice(0, rows).to_pylist()))
-        if "" in found:
-            return None
-    return found if any(found) else None
+    return found if len({type(value) for value in found} - {type(None)}) == 1 else None
 
 
-def _days(texts: Iterable[str | None]) -> Iterator[str | None]:
+def _are_days(times: Sequence[Any]) -> bool:
+    return any(isinstance(value, str) for value in times)
+
+
+def _read_times(texts: Iterable[str | None]) -> Iterator[str | int | None]:
+    """A day, a whole number, None for an empty text, and an empty text for all others."""
     for text in texts:
         if text is None or not text.strip():
             yield None
+        elif _NUMBER.fullmatch(text.strip()):
+            yield int(text)
         else:
             yield text[:10] if read_date(text) is not None or read_time(text) is not None else ""

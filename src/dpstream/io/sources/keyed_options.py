@@ -172,13 +172,7 @@ def _check_snapshots(options: SourceKeys) -> None:
         raise ConfigError(
             f"{what} gives no snapshots", where=f"{_WHERE} shape", allowed="files, duckdb, postgres"
         )
-    for key in ("xid_column", "wait"):
-        if getattr(options, key) is not None:
-            raise ConfigError(
-                f"{key} has no meaning with snapshots: the table is read as it is, whoever is writing",
-                where=_WHERE,
-                allowed="leave it out",
-            )
+    _refuse_waits(options)
     if options.kind == "files" and options.every != "files":
         raise ConfigError(
             "each file is one snapshot and one step", where=f"{_WHERE} every", allowed='every = "files"'
@@ -191,14 +185,23 @@ def _check_snapshots(options: SourceKeys) -> None:
         )
 
 
+def _refuse_waits(options: SourceKeys) -> None:
+    for key in ("xid_column", "wait"):
+        if getattr(options, key) is not None:
+            raise ConfigError(
+                f"{key} has no meaning with {options.shape}: the table is read as it is, whoever is writing",
+                where=_WHERE,
+                allowed="leave it out",
+            )
+
+
 def _check_stays(options: SourceKeys) -> None:
-    if options.kind != "files" or options.stdin:
+    if options.kind == "postgres-changes" or options.stdin:
         what = "standard input" if options.stdin else f'kind = "{options.kind}"'
         raise ConfigError(
-            f"{what} gives no stays",
-            where=f"{_WHERE} shape",
-            allowed='files; of a database shape = "snapshots", with a query for the records that are there',
+            f"{what} gives no stays", where=f"{_WHERE} shape", allowed="files, duckdb, postgres"
         )
+    _refuse_waits(options)
     for key in ("time_column", "delete_time_column"):
         value = getattr(options, key)
         if not isinstance(value, str) or not value:
@@ -309,7 +312,7 @@ def keyed_public(options: SourceKeys) -> list[str]:
     Of keys and operations that the rules refuse, and of tables that shrank, the stream itself says it.
     """
     facts = []
-    if options.shape == "snapshots" and options.kind == "postgres":
+    if options.shape != "changes" and options.kind == "postgres" and options.query is None:
         facts.append(
             "the table (or view) is trusted to hold each protected record in a row of its own, which no other record "
             "moves"

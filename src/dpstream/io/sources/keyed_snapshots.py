@@ -1,4 +1,4 @@
-"""The whole table as it is when a step is read: the answer to a DuckDB query, or a PostgreSQL table."""
+"""The whole table as it is when a step is read: a PostgreSQL table, or the answer to a query."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_options import key_rules
-from dpstream.io.sources.pg_session import Relation, ServerSource, Session, quoted
-from dpstream.io.sources.query import QuerySource, split_records
+from dpstream.io.sources.pg_session import ServerSource
+from dpstream.io.sources.pg_whole import WholeTable
+from dpstream.io.sources.query import QuerySource
 from dpstream.io.sources.source import check_start
 from dpstream.io.sources.step import StepInput
-from dpstream.io.sources.table import wanted_columns
 
 __all__ = ["QuerySnapshots", "TableSnapshots"]
 
@@ -38,12 +38,14 @@ class QuerySnapshots(QuerySource):
 
 
 class TableSnapshots(ServerSource):
-    """Snapshots of a PostgreSQL table or view, each in one transaction; all values as text.
+    """Snapshots of a PostgreSQL table, view or query, each in one transaction; all values as text.
+
+    The query has no parameter, or one: the day after the period's last one.
 
     Guarantee: which steps are read, and when, is public. Every row that is committed when the transaction begins is
     in the snapshot.
 
-    Errors: those of ``Session``. Memory: the table's columns.
+    Errors: those of ``WholeTable``. Memory: the columns that are read.
     """
 
     def steps(
@@ -57,32 +59,12 @@ class TableSnapshots(ServerSource):
         return self._read(grid, start_step, last)
 
     def _read(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
+        whole = WholeTable(self.options, self._columns, parameters=(0, 1), allowed=_ALLOWED)
         if last < first == 1:
-            with Session(self.options) as session:
-                self._names(session.relation(str(self.options.table)))
+            whole.look()
         key, rules = str(self.options.key_column), key_rules(self.options)
         for step in range(first, last + 1):
-            with Session(self.options) as session:
-                keyed = Snapshot(self._rows(session), key, rules)
-            yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
-
-    def _rows(self, session: Session) -> Any:
-        import pyarrow as pa
-
-        relation = session.relation(str(self.options.table))
-        names = self._names(relation)
-        schema = pa.schema([(name, pa.string()) for name in names])
-        query = f"SELECT {', '.join(f'{quoted(name)}::text' for name in names)} FROM {relation.name}"
-        with session.transaction():
-            tables = (
-                pa.table(
-                    [pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema
-                )
-                for block in session.stream(query)
-            )
-            return split_records(schema.empty_table(), tables, self.options, session.where)[0]
-
-    def _names(self, relation: Relation) -> list[str]:
-        """The columns that leave the server; DataError where the table lacks one."""
-        columns = [*self._columns, str(self.options.key_column)] if self._columns else ()
-        return wanted_columns(relation, self.options, columns)
+            period = grid.period(step)
+            assert period is not None  # check_kind
+            keyed = Snapshot(whole.rows(period[1].isoformat()), key, rules)
+            yield StepInput(step, grid.batch_id(step), period, None, None, keyed=keyed)

@@ -1,4 +1,4 @@
-"""Files whose rows are stays: each record with its start and its end."""
+"""Rows that are stays: each record with its start and its end."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class StaySource(Source):
     With ``late = "error"`` a step has an insert for each start and a delete for each end, and its content stays
     the same as ends of coming steps are filled in; a late end shows only where released steps are compared.
     With ``late = "next-step"`` it has all records that are there at its
-    end, as the files are now: whatever was changed or came late shows at the first step that is read after it.
+    end, as the rows are now: whatever was changed or came late shows at the first step that is read after it.
 
-    Errors: those of the files; DataError: a null or unreadable start, an unreadable end, an end before its start (a
-    whole day before it, where they are times).
+    Errors: those of the source beneath; DataError: a null or unreadable start, an unreadable end, an end before its
+    start (a whole day before it, where they are times).
 
     Memory: all stays.
     """
@@ -55,7 +55,7 @@ class StaySource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """Nothing: all files are read at every reading."""
+        """Nothing: all stays are read at every reading."""
         return {}
 
     def signature(self) -> Any:
@@ -95,7 +95,7 @@ class StaySource(Source):
             for name in (begin, end):
                 if name not in entry.inserts.column_names:
                     raise DataError(
-                        f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the file"
+                        f"there is no column {name!r}", where=entry.batch_id, allowed="a column of the data"
                     )
             starts = self._times(entry.inserts.column(begin), begin, entry.batch_id, grid)
             ends, ended = self._ends(entry.inserts.column(end), end, entry.batch_id, grid)
@@ -115,9 +115,10 @@ class StaySource(Source):
 
     def _times(self, column: Any, name: str, where: str, grid: Grid) -> Steps:
         numbers = isinstance(grid, StepNumbers)
-        return times_of(
-            plain_texts(column, numbers=True), numbers=numbers, name=name, where=where, before=None
-        )
+        values = plain_texts(column, numbers=True)
+        if numbers:
+            values = _whole(values, f"{where}, column {name!r}")
+        return times_of(values, numbers=numbers, name=name, where=where, before=None)
 
     def _ends(self, column: Any, name: str, where: str, grid: Grid) -> tuple[Steps, NDArray[np.bool_]]:
         """The ends, and which rows have one: a null or an empty text is none."""
@@ -133,6 +134,18 @@ class StaySource(Source):
         ends = np.zeros(len(ended), np.int64)
         ends[ended] = self._times(values.filter(there), name, where, grid)
         return ends, ended
+
+
+def _whole(values: Any, where: str) -> Any:
+    """Numbers with a fraction as whole ones: a writer makes doubles of them as soon as one is missing."""
+    import pyarrow as pa
+
+    if not pa.types.is_floating(values.type):
+        return values
+    try:
+        return values.cast(pa.int64())
+    except pa.ArrowException:
+        raise DataError("not a step number", where=where, allowed="whole step numbers") from None
 
 
 def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:

@@ -15,7 +15,7 @@ _WHERE = "[source]"
 _NEEDED: dict[str, tuple[str, ...]] = {
     "files": (),
     "duckdb": ("database", "query"),
-    "postgres": ("table", "time_column"),
+    "postgres": ("time_column",),
     "postgres-changes": ("table", "slot", "publication"),
 }
 _UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
@@ -101,6 +101,13 @@ def _check_database(options: SourceKeys) -> None:
 
 
 def _check_query(options: SourceKeys) -> None:
+    if options.shape == "stays":
+        return
+    if options.time_column is not None:
+        raise wrong_source(
+            "time_column has no meaning for a query, which says itself what is in a step",
+            'leave it out; shape = "stays" needs it for the start of a stay',
+        )
     if options.late == "next-step":
         raise ConfigError(
             "a query does not tell late records from old ones",
@@ -119,13 +126,31 @@ def _check_server(options: SourceKeys) -> None:
             "nothing says where the server is, or two keys do",
             "one of url and url_env (the variable that holds the URL)",
         )
-    if options.every is None:
+    _check_table(options)
+    if options.every is None and options.shape != "stays":
         raise wrong_source("every is missing: a step of a database is a period of a calendar", '"week"')
     if options.wait is not None:
         duration(options.wait, "wait")
-    if options.kind == "postgres" and options.late == "next-step" and options.xid_column is None:
+    keeps_numbers = options.kind == "postgres" and options.shape != "stays"
+    if keeps_numbers and options.late == "next-step" and options.xid_column is None:
         raise wrong_source(
             "xid_column is missing: updates and rewrites of a table change the numbers that the server keeps, and "
             "its rows would be counted twice",
             "a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
         )
+
+
+def _check_table(options: SourceKeys) -> None:
+    """That one thing is read: a table, or where it is read whole, the answer to a query."""
+    if options.kind == "postgres" and options.shape != "changes":
+        if (options.table is None) == (options.query is None):
+            raise wrong_source("nothing says what is read, or two keys do", "one of table and query")
+    elif options.query is not None:
+        raise wrong_source(
+            "query has no meaning for a table that grows, whose rows are told apart by their transactions",
+            'table (which may be a view); or shape = "snapshots" or "stays", which read the whole answer',
+        )
+    key = "table" if options.query is None else "query"
+    value = getattr(options, key)
+    if not isinstance(value, str) or not value.strip():
+        raise wrong_source(f'{key} is missing, which kind = "{options.kind}" needs', "a text")

@@ -88,7 +88,7 @@ class Session:
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        self.where = f"PostgreSQL, table {options.table}"
+        self.where = "PostgreSQL, query" if options.table is None else f"PostgreSQL, table {options.table}"
         self._patience = _PATIENCE if options.wait is None else duration(options.wait, "wait")
         self._driver = driver(_WHERE)
         settings = connection_settings(_address(options), _WHERE)

@@ -14,7 +14,7 @@ from dpstream.core.errors import ConfigError, DataError, counted
 from dpstream.core.foreign import failures
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.formats import UnreadableError
+from dpstream.io.sources.duckdb_file import open_database
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.source import Source, check_start
 from dpstream.io.sources.source_options import SourceOptions
@@ -24,7 +24,6 @@ from dpstream.io.sources.times import delete_flags
 __all__ = ["QuerySource"]
 
 _ROWS = 2**16
-_MAGIC = b"DUCK"
 _ALLOWED = "one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?"
 
 
@@ -97,9 +96,15 @@ class QuerySource(Source):
         import duckdb
 
         statements = connection.extract_statements(self.options.query)
-        good = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
-        if not good or len(statements[0].named_parameters) not in self._counts:
-            raise ConfigError("the query cannot be used", where="[source] query", allowed=self._allowed)
+        wrong = None
+        if len(statements) != 1:
+            wrong = f"the query has {counted(len(statements), 'statement')}"
+        elif statements[0].type != duckdb.StatementType.SELECT:
+            wrong = "the query is no SELECT, or it writes"
+        elif len(statements[0].named_parameters) not in self._counts:
+            wrong = f"the query has {counted(len(statements[0].named_parameters), 'parameter')}"
+        if wrong is not None:
+            raise ConfigError(wrong, where="[source] query", allowed=self._allowed)
         self._parameters = len(statements[0].named_parameters)
 
     def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
@@ -108,57 +113,26 @@ class QuerySource(Source):
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        try:
-            import duckdb
-        except ImportError:
-            raise ConfigError(
-                "the package duckdb is not installed",
-                where='[source] kind = "duckdb"',
-                allowed="pip install 'dpstream[duckdb]'",
-            ) from None
+        with open_database(self._path) as connection:
+            import duckdb  # it is installed, or this is not reached
 
-        if not self._path.is_file():
-            raise UnreadableError("there is no such file", where=str(self._path))
-        try:
-            with self._path.open("rb") as file:
-                head = file.read(12)
-        except OSError:
-            raise UnreadableError("the file may not be read", where=str(self._path)) from None
-        if head[8:] != _MAGIC:
-            # DuckDB would try to guess what else it is.
-            raise UnreadableError(
-                "the file is no DuckDB database", where=str(self._path), allowed="a DuckDB file"
-            )
-        try:
-            # Nothing is loaded from the network, whatever the query names.
-            connection = duckdb.connect(
-                str(self._path), read_only=True, config={"autoinstall_known_extensions": "false"}
-            )
-        except duckdb.Error:
-            raise UnreadableError(
-                "the database cannot be opened: it is damaged, or another process writes to it",
-                where=str(self._path),
-                allowed="a DuckDB file that nobody has open for writing",
-            ) from None
-        try:
-            yield connection
-        except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-            # These are about the text of the query and the names of columns; no row was read yet.
-            # Their texts are not passed on all the same: they quote files that the query reads, and name columns.
-            raise ConfigError(
-                f"the query cannot be used ({type(error).__name__}); DuckDB itself says why",
-                where="[source] query",
-                allowed=self._allowed,
-            ) from None
-        except (duckdb.Error, *failures()) as error:
-            # Their messages quote values.
-            raise DataError(
-                f"the query fails on the data ({type(error).__name__})",
-                where=str(self._path),
-                allowed="a query that reads every row of every period",
-            ) from None
-        finally:
-            connection.close()
+            try:
+                yield connection
+            except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
+                # These are about the text of the query and the names of columns; no row was read yet.
+                # Their texts are not passed on all the same: they quote files that the query reads, and name columns.
+                raise ConfigError(
+                    f"the query cannot be used ({type(error).__name__}); DuckDB itself says why",
+                    where="[source] query",
+                    allowed=self._allowed,
+                ) from None
+            except (duckdb.Error, *failures()) as error:
+                # Their messages quote values.
+                raise DataError(
+                    f"the query fails on the data ({type(error).__name__})",
+                    where=str(self._path),
+                    allowed="a query that reads every row of every period",
+                ) from None
 
 
 def bounds(grid: Grid, step: int) -> tuple[Any, Any]:

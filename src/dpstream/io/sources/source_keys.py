@@ -33,7 +33,6 @@ Shape = Literal["changes", "snapshots", "stays"]
 
 _FILES, _DUCKDB, _TABLE, _CHANGES = ("files",), ("duckdb",), ("postgres",), ("postgres-changes",)
 _SERVER = (*_TABLE, *_CHANGES)
-_TABLES = (*_FILES, *_TABLE)
 _ROWS = (*_FILES, *_DUCKDB, *_TABLE)
 KINDS = (*_ROWS, *_CHANGES)
 
@@ -86,11 +85,14 @@ class SourceKeys:
         meaning="The DuckDB file. It is opened for reading only.",
     )
     query: str | None = _key(
-        _DUCKDB,
+        (*_DUCKDB, *_TABLE),
         allowed="one SELECT with two parameters, such as SELECT * FROM t WHERE day >= ? AND day < ?",
-        reason="only for kind = duckdb",
+        reason="only for kind = duckdb, and for records with keys in kind = postgres",
         meaning="Gives the records of one step. The parameters are the first day of the period and the day "
-        "after its last one, or a step number and the next one.",
+        'after its last one, or a step number and the next one. With `shape = "snapshots"` it gives the whole table, '
+        "and has no parameter, or one, `$1`: the first day after the period, or the number after the step's. With "
+        '`shape = "stays"` it gives all stays, and has no parameter. In PostgreSQL, names without a schema are '
+        "looked for in `public`.",
     )
     eof: Literal["hold", "close"] = _key(
         _FILES,
@@ -100,7 +102,7 @@ class SourceKeys:
         "its records have to be sent again (`hold`), or it is complete (`close`).",
     )
     time_column: str | None = _key(
-        _TABLES,
+        _ROWS,
         allowed="a column of the data that is not in the schema",
         reason="without it, steps are files or numbers of rows",
         meaning="Says to which step a row belongs: a date or a time with `every`, a whole step number "
@@ -213,7 +215,7 @@ class SourceKeys:
         "(`snapshots`), or records with a start and an end (`stays`).",
     )
     delete_time_column: str | None = _key(
-        _FILES,
+        _ROWS,
         allowed="a column of the data that is not in the schema, with shape = stays",
         reason="it has to be written with shape = stays, and means nothing without it",
         meaning="When a record left: a date, a time or a step number as in `time_column`. Null: it is still there.",
@@ -232,7 +234,7 @@ class SourceKeys:
         meaning="What becomes of a delete or an update of a key that is not there.",
     )
     known: Literal["error", "update"] | None = _key(
-        (*_FILES, *_DUCKDB, *_CHANGES),
+        KINDS,
         words=("error", "update"),
         shown="update; with shape = stays error",
         reason="feeds send inserts again, and stays of one key that overlap contradict each other",
@@ -290,8 +292,9 @@ class SourceKeys:
     table: str | None = _key(
         _SERVER,
         allowed="a name as the catalog has it, with its schema where that is not public",
+        shown="not set; needed without `query`",
         reason="only for kind = postgres and postgres-changes",
-        meaning="The table, or (kind = postgres) a view.",
+        meaning="The table, or (kind = postgres) a view; for records with keys also `query` in its place.",
     )
     wait: str | None = _key(
         _TABLE,

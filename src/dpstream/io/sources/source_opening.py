@@ -88,6 +88,15 @@ def _open_keyed(
         if options.kind == "postgres":
             return TableSnapshots(options, columns=columns)
         return KeyedSource(options, QuerySnapshots(plain_options(options), base=base))
+    if options.shape == "stays" and options.kind != "files":
+        from dpstream.io.sources.keyed_stay_rows import QueryStays, TableStays
+        from dpstream.io.sources.keyed_stays import StaySource
+
+        if options.kind == "postgres":
+            return StaySource(options, TableStays(options, columns=columns))
+        return StaySource(
+            options, QueryStays(plain_options(options, time_column=None, late="error"), base=base)
+        )
     whole_files = {
         "time_column": None,
         "every": "files",

@@ -340,8 +340,9 @@ class SourceOptions(SourceKeys):
                 f"the number of records is declared public (steps of {self.rows} records; how many of them "
                 "are deletes is public too)"
             )
-        if self.kind == "postgres" and self.shape == "snapshots":
-            pass  # keyed_public says what it leaves open
+        if self.kind == "postgres" and self.shape != "changes":
+            # Of a table that is read whole, keyed_public says it.
+            facts += () if self.query is None else _KIND_PUBLIC["duckdb"]
         elif self.kind in KINDS:
             facts += _KIND_PUBLIC["stdin" if self.stdin else self.kind]
         else:
