@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_stream import dpstream, make, write_step
+from cli_stream import certain as make
+from cli_stream import dpstream, write_step
 from click.testing import CliRunner, Result
 
 import dpstream as package
@@ -174,14 +175,14 @@ def test_health_over_a_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     dpstream("run", config, "--discard-reserved")
     assert healthy(config, code=0) == "healthy"
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('epsilon = "1"', 'epsilon = "2"'), encoding="utf-8")
+    config.write_text(text.replace('epsilon = "100"', 'epsilon = "200"'), encoding="utf-8")
     assert healthy(config) == "other-plan"
 
 
 def test_health_of_a_horizon_of_a_seed_and_of_damage(tmp_path: Path) -> None:
     config = make(tmp_path, 2)
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace('epsilon = "1"', 'epsilon = "1"\nhorizon = 2'), encoding="utf-8")
+    config.write_text(text.replace('epsilon = "100"', 'epsilon = "100"\nhorizon = 2'), encoding="utf-8")
     dpstream("run", config, "--until", 1)
     assert healthy(config, code=0) == "healthy"
     dpstream("run", config)
@@ -208,6 +209,24 @@ def test_age_is_that_of_the_newest_release(tmp_path: Path) -> None:
     assert healthy(config, "--max-age", "1h", code=0) == "healthy"
     dpstream("status", config, "--max-age", "1h", code=2)
     dpstream("status", config, "--health", "--max-age", "soon", code=2)
+
+
+def test_rows_that_cannot_be_believed_are_told_everywhere_in_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule so strict that no number of rows is believed."""
+    monkeypatch.setattr("dpstream.stream.release.fitness._FROM_NONE", 1e9)
+    config = make(tmp_path, 2)
+    told = [line for line in dpstream("run", config).stdout.splitlines() if line.startswith("unfit: ")]
+    assert healthy(config) == "unfit"
+    (line,) = asked(config).stdout.splitlines()
+    assert line.startswith("test: unfit: the table of step 2 has ")
+    assert told == [line.removeprefix("test: ")]
+    assert told[0] in dpstream("status", config).stdout.splitlines()
+    assert f"unfit: {json.loads(dpstream('status', config, '--json').stdout)['unfit']}" == told[0]
+    dpstream("report", config, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f'<div class="warning"><strong>unfit:</strong>{told[0].removeprefix("unfit:")}</div>' in page
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux lists its locks")

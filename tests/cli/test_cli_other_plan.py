@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cli_stream import dpstream, make, released, status, write_step
+from cli_stream import certain as make
+from cli_stream import dpstream, released, status, write_step
 from test_cli_health import healthy
 
 from dpstream.io.sinks import read
@@ -23,7 +24,7 @@ def test_a_first_run_that_failed_pins_nothing(tmp_path: Path) -> None:
     text = config.read_text(encoding="utf-8").replace(
         'values = ["a", "b", "c"]', 'values = ["a", "b", "c", "d"]'
     )
-    config.write_text(text.replace('epsilon = "1"', 'epsilon = "2"'), encoding="utf-8")
+    config.write_text(text.replace('epsilon = "100"', 'epsilon = "200"'), encoding="utf-8")
     assert status(config)["same_plan"]
     assert healthy(config, code=0) == "healthy"
     dpstream("run", config, "--dry-run")

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from cli_stream import dpstream, make, released, status
+from cli_stream import certain, dpstream, released, status
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.tables.change_tables import apply_changes
@@ -16,7 +16,7 @@ from dpstream.project import Config
 
 
 def configured(folder: Path, *lines: str, steps: int = 4) -> Path:
-    config = make(folder, steps)
+    config = certain(folder, steps)
     config.write_text(config.read_text(encoding="utf-8") + "\n".join(lines) + "\n", encoding="utf-8")
     return config
 

@@ -105,7 +105,7 @@ def test_a_control_that_was_missed(audits):
         (
             ("--only", "exact,nonsense"),
             "there is no audit 'nonsense' (allowed: aim, census, classifiers, counters, exact, panels, points, "
-            "pooled, questions, schedulers, selection, streams)",
+            "pooled, questions, schedulers, selection, streams, turnover)",
         ),
         (("--only", " , "), "no audit is named"),
         (("missing.toml",), "missing.toml"),

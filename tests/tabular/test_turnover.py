@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Event, PureDP, Randomness
+from dpstream.core.privacy import Event, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.tabular import DPStabs, ModelSynthesis, Pooled, PooledPlan
-from dpstream.lab.audits.pooled_audit import pooled_loss
-from dpstream.lab.audits.transcripts import transcript_loss
+from dpstream.families.tabular import DPStabs, ModelSynthesis, Pooled
+from dpstream.lab.audits.turnover_audit import audit_turnover
 from dpstream.stream.release.manifest import accuracy_of
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
@@ -75,55 +74,14 @@ def test_what_would_not_be_so() -> None:
     assert changed == {0, 1}
 
 
-class _OneByOne(EncodedBatch):
-    """BROKEN: every marginal cancels by itself, so that an event may be in both sides."""
-
-    def count(self, cliques, part="net"):
-        net = EncodedBatch.count(self, cliques)
-        return net if part == "net" else [np.maximum(n if part == "inserts" else -n, 0) for n in net]
-
-
-class _BrokenPlan(PooledPlan):
-    def step(self, state, batch, randomness):
-        counted = PooledPlan(
-            replace(self.recipe, come_and_go="counted"), self.budget, self.unit, self.horizon, self.runner
-        )
-        return counted.step(state, _OneByOne(self.domain, batch._inserts, batch._deletes), randomness)
-
-
-def draw(generator: np.random.Generator, rows: int) -> np.ndarray:
-    return np.column_stack([generator.integers(0, n, rows) for n in DOMAIN.sizes]).astype(np.int32)
-
-
-def neighbours(seed: int, steps: int, rows: int) -> tuple[list[EncodedBatch], list[EncodedBatch]]:
-    """Streams that come and go alike, so that one event often tips the balance; one of them has an event more."""
-    generator = np.random.default_rng(seed)
-    streams = [[draw(generator, rows), draw(generator, rows)] for _ in range(steps)]
-    base = [EncodedBatch(DOMAIN, *pair) for pair in streams]
-    at, side = seed % steps, seed // steps % 2
-    streams[at][side] = np.vstack([streams[at][side], draw(generator, 1)])
-    return base, [EncodedBatch(DOMAIN, *pair) for pair in streams]
-
-
-def test_no_transcript_costs_more_than_the_budget() -> None:
-    recipe = Pooled(PAIRS, select_share=Fraction(1, 2), deletions=True, come_and_go="cancelled", iterations=5)
-    plan = recipe.calibrate(PureDP.of(1), horizon=4)
-    broken = _BrokenPlan(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)
-    worst = [
-        max(pooled_loss(one, *neighbours(seed, 4, 100), Randomness.seeded(seed)) for seed in range(12))
-        for one in (plan, broken)
-    ]
-    assert 0.9 < worst[0] <= 1 + 1e-9
-    assert worst[1] > 1.1
-
-    tabs = DPStabs(PAIRS, k=2, select_share="1/2", iterations=5, deletions=True, come_and_go="cancelled")
-    plan = tabs.calibrate(epsilon=1)
-    found = []
-    for seed in range(60):
-        # The audit compares the counts of what it is given, so it is given what the plan reads.
-        pair = [[batch.without_cancelled() for batch in stream] for stream in neighbours(seed, 3, 6)]
-        found.append(abs(transcript_loss(plan, *pair, Randomness.seeded(seed)).total))
-    assert 0.5 <= max(found) <= 1 + 1e-9
+def test_the_audit_finds_the_budget_and_every_planted_fault() -> None:
+    findings = {one.subject: one for one in audit_turnover("short", Randomness.seeded(1), lambda _: None)}
+    assert [one.subject for one in findings.values() if not one.passed] == []
+    assert sum(one.control for one in findings.values()) == 3
+    found = [one.found / one.claimed for one in findings.values()]
+    assert found[:3] == pytest.approx([1, 1, 1])  # no budget is left unused
+    assert found[3] > 0.5
+    assert found[4] == pytest.approx(2), "an insert and whether its delete is read a step later"
 
 
 @pytest.mark.parametrize("recipe", [Pooled(PAIRS, deletions=True), DPStabs(PAIRS, k=2, deletions=True)])

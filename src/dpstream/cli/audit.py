@@ -26,7 +26,7 @@ __all__ = ["command"]
     "--only",
     metavar="LIST",
     help="Some of aim, census, classifiers, counters, exact, panels, points, pooled, questions, schedulers, selection, "
-    "streams (CONFIG: counters, exact, selection).",
+    "streams, turnover (CONFIG: counters, exact, selection).",
 )
 @click.option("--out", type=FilePath("folder"), help="Folder for audit.md and audit.json.")
 @click.option(

@@ -86,6 +86,8 @@ def health(
         return "held", "steps wait for approval"
     if max_age is not None and _too_old(config, Path(facts["releases"]), max_age):
         return "stale", "the newest release is older than it may be"
+    if facts["unfit"] is not None:
+        return "unfit", facts["unfit"]
     return "healthy", f"{facts['steps']} steps released" + ("; a run is at work" if running else "")
 
 

@@ -126,6 +126,7 @@ def command(
     if dry_run:
         return _dry_run(loaded, until, state)
     from dpstream.core.privacy import Randomness
+    from dpstream.stream.release.fitness import unfit_table
 
     if test_seed is not None:
         click.echo("warning: a test seed makes the noise predictable: there is no guarantee", err=True)
@@ -164,6 +165,9 @@ def command(
                 f"{done} new steps, {stream.last_step} in all; loss so far {_spent(stream)}", err=beside
             )
             held = stream.held()
+            unfit = unfit_table(loaded.output.dir if out is None else out)
+            if unfit is not None:
+                click.echo(f"unfit: {unfit}", err=beside)
             if held:
                 click.echo(f"held until they are approved: {len(held)} steps (dpstream approve)", err=beside)
         return code

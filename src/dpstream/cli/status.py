@@ -86,6 +86,7 @@ def command(
 def status_facts(config: Config, state: str | None, out: str | None) -> dict[str, Any]:
     """What ``status`` tells, JSON-able; public but for a step that was begun or failed."""
     from dpstream.stream import read_status
+    from dpstream.stream.release.fitness import unfit_table
     from dpstream.stream.store.place import has_store
 
     folder = config.state_dir if state is None else Path(state)
@@ -97,6 +98,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         "started": has_store(folder, server=config.server),
         "steps": 0,
         "last_period": None,
+        "unfit": None,
         "spent": None,
         "planned": str(plan.budget),
         "protects": plan.unit.describe(),
@@ -118,6 +120,7 @@ def status_facts(config: Config, state: str | None, out: str | None) -> dict[str
         facts |= {
             "steps": stored.last_step,
             "last_period": _last_period(releases),
+            "unfit": unfit_table(releases),
             "spent": str(type(plan.budget)(stored.spent)) if stored.last_step else None,
             "steps_left": None if plan.horizon is None else plan.horizon - stored.last_step,
             "begun": stored.reserved,
@@ -165,6 +168,8 @@ def _print(facts: dict[str, Any]) -> None:
     click.echo(f"stream {facts['stream']}: {facts['steps']} steps{held}{started}")
     if facts["last_period"] is not None:
         click.echo(f"last period: {facts['last_period']}")
+    if facts["unfit"] is not None:
+        click.echo(f"unfit: {facts['unfit']}")
     click.echo(f"loss so far: {facts['spent'] or 'nothing'}; planned: {facts['planned']}")
     click.echo(f"protected: {facts['protects']}")
     if facts["steps_left"] is not None:

@@ -23,7 +23,7 @@ from dpstream.core.schema.sample import read_sample
 from dpstream.core.schema.toml import toml_value
 from dpstream.io.sources.duckdb_file import is_database
 from dpstream.project.database_draft import DatabaseTable, read_table
-from dpstream.project.keyed_draft import Recognised, recognise
+from dpstream.project.keyed_draft import Recognised, event_operations, recognise
 from dpstream.project.keyed_sections import DEFAULT_KEYED
 from dpstream.project.keys import keys_of, rows_of
 from dpstream.project.reader import exact_number, reason_for
@@ -113,6 +113,17 @@ def draft_config(
     family = family_of(chosen)
     source: dict[str, Any] = {"path": path}
     apart = {time_column, person_column}
+    deletes = None
+    if (
+        keyed is None
+        and family.limits.units[0] != "record"
+        and not (family.limits.people or family.limits.deletes)
+    ):
+        deletes = event_operations(table)
+    if deletes is not None:
+        operation, words = deletes
+        source |= {"op_column": operation} | ({"op_values": words} if words else {})
+        apart.add(operation)
     if keyed is not None:
         source |= keyed.source()
         source["key_column"] = _Asked(
@@ -139,7 +150,7 @@ def draft_config(
         _section("source", source, _rows("source", family.limits)),
         schema.strip("\n") + "\n",
         *([] if keyed is None else [_section("expect", {}, offered=("size", "records_per_step"))]),
-        _mechanism(family, chosen),
+        _mechanism(family, chosen, deletes=deletes is not None),
         _section("budget", _asked(family, "budget"), offered=("horizon",)),
         _section("output", {"dir": "releases", "format": "parquet", "keep": "all"}),
         _section("state", {"dir": "state"}, offered=("key_file",)),
@@ -274,13 +285,15 @@ def _asked(family: Family, section: str) -> dict[str, Any]:
     return {key: value if isinstance(value, bool) else _Asked(value) for key, value in drafted.items()}
 
 
-def _mechanism(family: Family, name: str) -> str:
+def _mechanism(family: Family, name: str, *, deletes: bool) -> str:
     """Its own options: those that have to be written, and the others with its own defaults."""
     own = keys_of_recipes("mechanism", {name: family.recipes[name]})
     rows = {key.name: replace(key, reason=reason_for(key.reason, name)) for key in own}
     written: dict[str, Any] = {"name": name}
     written |= {key: _Asked() for key, row in rows.items() if row.default is None}
     written |= {key: value for key, value in _asked(family, "mechanism").items() if key in rows}
+    if deletes:
+        written |= {key: value for key, value in family.draft_deletes.items() if key in rows}
     return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
 
 

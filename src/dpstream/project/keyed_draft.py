@@ -17,7 +17,7 @@ from dpstream.core.schema.dates import read_date, read_time
 from dpstream.core.schema.sample import files_of, read_sample
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
 
-__all__ = ["Recognised", "recognise"]
+__all__ = ["Recognised", "event_operations", "recognise"]
 
 #: Words of known change feeds (also Debezium's, and those of Delta tables), in small letters.
 _WORDS = {
@@ -167,6 +167,22 @@ def recognise(
             "which a key occurs once; or rows with a start and an end",
         )
     return found
+
+
+def event_operations(table: Any) -> tuple[str, dict[str, list[str]]] | None:
+    """The column of operations of a feed whose rows are read without keys, and its words where they are not the usual
+    ones; None where there is none, nothing leaves, or a word says that a row changed and not what it was."""
+    for name in table.column_names:
+        found = _operations(table.column(name))
+        if found is None:
+            continue
+        # The new row of an update comes, and its old one goes.
+        new = [word for word in found.get(UPDATE, []) if "after" in word.lower() or "post" in word.lower()]
+        words = {INSERT: found[INSERT] + new, DELETE: found.get(DELETE, []) + found.get("ignore", [])}
+        if words[DELETE] and len(new) == len(found.get(UPDATE, [])):
+            usual = set(words[INSERT] + words[DELETE]) <= _DEFAULT_WORDS
+            return name, {} if usual else words
+    return None
 
 
 def _candidates(table: Any, time_column: str | None) -> list[str]:

@@ -83,6 +83,7 @@ class Family:
         asked: whether its streams answer questions between their steps.
         draft: what ``dpstream init`` writes for it, section -> key -> value, where there is no default or another value
             is a better start; the owner is asked to look at each.
+        draft_deletes: the same under ``[mechanism]`` where the source deletes; decided, nobody is asked.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Family:
     tools: Mapping[str, str] = field(default_factory=dict)
     asked: bool = False
     draft: Mapping[str, Mapping[str, str | int]] = field(default_factory=lambda: {"budget": {"epsilon": "1"}})
+    draft_deletes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

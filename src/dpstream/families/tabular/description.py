@@ -51,19 +51,28 @@ def explain_table(
     )
 
 
-def turnover_words() -> str:
-    """How errors follow from what comes and goes, where inserts and deletes are followed apart."""
+def turnover_words(*, cancelled: bool) -> str:
+    """How errors follow from what comes and goes, where inserts and deletes are followed apart.
+
+    Args:
+        cancelled: whether equal rows that come and go within a step are left out.
+    """
+    within = (
+        " Of equal rows that come and go within a step only the difference is followed."
+        if cancelled
+        else ' A new stream may leave out equal rows that come and go within a step: come_and_go = "cancelled".'
+    )
     return (
         "Records that come and records that leave are followed apart, from the first step on, and subtracted. So "
         "errors of counts are those of all that ever came and left, not of the table as it is: where a record stays 10 "
-        "steps on average, that is 21 records for each that is there at step 100, and 201 at step 1000. Where records "
-        'have keys, [stream] unit = "record" follows the table itself.'
+        "steps on average, that is 21 records for each that is there at step 100, and 201 at step 1000."
+        f'{within} Where records have keys, [stream] unit = "record" follows the table itself.'
     )
 
 
-def with_turnover(own: Explanation) -> Explanation:
+def with_turnover(own: Explanation, *, cancelled: bool) -> Explanation:
     """The same, with that."""
-    turnover = {"words": turnover_words()}
+    turnover = {"words": turnover_words(cancelled=cancelled)}
     return replace(
         own, further=(*own.further, turnover["words"]), facts={**(own.facts or {}), "turnover": turnover}
     )

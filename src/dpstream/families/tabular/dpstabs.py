@@ -187,7 +187,8 @@ class DPStabsPlan(StreamPlan):
         """The noise, and how the counter was chosen."""
         usual, every = super().explain(), self.selector is None
         own = explain_counters(usual, self.recipe.workload, self.counter, self.choice, every_step=every)
-        return with_turnover(own) if self.recipe.deletions else own
+        cancelled = self.recipe.come_and_go == "cancelled"
+        return with_turnover(own, cancelled=cancelled) if self.recipe.deletions else own
 
     @cached_property
     def cells(self) -> Cells:

@@ -14,4 +14,6 @@ TABULAR = Family(
     "a stream of tables",
     {"pooled": Pooled, "dpstabs": DPStabs, "baseline": Baseline},
     Limits(base=True),
+    # Not the default: files of streams that began before there was this key do not name it.
+    draft_deletes={"come_and_go": "cancelled"},
 )

@@ -181,10 +181,11 @@ class PooledPlan(StreamPlan):
         every = next((one for one, following in pairwise([0, *ends]) if following != one + 1), ends[-1])
         share, public = self.recipe.staleness, self.unit.relation == "replace"
         late = f"one part in {share.denominator}" if share.numerator == 1 else f"a share of {share}"
+        until = "stays as it was measured until" if self._holds else "goes on as the last epoch went, until"
         words = {
             "epochs": "Steps are measured together, in epochs that end with fixed steps; the first "
-            f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release goes on as the last epoch "
-            f"went, until the next end: at most {late} of the steps so far is not measured yet.",
+            f"{'is' if every == 1 else f'{every} are'} measured one by one. Later a release {until} the next end: at "
+            f"most {late} of the steps so far is not measured yet.",
             "errors": "No error of a count is predicted, and no released count has an error bar: counts join "
             "measurements of many epochs, by a rule that follows what was measured. Compare on invented records of "
             "the same shape (dpstream simulate, dpstream compare). "
@@ -226,7 +227,12 @@ class PooledPlan(StreamPlan):
             },
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
-        return with_turnover(own) if self.recipe.deletions else own
+        return with_turnover(own, cancelled=self._holds) if self.recipe.deletions else own
+
+    @property
+    def _holds(self) -> bool:
+        """Whether a release stays, between two borders, as it was measured."""
+        return self.recipe.come_and_go == "cancelled"
 
     def step_facts(self, step: int) -> dict[str, Any]:
         """The last step that is measured by then."""
@@ -238,8 +244,12 @@ class PooledPlan(StreamPlan):
         words = "All steps so far are measured."
         if step > last:
             behind = "the last step" if step == last + 1 else f"the last {step - last} steps"
-            words = f"The counts of {behind} are expected from those before, not measured; they will be with step "
-            words += f"{following}."
+            words = (
+                f"The counts are those of step {last}; {behind} will be measured with step {following}."
+                if self._holds
+                else f"The counts of {behind} are expected from those before, not measured; they will be with step "
+                f"{following}."
+            )
         return (
             f"{words} No other count has an error bar: it joins measurements of whole groups of steps and answers of "
             "models, by a rule that follows what was measured, and no public noise scale tells how wrong it is."
@@ -345,7 +355,7 @@ class PooledPlan(StreamPlan):
         """
         since = state.step - state.closed
         growth = state.open_total if self.unit.relation == "replace" else state.rate * since
-        if self.recipe.come_and_go == "cancelled":
+        if self._holds:
             came, left = (side.total for side in state.sides)
             error, passed = self._total_error(state, since), (state.base_total + came, left)
             table = state.table.with_total(state.total)

@@ -78,10 +78,15 @@ def audit_census(
                 subject = f"census, {budget}, {unit.name}, {how}"
                 progress(subject)
                 yield exact_census(plan, runs, randomness, subject)
-    for name, kind in (("a window that begins too early", _EarlyPlan), ("2/3 of the noise", _QuietPlan)):
+    for name, kind, scene in (
+        ("a window that begins too early", _EarlyPlan, {}),
+        ("2/3 of the noise", _QuietPlan, {}),
+        ("rounds by the private number of records", _KnowingPlan, {"first": _border_of_rounds()}),
+        ("a first step that an update within a step renews", CensusPlan, {"renewed": True}),
+    ):
         progress(f"control: census with {name}")
         plan = transcript_plan(kind, PureDP.of(2), Record())
-        yield exact_census(plan, 1, randomness, f"census with {name}", control=True)
+        yield exact_census(plan, 1, randomness, f"census with {name}", control=True, **scene)
 
 
 # By integers.
@@ -245,8 +250,14 @@ class KeyedStay:
         return self.values[max(when for when in self.values if when <= step)]
 
 
-def keyed_ends(stays: Sequence[KeyedStay], steps: int, domain: Domain) -> list[PresentBatch]:
-    """The table at the end of every step."""
+def keyed_ends(
+    stays: Sequence[KeyedStay], steps: int, domain: Domain, *, renewed: bool = False
+) -> list[PresentBatch]:
+    """The table at the end of every step.
+
+    Args:
+        renewed: BROKEN: an update is read as a delete and an insert, which begins another stay.
+    """
     table, found = PresentTable.empty(domain), list[PresentBatch]()
     for step in range(1, steps + 1):
         now = {key: stay.at(step) for key, stay in enumerate(stays)}
@@ -255,18 +266,34 @@ def keyed_ends(stays: Sequence[KeyedStay], steps: int, domain: Domain) -> list[P
         present = np.array([now[key] is not None for key in changed], np.bool_)
         codes = [now[key] for key in changed if now[key] is not None]
         changes = KeyedChanges(keys, present, np.array(codes, np.int32).reshape(-1, len(domain.sizes)))
+        gone = np.empty(0, np.int32)
+        if renewed:
+            none = KeyedChanges(keys, np.zeros(len(keys), np.bool_), changes.codes[:0])
+            table, gone = table.after(none, step)
         table, departed = table.after(changes, step)
-        found.append(PresentBatch(PresentView(table, departed)))
+        found.append(PresentBatch(PresentView(table, np.concatenate([gone, departed]))))
     return found
 
 
 def exact_census(
-    plan: CensusPlan, transcripts: int, randomness: Randomness, subject: str, *, control: bool = False
+    plan: CensusPlan,
+    transcripts: int,
+    randomness: Randomness,
+    subject: str,
+    *,
+    control: bool = False,
+    first: int = 60,
+    renewed: bool = False,
 ) -> AuditFinding:
-    """The largest loss over stays with updates, both directions, and transcripts."""
+    """The largest loss over stays with updates, both directions, and transcripts.
+
+    Args:
+        first: records that others have at step 1.
+        renewed: see ``keyed_ends``.
+    """
     began, worst, where, tried = time.perf_counter(), -1.0, "", 0
     for comes, leaves in ((1, 6), (3, None), (7, 8)):
-        base, other = _neighbours(plan, comes, leaves)
+        base, other = _neighbours(plan, comes, leaves, first, renewed=renewed)
         for one, two in ((base, other), (other, base)):
             for number in range(transcripts + 1):
                 lean = (1, -1)[tried % 2] if number == 0 else 0
@@ -285,24 +312,25 @@ def exact_census(
 
 
 def _neighbours(
-    plan: CensusPlan, comes: int, leaves: int | None
+    plan: CensusPlan, comes: int, leaves: int | None, first: int, *, renewed: bool
 ) -> tuple[list[PresentBatch], list[PresentBatch]]:
     generator = np.random.default_rng(comes)
 
     def values() -> tuple[int, ...]:
-        first = int(generator.integers(0, 2))
-        return first, int(generator.integers(0, 3)), first
+        outer = int(generator.integers(0, 2))
+        return outer, int(generator.integers(0, 3)), outer
 
     known = []
-    for number in range(120):
-        start = 1 if number < 60 else int(generator.integers(1, _STEPS + 1))
+    for number in range(first + 60):
+        start = 1 if number < first else int(generator.integers(2, _STEPS + 1))
         end = start + 1 + int(generator.integers(0, _STEPS))
         known.append(KeyedStay(start, end, {start: values(), start + 1: values()}))
     own = KeyedStay(comes, leaves, {comes: (1, 2, 0), comes + 2: (0, 0, 1)})
     twin = KeyedStay(comes, leaves, {comes: (0, 1, 1), comes + 2: (1, 1, 0)})
     more = [*known, own]
     less = [*known, twin] if plan.unit.relation == "replace" else known
-    return keyed_ends(more, _STEPS, _DOMAIN), keyed_ends(less, _STEPS, _DOMAIN)
+    one, other = (keyed_ends(own, _STEPS, _DOMAIN, renewed=renewed) for own in (more, less))
+    return one, other
 
 
 def census_loss(
@@ -419,3 +447,24 @@ class _QuietPlan(CensusPlan):
     def run_of(self, level: int) -> AIMPlan:
         own = super().run_of(level)
         return own.recipe.calibrate(own.workload, own.budget.scaled(Fraction(3, 2)), own.unit)
+
+
+class _KnowingRun(AIMPlan):
+    """BROKEN: how many rounds there are follows from the exact number of records."""
+
+    def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, **given: Any) -> AIMRun:
+        return super().run_on(counts, randomness, **{**given, "expected": float(counts[0].sum())})
+
+
+class _KnowingPlan(CensusPlan):
+    """BROKEN: see ``_KnowingRun``."""
+
+    def run_of(self, level: int) -> AIMPlan:
+        own = super().run_of(level)
+        return _KnowingRun(own.recipe, own.workload, own.budget, own.unit)
+
+
+def _border_of_rounds() -> int:
+    """A number of records at which one more makes another number of rounds at step 1."""
+    run = transcript_plan(CensusPlan, PureDP.of(2), Record()).run_of(0)
+    return next(n for n in range(1, 10_000) if run.rounds_for(n) != run.rounds_for(n + 1))

@@ -24,6 +24,7 @@ from dpstream.lab.audits.points_audit import audit_points
 from dpstream.lab.audits.pooled_audit import audit_pooled
 from dpstream.lab.audits.selection_audit import audit_selection
 from dpstream.lab.audits.streams_audit import audit_streams
+from dpstream.lab.audits.turnover_audit import audit_turnover
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,7 @@ AUDITS: dict[str, Audit] = {
     "census": audit_census,
     "points": audit_points,
     "pooled": audit_pooled,
+    "turnover": audit_turnover,
     "aim": audit_aim,
     "schedulers": audit_growing,
     "classifiers": audit_classifiers,
@@ -57,6 +59,7 @@ _OF_THE_PROGRAM = {
     "questions",
     "schedulers",
     "streams",
+    "turnover",
 }
 _POLL_SECONDS = 0.5
 

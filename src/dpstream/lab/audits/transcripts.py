@@ -23,6 +23,7 @@ from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Noise, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
+from dpstream.families.tabular.plans import read_come_and_go
 from dpstream.lab.audits.transcript_tape import (
     Tape,
     TapedChoice,
@@ -129,6 +130,7 @@ def _shifts(
 ) -> list[NDArray[np.int64]]:
     """How much is added to each noise on ``neighbour`` for the counters to say the same, draw by draw."""
     cliques, sides = plan.cells.cliques, plan.recipe.sides
+    base, neighbour = ([_as_read(plan, batch) for batch in stream] for stream in (base, neighbour))
     encoder = plan.counter.materialize(len(base)).encoder
     changes = [
         [
@@ -154,6 +156,11 @@ def _shifts(
             rows[key] += count
         ticks[key] += 1
     return result
+
+
+def _as_read(plan: DPStabsPlan, batch: PrivateBatch) -> PrivateBatch:
+    """The batch without what its plan leaves out."""
+    return read_come_and_go(batch, plan.recipe.come_and_go, deletions=plan.recipe.deletions)
 
 
 def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import dpstream
 from dpstream.core.errors import ConfigError
+from dpstream.stream.release.fitness import unfit_rows
 from dpstream.tools.evaluate.label import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, Told
 from dpstream.tools.report import sections_promise
@@ -80,7 +81,8 @@ class FamilyPage:
                 where="private data",
                 allowed="the run's configuration file",
             )
-        return assemble(self.draw(folder, pairs, private), private=private)
+        unfit = unfit_rows(folder.manifest_of, folder.steps[-1])
+        return assemble(self.draw(folder, pairs, private), private=private, unfit=unfit)
 
 
 def charts_of(run: Told) -> Charts:
@@ -88,8 +90,13 @@ def charts_of(run: Told) -> Charts:
     return Charts({facts.step: facts.period.split("/")[0] for facts in run.shown if facts.period})
 
 
-def assemble(made: Page, *, private: bool) -> str:
-    """The whole page as text; ``private``: whether it holds private truth."""
+def assemble(made: Page, *, private: bool, unfit: str | None = None) -> str:
+    """The whole page as text.
+
+    Args:
+        private: whether it holds private truth.
+        unfit: why the newest table's number of rows cannot be believed.
+    """
     run = made.run
     links = [("promise", "Protection"), *((name, title) for name, title, _ in made.sections if title)]
     body = [sections_promise.promise(run), *(content for _, _, content in made.sections)]
@@ -112,7 +119,7 @@ def assemble(made: Page, *, private: bool) -> str:
         head,
         element(
             "body",
-            sections_promise.banner(run, private),
+            sections_promise.banner(run, private, unfit),
             element(
                 "div",
                 sections_promise.header(run, private, made.tiles),

@@ -19,8 +19,8 @@ __all__ = ["banner", "header", "promise", "tile"]
 _HARDLY_A_BOUND = 30
 
 
-def banner(run: Told, private: bool) -> Html:
-    """What nobody may overlook: private truth on the page, or noise that can be predicted."""
+def banner(run: Told, private: bool, unfit: str | None) -> Html:
+    """What nobody may overlook: private truth on the page, noise that can be predicted, rows that nobody can use."""
     warnings = []
     if private:
         text = " Computed from the private table, without noise. Do not publish this page or send it on."
@@ -34,6 +34,8 @@ def banner(run: Told, private: bool) -> Html:
                 class_="warning",
             )
         )
+    if unfit is not None:
+        warnings.append(element("div", element("strong", "unfit:"), f" {unfit}", class_="warning"))
     return element("div", warnings, role="alert") if warnings else Html("")
 
 

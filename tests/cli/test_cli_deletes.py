@@ -1,0 +1,76 @@
+"""Feeds without keys whose rows leave: what ``init`` drafts for them, and what plan and manifest say."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from cli_stream import dpstream
+
+from dpstream.io.sinks import read_manifest
+from dpstream.project import Config
+from dpstream.project.keyed_draft import event_operations
+
+
+def test_init_drafts_that_equal_rows_which_come_and_go_cancel(tmp_path: Path) -> None:
+    """A feed without keys: its operations are read, the rule is decided, and plan and manifest say what it means."""
+    lines = [
+        f"{step},{op},{zip}" for step in (1, 2) for op in ["insert"] * 30 + ["delete"] * 20 for zip in "ab"
+    ]
+    (tmp_path / "feed.csv").write_text("\n".join(["step,op,zip", *lines]) + "\n", encoding="utf-8")
+    config = tmp_path / "dpstream.toml"
+    dpstream("init", tmp_path / "feed.csv", "--time-column", "step", "--out", config)
+    text = config.read_text(encoding="utf-8")
+    drafted = tomllib.loads(text)
+    assert drafted["stream"]["unit"] == "event"
+    assert drafted["source"]["op_column"] == "op"
+    assert list(drafted["schema"]["columns"]) == ["zip"]
+    assert drafted["mechanism"]["come_and_go"] == "cancelled"
+    text = text.replace("confirmed = false", "confirmed = true").replace('end = "FILL IN"', "end = 2")
+    config.write_text(text.replace('epsilon = "1"', 'epsilon = "100"'), encoding="utf-8")
+    dpstream("check", config)
+    assert "21 records for each that is there at step 100" in " ".join(
+        dpstream("plan", config).stdout.split()
+    )
+    dpstream("run", config)
+    manifest = read_manifest(tmp_path / "releases", 2)
+    assert manifest["mechanism"]["options"]["come_and_go"] == "cancelled"
+    found = re.search(r"difference of (\S+) that came and (\S+) that left", manifest["accuracy"]["words"])
+    assert found is not None
+    # Of 60 that come and 40 that leave in each step 40 equal ones cancel.
+    assert [round(float(number)) for number in found.groups()] == [40, 0]
+    plan = Config.load(config).plan()
+    assert plan.counts_words(10, 0).startswith(
+        "The counts are those of step 9; the last step will be measured with"
+    )
+    # A file without the key means what it always meant.
+    config.write_text(text.replace('come_and_go = "cancelled"', ""), encoding="utf-8")
+    plan = Config.load(config).plan()
+    assert "come_and_go" not in plan.options()
+    assert plan.counts_words(10, 0).startswith("The counts of the last step are expected")
+    told = " ".join(dpstream("plan", config).stdout.split())
+    assert "a release goes on as the last epoch went, until the next end" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "drafted"),
+    [
+        (("insert", "delete"), {}),
+        (("insert", "update-before", "update-after"), {}),
+        (("c", "d", "after", "before"), {"insert": ["c", "after"], "delete": ["d", "before"]}),
+        (("insert", "update", "delete"), None),
+        (("c", "u", "d"), None),
+        (("insert", "update-after"), None),
+        (("insert",), None),
+        (("insert", "other"), None),
+    ],
+)
+def test_operations_without_keys_are_recognised(
+    words: tuple[str, ...], drafted: dict[str, list[str]] | None
+) -> None:
+    table = pa.table({"zip": ["a"] * len(words), "what": list(words)})
+    found = event_operations(table)
+    assert found == (None if drafted is None else ("what", drafted))

@@ -1,0 +1,66 @@
+"""Numbers of rows that cannot be believed: the rule on manifests, and the same words wherever a steward looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpstream.stream.release.fitness import unfit_rows, unfit_table
+
+
+def manifest(step: int, rows: int, error: float | None = 1.0, **accuracy: Any) -> dict[str, Any]:
+    told = {"total_standard_error": error, **accuracy}
+    return {"step": step, "rows": rows, "rows_in_table": rows, "accuracy": told}
+
+
+def found(*manifests: dict[str, Any]) -> str | None:
+    return unfit_rows(lambda step: {one["step"]: one for one in manifests}[step], manifests[-1]["step"])
+
+
+def counted(records: float, error: float) -> dict[str, Any]:
+    return {"records": records, "standard_error": error}
+
+
+def test_a_table_without_rows_is_never_fit() -> None:
+    assert found(manifest(3, 0)) == "the table of step 3 has no rows"
+    assert found(manifest(3, 0, 0.0)) == "the table of step 3 has no rows", "a public number, too"
+    assert found({"step": 3, "rows": 5, "rows_in_table": 5}) is None, "a manifest of an early version"
+
+
+@pytest.mark.parametrize(("rows", "fit"), [(1, False), (20, False), (21, True)])
+def test_a_number_within_two_standard_errors_of_none_is_not_fit(rows: int, fit: bool) -> None:
+    words = found(manifest(3, rows, 10.0))
+    assert (words is None) == fit
+    if not fit:
+        assert words == (
+            f"the table of step 3 has {rows} rows, which is within two standard errors of none (one is 10): they may "
+            "be noise alone"
+        )
+    # By a model where noise alone tells none; of the last measured step where this one was not measured.
+    assert (found(manifest(3, rows, None, total_model_standard_error=10.0)) is None) == fit
+    before = manifest(2, 100, 10.0, measured_up_to_step=2)
+    assert (found(before, manifest(3, rows, None, measured_up_to_step=2)) is None) == fit
+    assert found(manifest(3, rows, None, measured_up_to_step=3)) is None, "nothing is known"
+    assert found(manifest(3, rows, 0.0)) is None, "a public number"
+
+
+@pytest.mark.parametrize(
+    ("rows", "fit"), [(363, True), (362, False), (459, True), (460, False), (943, False)]
+)
+def test_rows_far_from_what_was_counted_are_not_fit(rows: int, fit: bool) -> None:
+    census = {"last_census": {"step": 6, "level": 0}, "total_model_standard_error": 3.0}
+    at = manifest(6, rows, None, counted=counted(411.0, 12.0), **census)
+    words = None if fit else (
+        f"the table of step 6 has {rows} rows, and 411 records were counted then: more than four standard errors apart "
+        "(one is 12)"
+    )  # fmt: skip
+    assert found(at) == words
+    # Until the next census nothing better is known.
+    assert found(at, manifest(7, rows, None, **census)) == words
+
+
+def test_a_folder_that_cannot_be_read_is_told_elsewhere(tmp_path: Any) -> None:
+    assert unfit_table(tmp_path / "none") is None
+    (tmp_path / "catalogue.json").write_text("{}")
+    assert unfit_table(tmp_path) is None
