@@ -272,6 +272,7 @@ def test_init_drafts_wide_and_long_panels(tmp_path: Path) -> None:
         assert MARK not in text
         assert "CONFIRM" in text
         assert "\nweights = true\n" in text
+        assert "\nperiod_names = true\n" in text
         assert ('period_columns = "poor_{period:02}"' in text) == (shape == "wide")
         dpstream("run", made, code=2)
         text = text.replace("confirmed = false", "confirmed = true").replace("horizon = 12", "horizon = 6")

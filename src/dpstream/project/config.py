@@ -127,7 +127,15 @@ class Config:
         expects = section("expect")
         expected = read_expected(expects, unit, mechanism, "expect" in document)
         turnover = None if expected is None else expected.turnover
-        given = Given(schema.domain, schema, options.deletions, budget.stated, turnover)
+        given = Given(
+            schema.domain,
+            schema,
+            options.deletions,
+            budget.stated,
+            turnover,
+            budget.horizon,
+            options.period_name,
+        )
         recipe = read_recipe(mechanism, given, chosen, why)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)

@@ -87,6 +87,9 @@ class Given:
         deletions: whether the source declares deletes.
         stated: the (epsilon, delta) that the budget was derived from.
         turnover: the table's size by the records that come in a step, where the file says both ([expect]).
+        horizon: how many steps there will be; None: no end is planned.
+        step_name: how the period of a step is called, by its number; None where nothing public says so before the
+            step is there.
     """
 
     domain: Domain
@@ -94,6 +97,8 @@ class Given:
     deletions: bool = False
     stated: tuple[Fraction, Fraction] | None = None
     turnover: Fraction | None = None
+    horizon: int | None = None
+    step_name: Callable[[int], str | None] | None = None
 
 
 class SectionReader(Protocol):

@@ -28,5 +28,8 @@ PANEL = Family(
         no_tables=("a panel of people", "; a panel's manifests tell its errors"),
     ),
     checks=PeopleCheck.of,
-    draft={"mechanism": {"window": 3, "weights": True}, "budget": {"rho": "0.005", "horizon": 12}},
+    draft={
+        "mechanism": {"window": 3, "weights": True, "period_names": True},
+        "budget": {"rho": "0.005", "horizon": 12},
+    },
 )

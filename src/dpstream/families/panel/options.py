@@ -6,9 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpstream.core import counters
-from dpstream.core.contracts import Given, Option, SectionReader, shown
+from dpstream.core.contracts import Given, Option, SectionReader, located, shown
 
-__all__ = ["COUNTED", "COUNTER", "FAILURE", "PEOPLE", "SPLIT", "THRESHOLDS", "WEIGHTS", "WINDOW"]
+__all__ = [
+    "COUNTED",
+    "COUNTER",
+    "FAILURE",
+    "PEOPLE",
+    "PERIOD_NAMES",
+    "SPLIT",
+    "THRESHOLDS",
+    "WEIGHTS",
+    "WINDOW",
+]
 
 
 def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -24,6 +34,28 @@ def _counted(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -
     section.note("counted", ", ".join(str(label) for label in listed), default=False)
     # Values are compared as labels: those of a boolean column are false and true.
     return tuple(str(label).lower() if isinstance(label, bool) else str(label) for label in listed)
+
+
+def _period_names(section: SectionReader, given: Given, earlier: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The names of all periods, as listed or as the source has them; None where they are numbers from 1 anyway."""
+    listed = section.raw("period_names")
+    if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+        section.note("period_names", ", ".join(listed), default=False)
+        return tuple(listed)
+    if not section.flag("period_names", False) or given.horizon is None:
+        return None
+    names, periods = [], range(1, given.horizon + 1)
+    for period in periods:
+        with located(section.place("period_names")):
+            name = None if given.step_name is None else given.step_name(period)
+        if name is None:
+            raise section.wrong(
+                "period_names",
+                f"nothing says how period {period} of {given.horizon} is called",
+                "a time_column, or period_columns with a number or for all periods; a list of names; or false",
+            )
+        names.append(name)
+    return None if names == [str(period) for period in periods] else tuple(names)
 
 
 COUNTER = counters.COUNTER_OPTION.but()
@@ -68,4 +100,14 @@ WEIGHTS = Option(
     "Whether published tables have a weight for each synthetic person and period, which takes the padding out of "
     "weighted sums. No column may be called `weight` then. A stream keeps what it began with.",
     "streams that began before there was this key go on as they were; drafts of new ones set it",
+)
+PERIOD_NAMES = Option(
+    "true, false, or a list of names, one for each period of the horizon",
+    "Whether published tables call periods by their names (`poor_2005-04`) or by their numbers (`poor_1`). With true "
+    "the names are those of the calendar, or what stands for the period in the columns of the source. A stream keeps "
+    "what it began with.",
+    "streams that began before there was this key go on as they were; drafts of new ones set it",
+    "false",
+    read=_period_names,
+    fragment={"anyOf": [{"type": "boolean"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
 )

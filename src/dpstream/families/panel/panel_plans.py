@@ -35,6 +35,7 @@ from dpstream.families.panel.options import (
     COUNTER,
     FAILURE,
     PEOPLE,
+    PERIOD_NAMES,
     SPLIT,
     THRESHOLDS,
     WEIGHTS,
@@ -45,6 +46,7 @@ from dpstream.families.panel.people import (
     PeopleState,
     absent_code,
     check_names,
+    check_period_names,
     check_places,
     periods_and_budget,
     readable_schema,
@@ -66,6 +68,7 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
         failure: beta, the probability that the stated bound fails anywhere.
         people: how many places the panel has, declared public; without it, the people of the first period are all.
         weights: whether published people have weights, which take the padding out.
+        period_names: how published tables call the periods, one name for each; None: by their numbers.
 
     A plan needs a rho, and the number of periods as its horizon. All periods together cost one person's whole history
     that rho; the unit is ``Individual()``, or with ``people`` ``Individual("replace")``.
@@ -76,6 +79,7 @@ class PanelWindow(Recipe["WindowStreamPlan"]):
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
     weights: bool = option(False, WEIGHTS)
+    period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> WindowStreamPlan:
         periods, budget = periods_and_budget(terms)
@@ -110,7 +114,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             "failure": str(recipe.failure),
             "padding": self.core.padding,
             "people": self.places,
-            **self._weights_option(),
+            **self._release_options(),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -143,6 +147,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             arrays["counts"],
             int(arrays["clipped"][0]),
             weighted=self.weights,
+            period_names=self.period_names,
         )
 
     def _symbols(self, reports: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -177,6 +182,7 @@ class WindowStreamPlan(PeoplePlan[WindowState]):
             counts,
             state.core.clipped,
             weighted=self.weights,
+            period_names=self.period_names,
         )
 
     def _pack_core(self, core: WindowState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -202,7 +208,7 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
         counted: labels of the reports that are counted; ``true`` of a boolean column by default. All others are not,
             missing ones included.
         thresholds, counter, split, failure: see ``Cumulative``.
-        people, weights: as in ``PanelWindow``.
+        people, weights, period_names: as in ``PanelWindow``.
     """
 
     schema: Schema
@@ -213,6 +219,7 @@ class PanelCumulative(Recipe["CumulativeStreamPlan"]):
     failure: Amount = option("0.05", FAILURE)
     people: int | None = option(None, PEOPLE)
     weights: bool = option(False, WEIGHTS)
+    period_names: tuple[str, ...] | None = option(None, PERIOD_NAMES)
 
     def _plan(self, terms: Terms) -> CumulativeStreamPlan:
         periods, budget = periods_and_budget(terms)
@@ -282,7 +289,7 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
             "failure": str(recipe.failure),
             "padding": core.padding,
             "people": self.places,
-            **self._weights_option(),
+            **self._release_options(),
         }
 
     def released_schema(self, schema: Schema) -> Schema:
@@ -311,7 +318,14 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
     ) -> CumulativeSynthesis:
         domain = Domain(self.columns.names, (2,))
         return CumulativeSynthesis(
-            domain, released.period, history, 1, people, released, weighted=self.weights
+            domain,
+            released.period,
+            history,
+            1,
+            people,
+            released,
+            weighted=self.weights,
+            period_names=self.period_names,
         )
 
     def _counters(self) -> list[str]:
@@ -360,13 +374,14 @@ class CumulativeStreamPlan(PeoplePlan[CumulativeState]):
 
 def _common_fields(
     recipe: PanelWindow | PanelCumulative, core: Any
-) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, bool, Any]:
+) -> tuple[ZCDP, Individual, int, Domain, int | None, int | None, bool, tuple[str, ...] | None, Any]:
     """The fields of a ``PeoplePlan`` around a synthesizer's plan."""
     schema, people, weights = recipe.schema, recipe.people, recipe.weights
     check_names(schema, weights=weights)
+    names = check_period_names(recipe.period_names, core.recipe.periods, schema)
     absent = absent_code(schema)
     check_places(people, core.unit, absent)
-    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, weights, core
+    return core.budget, core.unit, core.recipe.periods, schema.domain, absent, people, weights, names, core
 
 
 @lru_cache(maxsize=16)

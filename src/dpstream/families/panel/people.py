@@ -19,7 +19,7 @@ from dpstream.core.privacy.unit import Individual
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.domain import Domain
-from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT
+from dpstream.core.tables.report_tables import MARK_BYTES, PERIOD, PERSON, WEIGHT, wide_name
 from dpstream.families.panel.reports import MAX_PEOPLE
 from dpstream.families.panel.seats import Seating, seat
 from dpstream.families.panel.weights import WEIGHING
@@ -29,6 +29,7 @@ __all__ = [
     "PeopleState",
     "absent_code",
     "check_names",
+    "check_period_names",
     "check_places",
     "periods_and_budget",
     "readable_schema",
@@ -70,6 +71,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         absent: code of the report of somebody who does not report; None where everybody has to.
         places: how many people there is room for; None where those of the first period are all.
         weights: whether published people have weights, which take the padding out.
+        period_names: how published tables call the periods, one name for each; None: by their numbers.
         core: the synthesizer's own plan.
     """
 
@@ -80,6 +82,7 @@ class PeoplePlan(StreamPlan, Generic[Core]):
     absent: int | None
     places: int | None
     weights: bool
+    period_names: tuple[str, ...] | None
     core: Any
     reads = "reports"
 
@@ -145,6 +148,9 @@ class PeoplePlan(StreamPlan, Generic[Core]):
         if self.weights:
             row = f"{padding_words} {row}"
             facts["weight"] = WEIGHT if panel["padding"] else None
+        if self.period_names is not None:
+            row += f" Columns end in the names of the periods, which are {_run(self.period_names)}."
+            facts["period_names"] = list(self.period_names)
         return replace(
             super().explain(),
             published=(
@@ -169,9 +175,11 @@ class PeoplePlan(StreamPlan, Generic[Core]):
             growth="then about 20 bytes a person, and a byte a synthetic person and period",
         )
 
-    def _weights_option(self) -> dict[str, Any]:
-        """The option among the plan's others. Streams without it began before it was there: their facts stay."""
-        return {"weights": True} if self.weights else {}
+    def _release_options(self) -> dict[str, Any]:
+        """Options of published tables. Streams without one began before it was there: their facts stay."""
+        weights = {"weights": True} if self.weights else {}
+        named = {} if self.period_names is None else {"period_names": list(self.period_names)}
+        return {**weights, **named}
 
     def about_rows(self) -> str:
         """See ``StreamPlan.about_rows``. Empty without weights: files of streams without them stay as they are."""
@@ -350,3 +358,41 @@ def check_names(schema: Schema, *, weights: bool) -> None:
             where="weights",
             allowed="another name of the column, or weights = false (the padding then stays in sums over the table)",
         )
+
+
+def check_period_names(names: tuple[str, ...] | None, periods: int, schema: Schema) -> tuple[str, ...] | None:
+    """The names of the periods, with which columns of released tables have to differ from each other.
+
+    Errors:
+        ConfigError: not one for each period, one that cannot be used, or two columns with the same name.
+    """
+    if names is None:
+        return None
+    usable = not isinstance(names, str) and all(
+        isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 for name in names
+    )
+    if not usable or len(names) != periods:
+        what = f"{len(names)} names, and {periods} periods" if usable else "a name cannot be used"
+        raise ConfigError(
+            what,
+            where="period_names",
+            allowed="for each period of the horizon one printable text, to 100 characters",
+        )
+    columns = [wide_name(column, name) for name in names for column in (*schema.names, WEIGHT)]
+    if len(set(columns)) != len(columns):
+        raise ConfigError(
+            "two periods, or a column and another one with its period, have the same name",
+            where="period_names",
+            allowed="different names",
+        )
+    return tuple(names)
+
+
+def _run(names: Sequence[str]) -> str:
+    """Some names in words; of many the first, the second and the last.
+
+    >>> _run(["jan", "feb", "mar", "apr"])
+    'jan, feb, ..., apr'
+    """
+    shown = names if len(names) <= 3 else (*names[:2], "...", names[-1])
+    return ", ".join(shown)

@@ -15,7 +15,15 @@ from dpstream.core.contracts import CellEstimate, Packed, PeopleEstimate, Synthe
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.tables.report_tables import PERIOD, PERSON, WEIGHT, long_rows, wide_name, wide_table
+from dpstream.core.tables.report_tables import (
+    PERIOD,
+    PERSON,
+    WEIGHT,
+    called,
+    long_rows,
+    wide_name,
+    wide_table,
+)
 from dpstream.families.panel.cumulative import CumulativeRelease
 from dpstream.families.panel.people_history import answer_wider
 from dpstream.families.panel.queries import AtLeast, Consecutive, WindowQuery
@@ -37,6 +45,7 @@ class PanelSynthesis(SyntheticTable):
         new: how many of the periods are new with this step.
         people: n where it is public.
         weighted: whether the table has weights, which take the padding out. Where there is no padding it has none.
+        period_names: how the table calls the periods; None: by their numbers.
     """
 
     domain: Domain
@@ -45,6 +54,7 @@ class PanelSynthesis(SyntheticTable):
     new: int
     people: int | None
     weighted: bool = field(default=False, kw_only=True)
+    period_names: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     # Each synthesizer defines these.
 
@@ -114,7 +124,8 @@ class PanelSynthesis(SyntheticTable):
     def additions(self, schema: Schema) -> Any:
         """See ``GrowingTable.additions``."""
         empty = self._with_weights(schema.decode(np.zeros((0, len(schema)), np.int32), 0), None)
-        return long_rows(self._frames(schema, self.new), len(self.history), empty)
+        label = 0 if self.period_names is None else ""
+        return long_rows(self._frames(schema, self.new), len(self.history), (label, empty))
 
     def facts(self) -> dict[str, Any]:
         """See ``GrowingTable.facts``."""
@@ -133,14 +144,18 @@ class PanelSynthesis(SyntheticTable):
         meta = {"period": self.period, "new": self.new, "people": self.people}
         return Packed(meta, {"history": self.history, **self._arrays()})
 
-    def _frames(self, schema: Schema, last: int) -> list[tuple[int, Any]]:
-        """The last periods, decoded: with labels only, so nothing is drawn."""
+    def _frames(self, schema: Schema, last: int) -> list[tuple[int | str, Any]]:
+        """The last periods as they are called, decoded: with labels only, so nothing is drawn."""
         if not len(self.history):
             return []
         periods = range(self.history.shape[1] - last + 1, self.history.shape[1] + 1)
         return [
-            (period, self._with_weights(schema.decode(self._codes(period), 0), period)) for period in periods
+            (self._called(period), self._with_weights(schema.decode(self._codes(period), 0), period))
+            for period in periods
         ]
+
+    def _called(self, period: int) -> int | str:
+        return called(period, self.period_names)
 
     @property
     def _weight_column(self) -> str | None:
@@ -163,7 +178,7 @@ class PanelSynthesis(SyntheticTable):
         weights = self._weights(self.history.shape[1])
         if self._weight_column is None or weights is None:
             return "The rows hold no padding, and need no weights. ", {"weights": None}
-        column = wide_name(self._weight_column, self.history.shape[1])
+        column = wide_name(self._weight_column, self._called(self.history.shape[1]))
         return weights.describe(column), {"weights": weights.facts(column)}
 
     def _codes(self, period: int) -> NDArray[np.int32]:

@@ -39,6 +39,10 @@ class Grid(ABC):
     def batch_id(self, step: int) -> str:
         """Public name of a step."""
 
+    def period_name(self, step: int) -> str:
+        """The same for the columns of a table."""
+        return self.batch_id(step)
+
     @abstractmethod
     def period(self, step: int) -> Period | None:
         """First day and the day after the last one; None where there is no calendar."""
@@ -120,6 +124,9 @@ class StepNumbers(Grid):
 
     def batch_id(self, step: int) -> str:
         return f"step-{self.start + step - 1}"
+
+    def period_name(self, step: int) -> str:
+        return str(self.start + step - 1)
 
     def period(self, step: int) -> None:
         return None

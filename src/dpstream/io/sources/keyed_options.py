@@ -139,6 +139,10 @@ def _check_insert_only(options: SourceKeys) -> None:
 
 
 def _check_changes(options: SourceKeys) -> None:
+    _check_broken(
+        options,
+        "a line that is left out may be the delete or the update of a record, which then stays as it was",
+    )
     if options.kind == "postgres":
         raise ConfigError(
             "the rows of a PostgreSQL table come in no order, so it cannot be a feed of changes by key",
@@ -166,6 +170,15 @@ def _check_late(options: SourceKeys, what: str) -> None:
         )
 
 
+def _check_broken(options: SourceKeys, why: str) -> None:
+    if options.broken == "drop-and-count-nothing":
+        raise ConfigError(
+            f'broken = "{options.broken}" does not fit records that have keys: {why}',
+            where=f"{_WHERE} broken",
+            allowed="error, missing",
+        )
+
+
 def _check_snapshots(options: SourceKeys) -> None:
     if options.kind == "postgres-changes" or options.stdin:
         what = "standard input" if options.stdin else f'kind = "{options.kind}"'
@@ -177,12 +190,7 @@ def _check_snapshots(options: SourceKeys) -> None:
         raise ConfigError(
             "each file is one snapshot and one step", where=f"{_WHERE} every", allowed='every = "files"'
         )
-    if options.broken == "drop-and-count-nothing":
-        raise ConfigError(
-            f'broken = "{options.broken}" does not fit snapshots: a line that is left out would be a record that left',
-            where=_WHERE,
-            allowed="error, missing",
-        )
+    _check_broken(options, "a line that is left out would be a record that left")
 
 
 def _refuse_waits(options: SourceKeys) -> None:
@@ -229,6 +237,8 @@ def _check_stays(options: SourceKeys) -> None:
             allowed="leave it out",
         )
     _check_late(options, "a late end")
+    if _stays_as_snapshots(options):
+        _check_broken(options, "a line that is left out would be a record that left")
     if options.known == "update" and not _stays_as_snapshots(options):
         # The first end would take the key out of the table, although another stay of it is still open.
         raise ConfigError(

@@ -74,7 +74,7 @@ _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
 
 #: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
 #: Where the number of a period stands in the names of columns.
-_PERIOD = re.compile(r"\{period(?::0[1-9])?\}")
+_PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
 
 _STOPS = (
     "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
@@ -264,6 +264,32 @@ class SourceOptions(SourceKeys):
         if isinstance(self.start, datetime.date) and self.every is not None:
             return period_grid(self.every, self.start, _WHERE)
         return StepNumbers(int(self.start))  # type: ignore[arg-type]  # checked above
+
+    def period_name(self, step: int) -> str | None:
+        """How the period of a step is called: as the calendar has it, or as the columns of the periods do.
+
+        None where this file does not say so: steps are files or numbers of rows, or a list of columns is too short.
+        All of it is public before there are data.
+
+        Errors:
+            ConfigError: the calendar ends before.
+
+        >>> SourceOptions(
+        ...     path=("*",), time_column="t", every="month", start="2005-04-01", end="today"
+        ... ).period_name(2)
+        '2005-05'
+        """
+        if isinstance(self.period_columns, str):
+            number = _PERIOD.search(self.period_columns)
+            return f"{step:0{number[1] or 1}}" if number else None
+        if self.period_columns is not None:
+            return self.period_columns[step - 1] if step <= len(self.period_columns) else None
+        try:
+            return None if self.grid is None else self.grid.period_name(step)
+        except (OverflowError, ValueError):
+            raise wrong_source(
+                f"step {step} lies beyond the calendar, which ends with the year 9999", "an earlier start"
+            ) from None
 
     @property
     def needs_public_sizes(self) -> bool:

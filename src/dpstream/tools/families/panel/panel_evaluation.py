@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
-from dpstream.core.tables.report_tables import periods_of, wide_name
+from dpstream.core.tables.report_tables import called, periods_of, wide_name
 from dpstream.families.panel import (
     AtLeast,
     Consecutive,
@@ -160,10 +160,10 @@ def _cumulative(plan: CumulativeStreamPlan, synthetic: Symbols, true: Symbols) -
 
 def _synthetic(table: Any, plan: PeoplePlan[Any], schema: Schema) -> Symbols:
     """The released people as symbols, shape (people, periods)."""
-    periods = periods_of(table.column_names, schema.names[0])
+    periods = periods_of(table.column_names, schema.names[0], plan.period_names)
     columns = []
     for period in range(1, periods + 1):
-        names = [wide_name(name, period) for name in schema.names]
+        names = [wide_name(name, called(period, plan.period_names)) for name in schema.names]
         codes = schema.encode(table.select(names).rename_columns(schema.names), where=f"period {period}")
         columns.append(np.ravel_multi_index(tuple(codes.T), schema.domain.sizes))
     return np.array(columns, np.int64).reshape(periods, -1).T

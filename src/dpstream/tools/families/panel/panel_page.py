@@ -96,7 +96,7 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
     run = collect_panel(folder)
     charts = charts_of(run)
     last = run.shown[-1]
-    periods = run.manifest.get("horizon")
+    name, periods = _period_name(run), run.manifest.get("horizon")
     tiles = [
         sections_promise.tile(
             "People",
@@ -105,7 +105,10 @@ def _draw(folder: Folder, pairs: Pairs, private: bool) -> Page:
             + (" with padding" if _padded(run) else ""),
         ),
         sections_promise.tile(
-            "Periods", integer(last.step), "" if periods is None else f"of {integer(periods)} planned"
+            "Periods",
+            integer(last.step),
+            ("" if periods is None else f"of {integer(periods)} planned")
+            + (name and f"; the last is {name}"),
         ),
     ]
     sections = [
@@ -161,6 +164,12 @@ def _padded(run: PanelRun) -> bool:
     return bool(panel.get("padding_of_a_pattern", panel.get("padding", 0)))
 
 
+def _period_name(run: PanelRun) -> str:
+    """How the last period is called; empty where periods have no names."""
+    names = run.manifest["mechanism"]["options"].get("period_names")
+    return "" if names is None else str(names[run.shown[-1].step - 1])
+
+
 def _number_words(run: PanelRun) -> str:
     return "a public number" if run.manifest["accuracy"]["total_standard_error"] == 0 else "estimated"
 
@@ -174,7 +183,7 @@ def _answers(run: PanelRun, charts: Charts) -> Html:
         return element("section", element("h2", "What the releases answer"), element("p", text), id="answers")
     steps = [facts.step for facts in run.shown]
     figures = [_figure(answer, steps, charts) for answer in run.answers[:_MOST_CHARTS]]
-    left = len(run.answers) - len(figures)
+    left, name = len(run.answers) - len(figures), _period_name(run)
     return element(
         "section",
         element("h2", "What the releases answer"),
@@ -185,7 +194,7 @@ def _answers(run: PanelRun, charts: Charts) -> Html:
         ),
         element("div", figures, class_="grid"),
         element("p", f"{left} further questions are in the table only.", class_="note") if left else None,
-        element("h3", f"Answers of step {run.shown[-1].step}"),
+        element("h3", f"Answers of step {run.shown[-1].step}{name and f', {name}'}"),
         _last_answers(run),
         id="answers",
     )

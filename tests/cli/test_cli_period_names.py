@@ -1,0 +1,104 @@
+"""Names of periods on the command line: where they come from, and who reads them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_stream import dpstream, status
+
+from dpstream.io.sinks import read, read_changes, read_manifest
+from dpstream.project import Config
+
+TRUTH = np.random.default_rng(5).random((40, 4)) < 0.4
+MONTHS = ["2005-03", "2005-04", "2005-05", "2005-06"]
+CALENDAR = 'time_column = "day"\nevery = "month"\nstart = "2005-03-01"\nend = "2005-06-30"'
+
+
+def config(folder: Path, source: str, names: str = "true") -> Path:
+    path = folder / "dpstream.toml"
+    path.write_text(
+        '[stream]\nname = "poverty"\n'
+        f'[source]\npath = "data/*.csv"\nuser_column = "household"\n{source}\n'
+        '[schema.columns.poor]\ntype = "boolean"\n'
+        f'[mechanism]\nname = "panel-window"\nwindow = 2\nweights = true\nperiod_names = {names}\n'
+        '[budget]\nrho = "200"\nhorizon = 4\n[output]\nformat = "csv"\npublish = "both"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def save_long(folder: Path) -> None:
+    (folder / "data").mkdir()
+    rows = [(f"h{i}", f"{MONTHS[m]}-17", int(TRUTH[i, m])) for m in range(4) for i in range(40)]
+    with (folder / "data" / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("household", "day", "poor"), *rows])
+
+
+def names_of(path: Path) -> object:
+    return Config.load(path).plan().options().get("period_names")
+
+
+def test_months_keep_their_names_and_everybody_reads_them(tmp_path: Path) -> None:
+    save_long(tmp_path)
+    made = config(tmp_path, CALENDAR)
+    dpstream("run", made)
+    assert status(made)["steps"] == 4
+    table = read(tmp_path / "releases")
+    assert [name for name in table.column_names if name.startswith("poor")] == [f"poor_{m}" for m in MONTHS]
+    assert table.column_names[-1] == "weight_2005-06"
+    assert set(read_changes(tmp_path / "releases", 4).column("period").to_pylist()) == {"2005-06"}
+    dpstream("evaluate", made, "--out", tmp_path / "evaluation")
+    with (tmp_path / "evaluation" / "answers.csv").open() as file:
+        last = [row for row in csv.DictReader(file) if row["step"] == "4"]
+    told = read_manifest(tmp_path / "releases", 4)["accuracy"]["panel"]["answers"]
+    assert [float(row["released"]) for row in last] == [one["count"] for one in told]
+    dpstream("report", made, "--out", tmp_path / "report.html")
+    assert "the last is 2005-06" in (tmp_path / "report.html").read_text()
+    dpstream("sample", made, "--step", "4", "--rows", "3", "--out", tmp_path / "some.csv")
+    assert "poor_2005-06" in (tmp_path / "some.csv").read_text().splitlines()[0]
+
+
+def test_names_come_from_public_facts_of_the_source(tmp_path: Path) -> None:
+    assert names_of(config(tmp_path, CALENDAR)) == MONTHS
+    assert names_of(config(tmp_path, 'period_columns = "p{period:02}"')) == ["01", "02", "03", "04"]
+    listed = config(tmp_path, 'period_columns = ["nov", "dec", "jan", "feb", "mar"]')
+    assert names_of(listed) == ["nov", "dec", "jan", "feb"]
+    assert names_of(config(tmp_path, 'time_column = "month"\nstart = 7\nend = 9')) == ["7", "8", "9", "10"]
+    own = config(tmp_path, 'every = "files"', '["a", "b", "c", "d"]')
+    assert names_of(own) == ["a", "b", "c", "d"]
+    # Numbers from 1 are what periods are called by anyway.
+    assert names_of(config(tmp_path, 'period_columns = "{column}_{period}"')) is None
+    assert names_of(config(tmp_path, 'time_column = "month"\nend = 9')) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "message"),
+    [
+        ('every = "files"', "true", "nothing says how period 1 of 4 is called"),
+        ('period_columns = ["jan", "feb"]', "true", "nothing says how period 3 of 4 is called"),
+        ('period_columns = "p{period}"', '["jan", "feb"]', "2 names, and 4 periods"),
+        ('period_columns = "p{period}"', '"jan"', "'jan' is not a choice"),
+        (CALENDAR.replace("2005-03-01", "9999-11-01").replace("2005-06", "9999-12"), "true", "the year 9999"),
+    ],
+)
+def test_periods_that_nothing_names_are_refused(
+    tmp_path: Path, source: str, names: str, message: str
+) -> None:
+    refused = dpstream("plan", config(tmp_path, source, names), code=2).stderr
+    assert message in " ".join(refused.split())
+    assert "dpstream.toml" in refused
+
+
+def test_a_database_has_the_names_as_columns(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    save_long(tmp_path)
+    made = config(tmp_path, CALENDAR)
+    made.write_text(made.read_text() + 'sink = "duckdb"\n')
+    dpstream("run", made)
+    with duckdb.connect(str(tmp_path / "releases.duckdb")) as db:
+        stored = db.execute('SELECT sum("weight_2005-06") FROM synthetic').fetchone()
+    weights = read(tmp_path / "releases").column("weight_2005-06").to_numpy()
+    assert stored[0] == pytest.approx(weights.sum())
