@@ -332,7 +332,7 @@ def test_what_cannot_be_read_is_told_without_a_value(
         ({"time_column": "zip"}, ConfigError, "the column 'zip' has another type"),
         ({"time_column": "when"}, ConfigError, "the column 'when' is not there"),
         ({"xid_column": "rent"}, ConfigError, "does not hold transaction numbers"),
-        ({"table": "plain"}, ConfigError, "only a table knows which transaction wrote a row"),
+        ({"table": "plain"}, ConfigError, "a view does not have the numbers of the transactions"),
         ({"table": "failing", "xid_column": "tx"}, DataError, "the records cannot be read"),
         ({"table": "timeless", "xid_column": "tx"}, DataError, "there is no time"),
         ({"op_column": "zip"}, DataError, "unknown operation"),

@@ -180,11 +180,11 @@ def test_queries_that_are_refused(tmp_path: Path) -> None:
         asked(tmp_path)
     make_database(path)
     for query, kind, message in (
-        ("SELECT * FROM t WHERE day >= ?", ConfigError, "the query cannot be used"),
-        ("SELECT ?, ?; SELECT 1", ConfigError, "the query cannot be used"),
-        ("DELETE FROM t WHERE day >= ? AND day < ?", ConfigError, "the query cannot be used"),
+        ("SELECT * FROM t WHERE day >= ?", ConfigError, "the query is not one SELECT, or has another number"),
+        ("SELECT ?, ?; SELECT 1", ConfigError, "the query is not one SELECT"),
+        ("DELETE FROM t WHERE day >= ? AND day < ?", ConfigError, "the query is not one SELECT"),
         ("SELECT zip FROM missing WHERE a >= ? AND a < ?", ConfigError, "CatalogException"),
-        ("SELECT FROM WHERE ? ?", ConfigError, "the query cannot be used"),
+        ("SELECT FROM WHERE ? ?", ConfigError, "DuckDB refuses the query .ParserException"),
         (
             "SELECT zip::INT AS zip FROM t WHERE day >= ? AND day < ?",
             DataError,

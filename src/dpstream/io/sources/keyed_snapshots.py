@@ -1,4 +1,4 @@
-"""The whole table as it is when a step is read: the answer to a DuckDB query, or a PostgreSQL table."""
+"""Snapshots, the whole table at the time of reading: the answer to a DuckDB query, or a PostgreSQL table."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _ALLOWED = (
 
 
 class QuerySnapshots(QuerySource):
-    """Snapshots from a DuckDB file: one query a step, for the table as it is now, or as it was at the step's end.
+    """Snapshots from a DuckDB file: one query per step.
 
-    The query has no parameter, or one: the day after the period's last one, or the number after the step's.
+    A query without a parameter gives the table as it is now. A query with one parameter gives the table as it was at
+    the end of the step; the parameter is the day after the period, or the next step number.
 
     Guarantee, errors and memory as of ``QuerySource``.
     """
@@ -38,10 +39,10 @@ class QuerySnapshots(QuerySource):
 
 
 class TableSnapshots(ServerSource):
-    """Snapshots of a PostgreSQL table or view, each in one transaction; all values as text.
+    """Snapshots of a PostgreSQL table or view. Each is read in one transaction, with all values as text.
 
-    Guarantee: which steps are read, and when, is public. Every row that is committed when the transaction begins is
-    in the snapshot.
+    Guarantee: the steps that are read, and the time of reading, are public. A snapshot holds every row that is
+    committed when its transaction begins.
 
     Errors: those of ``Session``. Memory: the table's columns.
     """
