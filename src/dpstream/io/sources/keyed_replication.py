@@ -13,7 +13,7 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
 from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import free_name
-from dpstream.io.sources.pg_session import Relation, Session
+from dpstream.io.sources.pg_session import Relation, Session, text_table
 from dpstream.io.sources.pgoutput import Change, Tuple
 from dpstream.io.sources.replication import ChangedRows, ChangeSource
 from dpstream.io.sources.step import StepInput
@@ -114,8 +114,7 @@ class _KeyedRows(ChangedRows):
         import pyarrow as pa
 
         if self._changes:
-            arrays = [pa.array(column, pa.string()) for column in zip(*self._changes, strict=True)]
-            table = pa.table(arrays, schema=self._schema)
+            table = text_table(self._changes, self._schema)
             name = free_name("operation", self._names)
             self._tables.append(table.append_column(name, pa.array(self._words, pa.string())))
             self._changes, self._words = [], []

@@ -8,11 +8,11 @@ from typing import Any
 from dpstream.core.tables import Snapshot
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_options import key_rules
-from dpstream.io.sources.pg_session import Relation, ServerSource, Session, quoted
-from dpstream.io.sources.query import QuerySource, split_records
+from dpstream.io.sources.pg_session import Relation, ServerSource, Session
+from dpstream.io.sources.query import QuerySource
 from dpstream.io.sources.source import check_start
 from dpstream.io.sources.step import StepInput
-from dpstream.io.sources.table import wanted_columns
+from dpstream.io.sources.table import text_records, wanted_columns
 
 __all__ = ["QuerySnapshots", "TableSnapshots"]
 
@@ -52,12 +52,9 @@ class TableSnapshots(ServerSource):
     ) -> Iterator[StepInput]:
         """See ``Source``."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # check_kind
-        assert last is not None
-        return self._read(grid, start_step, last)
+        return self._read(*self.options.due(self._today), start_step)
 
-    def _read(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
         if last < first == 1:
             with Session(self.options) as session:
                 self._names(session.relation(str(self.options.table)))
@@ -68,20 +65,10 @@ class TableSnapshots(ServerSource):
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
     def _rows(self, session: Session) -> Any:
-        import pyarrow as pa
-
         relation = session.relation(str(self.options.table))
         names = self._names(relation)
-        schema = pa.schema([(name, pa.string()) for name in names])
-        query = f"SELECT {', '.join(f'{quoted(name)}::text' for name in names)} FROM {relation.name}"
         with session.transaction():
-            tables = (
-                pa.table(
-                    [pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema
-                )
-                for block in session.stream(query)
-            )
-            return split_records(schema.empty_table(), tables, self.options, session.where)[0]
+            return text_records(session, relation, names, self.options)[0]
 
     def _names(self, relation: Relation) -> list[str]:
         """The columns that leave the server; DataError where the table lacks one."""

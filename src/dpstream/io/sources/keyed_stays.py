@@ -68,12 +68,9 @@ class StaySource(Source):
     ) -> Iterator[StepInput]:
         """See ``Source``."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # check_keyed
-        assert last is not None
-        return self._all(grid, start_step, last)
+        return self._read(*self.options.due(self._today), start_step)
 
-    def _all(self, grid: Grid, start_step: int, last: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, start_step: int) -> Iterator[StepInput]:
         rows, first, gone = self._stays(grid)
         key, rules = str(self.options.key_column), key_rules(self.options)
         for step in range(start_step, last + 1):

@@ -19,7 +19,16 @@ from dpstream.io.sources.kinds import duration
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["SYSTEM", "Relation", "ServerSource", "Session", "Snapshot", "quoted"]
+__all__ = [
+    "SYSTEM",
+    "Relation",
+    "ServerSource",
+    "Session",
+    "Snapshot",
+    "quoted",
+    "text_schema",
+    "text_table",
+]
 
 _log = logging.getLogger("dpstream.io.sources")
 
@@ -303,6 +312,20 @@ def _address(options: SourceOptions) -> str:
             allowed="a variable that holds the server's URL",
         )
     return url
+
+
+def text_schema(names: Sequence[str]) -> Any:
+    """The Arrow schema of these columns, all of texts."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in names])
+
+
+def text_table(rows: Sequence[Sequence[str | None]], schema: Any) -> Any:
+    """Rows of texts as a ``pyarrow.Table``; at least one row."""
+    import pyarrow as pa
+
+    return pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema)
 
 
 def quoted(name: str) -> str:

@@ -68,12 +68,9 @@ class QuerySource(Source):
     ) -> Iterator[StepInput]:
         """See ``Source``. Each step is read over a connection of its own."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        if grid is None or last is None:
-            raise ConfigError("nothing says where a step ends", where="[source]", allowed="every, start, end")
-        return self._read(grid, start_step, last)
+        return self._read(*self.options.due(self._today), start_step)
 
-    def _read(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
         if first > last:
             return
         with self._connection() as connection:

@@ -18,7 +18,15 @@ import numpy as np
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.formats import UnreadableError
-from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.io.sources.pg_session import (
+    SYSTEM,
+    Relation,
+    ServerSource,
+    Session,
+    quoted,
+    text_schema,
+    text_table,
+)
 from dpstream.io.sources.pgoutput import (
     UNCHANGED,
     Begin,
@@ -106,17 +114,16 @@ class ChangeSource(ServerSource):
     ) -> Iterator[StepInput]:
         """See ``Source``. Each step is read in a session of its own."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # a calendar, and no end in the data: check_kind
-        assert last is not None
-        return self._all(grid, start_step, seen, last)
+        return self._read_all(*self.options.due(self._today), start_step, seen)
 
     def committed(self, position: Mapping[str, int]) -> None:
         """See ``Source``: move the slot to the place before which all changes are in durable steps."""
         with Session(self.options) as session:
             self._advance(session, position[_DONE])
 
-    def _all(self, grid: Grid, first: int, seen: Mapping[str, int] | None, last: int) -> Iterator[StepInput]:
+    def _read_all(
+        self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None
+    ) -> Iterator[StepInput]:
         if last < first == 1:
             self._check_all()  # already before step 1: changes that are committed before there is a slot are lost
         if self._begun is not None and self._begun[0] == first <= last:
@@ -364,10 +371,8 @@ class ChangedRows:
     """Collects one step's changes as inserted and deleted rows. Values are texts, as a csv file would have them."""
 
     def __init__(self, relation: Relation, names: list[str], where: str) -> None:
-        import pyarrow as pa
-
         self._relation, self._names, self._where = relation, names, where
-        self._schema = pa.schema([(name, pa.string()) for name in names])
+        self._schema = text_schema(names)
         self._pieces = Pieces(self._schema.empty_table())
         self._waiting: tuple[list[list[str | None]], list[bool]] = ([], [])
         self._indices: list[int] = []
@@ -452,12 +457,9 @@ class ChangedRows:
         return _as_cast(value, self._relation.types[name])
 
     def _store(self) -> None:
-        import pyarrow as pa
-
         rows, deletes = self._waiting
         if rows:
-            arrays = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-            table = pa.table(arrays, schema=self._schema)
+            table = text_table(rows, self._schema)
             self._pieces.add(table, np.array(deletes, np.bool_), steps=np.ones(len(rows), np.int64))
             self._waiting = ([], [])
 

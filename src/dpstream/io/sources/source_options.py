@@ -281,6 +281,17 @@ class SourceOptions(SourceKeys):
             return None
         return min(step for step in (grid.closed(today), self.final_step()) if step is not None)
 
+    def due(self, today: datetime.date) -> tuple[Grid, int]:
+        """The step borders and the last step that is due, where public facts decide both.
+
+        Errors:
+            ConfigError: they depend on the data or on the files.
+        """
+        grid, last = self.grid, self.last_step(today)
+        if grid is None or last is None:
+            raise wrong_source("nothing public says where a step ends", "every, start and end")
+        return grid, last
+
     def final_step(self) -> int | None:
         """The step after which the stream is done, where ``end`` names it."""
         if self.grid is None or self.end is None or isinstance(self.end, str):

@@ -14,13 +14,21 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.io.sources.pg_session import (
+    SYSTEM,
+    Relation,
+    ServerSource,
+    Session,
+    quoted,
+    text_schema,
+    text_table,
+)
 from dpstream.io.sources.query import split_records
 from dpstream.io.sources.source import check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import Period, StepInput, apart_from_users
 
-__all__ = ["TableSource", "wanted_columns"]
+__all__ = ["TableSource", "text_records", "wanted_columns"]
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
 _XID, _XID8 = 28, 5069
@@ -46,12 +54,9 @@ class TableSource(ServerSource):
     ) -> Iterator[StepInput]:
         """See ``Source``. Each step is read in a session and a snapshot of its own."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # a calendar, and no end in the data: check_kind
-        assert last is not None
-        return self._read(grid, start_step, last, seen)
+        return self._read(*self.options.due(self._today), start_step, seen)
 
-    def _read(self, grid: Grid, first: int, last: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         if first > last:
             if first == 1:
                 self._check_all(grid)
@@ -128,19 +133,12 @@ class _Reading:
 
     def records(self, step: int, columns: Sequence[str]) -> tuple[Any, Any]:
         """The inserts and deletes of a step, with all values as text."""
-        import pyarrow as pa
-
         names = wanted_columns(self._relation, self._options, columns)
         self._refuse_nulls()
         condition, borders = self._condition(step)
-        cells = ", ".join(f"{quoted(name)}::text" for name in names)
-        query = f"SELECT {cells} FROM {self._relation.name} WHERE {condition}"
-        schema = pa.schema([(name, pa.string()) for name in names])
-        tables = (
-            pa.table([pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema)
-            for block in self._session.stream(query, borders)
+        return text_records(
+            self._session, self._relation, names, self._options, f" WHERE {condition}", borders
         )
-        return split_records(schema.empty_table(), tables, self._options, self._session.where)
 
     def _condition(self, step: int) -> tuple[str, list[Any]]:
         first, after = self._period(step)
@@ -226,6 +224,30 @@ class _Reading:
                     where=f"{self._session.where}, column {name!r}",
                     allowed="a column without nulls (NOT NULL)",
                 )
+
+
+def text_records(
+    session: Session,
+    relation: Relation,
+    names: Sequence[str],
+    options: SourceOptions,
+    where: str = "",
+    borders: Sequence[Any] = (),
+) -> tuple[Any, Any]:
+    """The inserts and deletes in a table, with all values as text; inside ``Session.transaction``.
+
+    Args:
+        names: the columns to read.
+        where: a WHERE clause for the query, with a space before it.
+        borders: the clause's parameters.
+
+    Errors:
+        DataError: an operation is a null or an unknown word.
+    """
+    schema = text_schema(names)
+    query = f"SELECT {', '.join(f'{quoted(name)}::text' for name in names)} FROM {relation.name}{where}"
+    tables = (text_table(block, schema) for block in session.stream(query, borders))
+    return split_records(schema.empty_table(), tables, options, session.where)
 
 
 def wanted_columns(relation: Relation, options: SourceOptions, columns: Sequence[str]) -> list[str]:
