@@ -82,8 +82,6 @@ def test_weeks_with_deletes_and_an_empty_week(tmp_path: Path, ending: str) -> No
     assert steps[3].period == (datetime.date(1997, 1, 23), datetime.date(1997, 1, 30))
     assert all(s.inserts.column_names == ["zip"] for s in steps)
     assert "94102" not in repr(steps[0])
-    kept = next(FileSource(weekly(), base=tmp_path, today=TODAY, keep_time=True).steps())
-    assert kept.inserts.column_names == ["when", "zip"]
 
 
 @given(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.formats import Types, UnreadableError, blocks, column_names, file_format, fingerprint
+from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
@@ -52,8 +52,6 @@ class FileSource(Source):
     Args:
         options: the ``[source]`` table.
         base: folder that ``options.path`` is relative to.
-        column_types: Arrow types for some columns of csv and ndjson files (csv cells are text otherwise).
-        keep_time: leave the time column in the records (where it is an attribute of the schema too).
         reveal: say in errors which record or line it is. A position is a lower bound of a private number of
             records: for the owner's eyes only.
         today: the public clock, default the current day in UTC, less the grace period; a calendar period is
@@ -79,8 +77,6 @@ class FileSource(Source):
         options: SourceOptions,
         *,
         base: str | Path = ".",
-        column_types: Types | None = None,
-        keep_time: bool = False,
         reveal: bool = False,
         today: datetime.date | None = None,
         watched: bool = False,
@@ -89,8 +85,6 @@ class FileSource(Source):
     ) -> None:
         self.options = options
         self._base = Path(base)
-        self._types = column_types
-        self._keep_time = keep_time
         self._reveal = reveal
         self._today = today or options.clock()
         self._watched = watched
@@ -380,9 +374,7 @@ class FileSource(Source):
         return self._rules.names is not None or file_format(path) != "ndjson"
 
     def _keeps(self, name: str) -> bool:
-        if name == self.options.op_column:
-            return False
-        return self._keep_time or name != self.options.time_column
+        return name not in (self.options.op_column, self.options.time_column)
 
     def _marks(self) -> list[str]:
         return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
@@ -394,7 +386,7 @@ class FileSource(Source):
     def _blocks(self, path: Path, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
         """``counted``: broken records are counted at this reading, which is one of two where steps are cut by time."""
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
-        return blocks(path, columns=columns, column_types=self._types, reveal=self._reveal, rules=rules)
+        return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
