@@ -184,6 +184,6 @@ def test_what_cannot_leave_a_record_behind_is_allowed(tmp_path: Path) -> None:
 
 def test_a_word_for_updates_is_refused_without_keys_only(tmp_path: Path) -> None:
     words = '\nop_values = {insert = "c", update = "u", delete = "d"}'
-    with pytest.raises(ConfigError, match="not the words of inserts and deletes"):
+    with pytest.raises(ConfigError, match="two lists of words: insert, delete"):
         load(tmp_path, source=DEFAULTS["source"] + '\nop_column = "op"' + words)
     keyed(tmp_path, source=FEED + words)

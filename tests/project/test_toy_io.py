@@ -102,7 +102,7 @@ def test_an_own_key_takes_no_shared_name() -> None:
         table: str = option("x", allowed="a text", reason="none", meaning="None.")
 
     with pytest.raises(
-        ConfigError, match="Taken: a source's own key is called like one that all sources share"
+        ConfigError, match="Taken: an own key of the source has the name of a shared key"
     ):
         SourceKind(print, keys=(), options=Taken)
 

@@ -354,8 +354,8 @@ def test_what_cannot_be_read_is_told_without_a_value(
     for changes, message in (
         ({"late": "next-step"}, "xid_column is missing"),
         ({"every": None, "end": 3, "start": None}, "every is missing"),
-        ({"end": "data"}, "is for files"),
-        ({"url_env": "A"}, "or two keys do"),
+        ({"end": "data"}, "fits files only"),
+        ({"url_env": "A"}, "both given"),
         ({"wait": "soon"}, "not a length of time"),
         ({"table": None}, "table is missing"),
         ({"slot": "s"}, "slot has no meaning"),
