@@ -215,7 +215,7 @@ def test_a_query_with_two_columns_of_one_name(tmp_path: Path) -> None:
         tmp_path, 1, path=None, time_column=None, kind='"duckdb"', database='"rows.duckdb"', query=query
     )
     for verb in ("check", "run"):
-        assert "two columns have one name" in dpstream(verb, config, code=2).stderr
+        assert "two columns have the same name" in dpstream(verb, config, code=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -134,27 +134,27 @@ def test_what_a_keyed_stream_is_pinned_to(tmp_path: Path) -> None:
         ({"source": FEED + "\nshrinks = 0.5"}, "shrinks has no meaning"),
         ({"source": FEED + "\nrows = 10"}, "rows"),
         ({"source": FEED + '\ndelete_time_column = "until"'}, "delete_time_column has no meaning"),
-        ({"source": FEED + '\nop_values = {insert = "c", change = "u"}'}, "not the words"),
+        ({"source": FEED + '\nop_values = {insert = "c", change = "u"}'}, "op_values is not a table"),
         ({"source": FEED + '\nop_values = {insert = "c", update = "c"}'}, "stands in two lists"),
         ({"source": FEED.replace('\nop_column = "op"', "") + '\nknown = "error"'}, "without op_column"),
-        ({"source": SNAPSHOTS + "\nshrinks = 1.5"}, "is no share"),
-        ({"source": SNAPSHOTS + '\nop_column = "op"'}, "a row of a snapshot"),
+        ({"source": SNAPSHOTS + "\nshrinks = 1.5"}, "is not a share"),
+        ({"source": SNAPSHOTS + '\nop_column = "op"'}, "every row of a snapshot"),
         (
             {"source": SNAPSHOTS.replace('every = "files"', 'time_column = "t"\nend = 3')},
             "time_column has no meaning",
         ),
-        ({"source": SNAPSHOTS + '\nbroken = "drop-and-count-nothing"'}, "would be a record that left"),
+        ({"source": SNAPSHOTS + '\nbroken = "drop-and-count-nothing"'}, "would delete its record"),
         ({"source": SNAPSHOTS.replace("data/*.csv", "-")}, "standard input"),
         ({"source": STAYS.replace('\ndelete_time_column = "until"', "")}, "delete_time_column is missing"),
         ({"source": STAYS.replace("end = 9", 'end = "data"')}, "does not fit stays"),
-        ({"source": STAYS + '\nlate = "drop-and-count-nothing"'}, "would keep its record for ever"),
-        ({"source": FEED + '\nlate = "drop-and-count-nothing"'}, "a late delete that is left out would keep"),
-        ({"source": LOG + '\nlate = "drop-and-count-nothing"'}, "a late delete that is left out would keep"),
-        ({"source": STAYS + '\nknown = "update"'}, "would end others of its key"),
+        ({"source": STAYS + '\nlate = "drop-and-count-nothing"'}, "its record would stay for ever"),
+        ({"source": FEED + '\nlate = "drop-and-count-nothing"'}, "if a late delete were left out"),
+        ({"source": LOG + '\nlate = "drop-and-count-nothing"'}, "if a late delete were left out"),
+        ({"source": STAYS + '\nknown = "update"'}, "would end the other stays of its key"),
         ({"source": STAYS + "\nshrinks = 0.5"}, "shrinks has no meaning"),
-        ({"source": STAYS.replace("data/*.csv", "-")}, "gives no stays"),
+        ({"source": STAYS.replace("data/*.csv", "-")}, "cannot be read as stays"),
         ({"source": SHOP + '\nwait = "6 hours"'}, "wait has no meaning"),
-        ({"source": SHOP.replace('\nshape = "snapshots"', '\ntime_column = "t"')}, "come in no order"),
+        ({"source": SHOP.replace('\nshape = "snapshots"', '\ntime_column = "t"')}, "have no order"),
         ({"source": LOG + '\nshape = "snapshots"'}, "shape has no meaning with kind"),
         ({"source": FEED + "\ninsert_only = true"}, "op_column has no meaning with insert_only"),
         ({"source": SNAPSHOTS + "\ninsert_only = true"}, "shape has no meaning with insert_only"),
@@ -184,6 +184,6 @@ def test_what_cannot_leave_a_record_behind_is_allowed(tmp_path: Path) -> None:
 
 def test_a_word_for_updates_is_refused_without_keys_only(tmp_path: Path) -> None:
     words = '\nop_values = {insert = "c", update = "u", delete = "d"}'
-    with pytest.raises(ConfigError, match="not the words of inserts and deletes"):
+    with pytest.raises(ConfigError, match="two lists of words: insert, delete"):
         load(tmp_path, source=DEFAULTS["source"] + '\nop_column = "op"' + words)
     keyed(tmp_path, source=FEED + words)

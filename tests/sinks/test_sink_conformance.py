@@ -219,7 +219,7 @@ def test_what_is_not_stored_is_not_published(
         with monkeypatch.context() as patch:
             drop_writes(kind, patch)
             patch.setattr(durable, "write_file", real)
-            with pytest.raises(StoreError, match="not there when it is read back"):
+            with pytest.raises(StoreError, match="another connection does not find it"):
                 case.make().publish(2, second)
 
 

@@ -48,15 +48,15 @@ def test_an_update_is_a_delete_and_an_insert(tmp_path: Path) -> None:
 
 def test_a_word_that_does_not_say_what_the_old_row_was(tmp_path: Path) -> None:
     write(tmp_path, {"update-after": "update"})
-    with pytest.raises(DataError, match=r"an update does not say what the old row was.*update-before"):
+    with pytest.raises(DataError, match=r"an update lacks the old row.*update-before"):
         steps(tmp_path)
     for table, message in (
-        ({"insert": ["c", "update"], "delete": "d"}, "the word 'update' does not say"),
-        ({"insert": ["c", "x"], "delete": ["x"]}, "the word 'x' is an insert and a delete"),
-        ({"insert": ["c"]}, "not the words of inserts and deletes"),
+        ({"insert": ["c", "update"], "delete": "d"}, "a row with the word 'update' lacks the old row"),
+        ({"insert": ["c", "x"], "delete": ["x"]}, "the word 'x' stands in both lists"),
+        ({"insert": ["c"]}, "two lists of words: insert, delete"),
         ({"insert": ["c"], "delete": []}, "not a text or a list of texts"),
         ({"insert": ["c"], "delete": 7}, "not a text or a list of texts"),
-        ("c", "not the words of inserts and deletes"),
+        ("c", "two lists of words: insert, delete"),
     ):
         with pytest.raises(ConfigError, match=message):
             steps(tmp_path, op_values=table)

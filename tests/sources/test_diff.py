@@ -159,7 +159,12 @@ def test_bad_snapshots_are_refused_without_a_value(tmp_path: Path) -> None:
         ((old, old, out), Diff(step=("op", "1")), ConfigError, "the name 'op' is taken"),
         ((old, old, old), Diff(), ConfigError, "there is a file already"),
         ((old, old, tmp_path / "no" / "out.csv"), Diff(), ConfigError, "the folder does not exist"),
-        ((old, old, tmp_path / "out.ndjson"), Diff(), ConfigError, "the format cannot be used here"),
+        (
+            (old, old, tmp_path / "out.ndjson"),
+            Diff(),
+            ConfigError,
+            "the changes cannot be written in this format",
+        ),
     ):
         with pytest.raises(kind, match=message) as caught:
             write_diff(*paths, options)

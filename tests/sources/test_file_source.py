@@ -82,8 +82,6 @@ def test_weeks_with_deletes_and_an_empty_week(tmp_path: Path, ending: str) -> No
     assert steps[3].period == (datetime.date(1997, 1, 23), datetime.date(1997, 1, 30))
     assert all(s.inserts.column_names == ["zip"] for s in steps)
     assert "94102" not in repr(steps[0])
-    kept = next(FileSource(weekly(), base=tmp_path, today=TODAY, keep_time=True).steps())
-    assert kept.inserts.column_names == ["when", "zip"]
 
 
 @given(
@@ -173,7 +171,7 @@ def test_a_moved_record_does_not_pass_for_a_late_one(tmp_path: Path) -> None:
     write(path, [*rows, (2, "insert", "w")])
     assert contents(source.steps(2, seen=seen)) == {2: ("step-2", ["w"], [])}
     write(path, [(1, "insert", "inserted in front"), *rows, (2, "insert", "w")])
-    with pytest.raises(StepError, match=r"a\.csv: the file is gone, or what was read of it before changed"):
+    with pytest.raises(StepError, match=r"a\.csv: the file is gone, or the part of it that was read before"):
         source.steps(2, seen=seen)
     write(tmp_path / "b.csv", rows)
     path.unlink()
@@ -221,7 +219,7 @@ def test_rows_and_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyP
     assert contents(source.steps(3)) == {3: ("block-3", [f"v{i}" for i in range(10, 15)], [])}
     seen = source.position
     assert seen == {f"a.{ending}": 7}
-    with pytest.raises(StepError, match="changed after"):
+    with pytest.raises(StepError, match="another number of records than when"):
         list(source.steps(3, seen={f"a.{ending}": 6}))
     by_files = FileSource(SourceOptions.parse({"path": "*", "every": "files"}), base=tmp_path)
     steps = list(by_files.steps())

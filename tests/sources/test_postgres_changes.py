@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import threading
 import time
@@ -11,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from postgres_log import FIRST_DAY_NUMBER, ReplicatedTable
 
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.io.sources import SourceOptions, UnreadableError, open_source, pgoutput, replication
+from dpstream.io.sources import SourceOptions, UnreadableError, pgoutput, replication
 from dpstream.io.sources import pg_session as server_module
 
 if TYPE_CHECKING:
@@ -23,66 +23,33 @@ SECRET = "Q7731"
 COLUMNS = ("zip", "rent")
 
 
-class Feed:
-    """A table that is replicated, and a calendar whose days end when the test says so.
+class Feed(ReplicatedTable):
+    """A replicated table whose log has whole old rows.
 
     A stored step keeps the position; ``crash`` loses what the source would have done after the commit.
     """
 
     def __init__(self, server: Cluster, patch: pytest.MonkeyPatch, **changes: Any) -> None:
-        self.server, self.changes, self.borders = server, changes, []
-        self.db = server.connect()
+        self.changes = changes
         self.step, self.position = 0, None
-        self.table = "f"
-        self.db.execute("DROP PUBLICATION IF EXISTS p")
-        self.drop_slot()
-        self.db.execute("DROP TABLE IF EXISTS f, other CASCADE")
-        self.db.execute(
-            "CREATE TABLE f (id SERIAL PRIMARY KEY, zip TEXT, rent NUMERIC, note TEXT, who TEXT); "
-            "CREATE TABLE other (id INT)"
+        super().__init__(
+            server,
+            patch,
+            "CREATE TABLE f (id SERIAL PRIMARY KEY, zip TEXT, rent NUMERIC, note TEXT, who TEXT)",
+            "CREATE TABLE other (id INT)",
+            "ALTER TABLE f REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE f, other",
         )
-        self.db.execute("ALTER TABLE f REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE f, other")
-        self.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-        patch.setattr(replication, "commit_day", self._day)
-        patch.setattr(replication, "_GRACE", 0.0)
 
-    def drop_slot(self) -> None:
-        self.db.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-
-    def end_day(self) -> None:
-        """Everything that is committed from now on is of the next day."""
-        (now,) = self.db.execute(
-            "SELECT (extract(epoch FROM clock_timestamp() - '2000-01-01Z') * 1e6)::bigint"
-        ).fetchone()  # type: ignore[misc]
-        self.borders.append(now)
-
-    def _day(self, moment: int) -> int:
-        first = (datetime.date(2026, 1, 5) - datetime.date(1970, 1, 1)).days
-        return first + sum(moment > border for border in self.borders)
-
-    def options(self, **more: Any) -> SourceOptions:
-        given = {
-            "kind": "postgres-changes",
-            "url": self.server.url,
-            "table": self.table,
-            "slot": "s",
-            "publication": "p",
-            "every": "day",
-            "start": "2026-01-05",
-            "end": "today",
-            **self.changes,
-            **more,
-        }
-        return SourceOptions.parse(given)
+    def options(self, **keys: Any) -> SourceOptions:
+        return super().options(**{**self.changes, **keys})
 
     def entries(
         self, *, until: int | None = None, crash: bool = False, begun: Mapping[str, int] | None = None
     ) -> Iterator[Any]:
         """Steps of the days that are over, each kept as the store would."""
-        source = open_source(self.options(), columns=COLUMNS)
+        source = self.open(self.options(), COLUMNS)
         if begun is not None:
             source.resume(self.step + 1, begun)
-        source._today = datetime.date(2026, 1, 5 + len(self.borders))  # type: ignore[attr-defined]
         for entry in source.steps(self.step + 1, seen=self.position):
             if until is not None and entry.step > until:
                 return
@@ -111,8 +78,7 @@ class Feed:
 def feed(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     made = Feed(server, monkeypatch)
     yield made
-    made.drop_slot()
-    made.db.close()
+    made.close()
 
 
 def test_inserts_updates_and_deletes(feed: Feed) -> None:
@@ -143,8 +109,7 @@ def test_texts_are_those_of_a_csv_file(feed: Feed) -> None:
     )
     feed.end_day()
     names = ("zip", "rent", "yes", "day", "at", "x", "padded")
-    source = open_source(feed.options(user_column="who"), columns=names)
-    source._today = datetime.date(2026, 1, 6)  # type: ignore[attr-defined]
+    source = feed.open(feed.options(user_column="who"), names)
     (entry,) = source.steps()
     assert [tuple(row.values()) for row in entry.inserts.to_pylist()] == [
         ("", "1.50", "true", "2026-01-05", "2026-01-05 12:00:00+00", "0.1", "ab"),
@@ -213,7 +178,7 @@ def test_a_slot_that_is_ahead_has_lost_changes(feed: Feed) -> None:
         feed.take()
     # Made again under its name: as bad.
     feed.drop_slot()
-    feed.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    feed.make_slot()
     with pytest.raises(StepError, match="the slot is ahead of the released steps"):
         feed.take()
     feed.position["system"] += 1  # type: ignore[index]
@@ -231,18 +196,14 @@ def test_commit_times_out_of_order(feed: Feed, late: str) -> None:
     feed.add("two")  # of the second day, and in the log before ...
     early = feed.borders.pop(border)
     feed.add("one again")
-    (last,) = feed.db.execute(
-        "SELECT (extract(epoch FROM clock_timestamp() - '2000-01-01Z') * 1e6)::bigint"
-    ).fetchone()  # type: ignore[misc]
-    (middle,) = feed.db.execute("SELECT %s::bigint", (early,)).fetchone()  # type: ignore[misc]
+    last = feed.now()
 
     times = {"set back": False}
 
     def day(moment: int) -> int:
-        first = (datetime.date(2026, 1, 5) - datetime.date(1970, 1, 1)).days
-        if moment <= middle or (moment <= last and times["second"] < moment):
-            return first  # ... changes of the first day
-        return first + (0 if times["set back"] and moment > last else 1)
+        if moment <= early or (moment <= last and times["second"] < moment):
+            return FIRST_DAY_NUMBER  # ... changes of the first day
+        return FIRST_DAY_NUMBER + (0 if times["set back"] and moment > last else 1)
 
     begun = [
         pgoutput.head(bytes(data)).moment  # type: ignore[union-attr]
@@ -374,7 +335,7 @@ def test_what_ends_the_stream(feed: Feed) -> None:
         feed.position, feed.step = None, 0
         feed.db.execute("ALTER TABLE f RENAME COLUMN rent TO price" if "TYPE" in statement else "SELECT 1")
         feed.drop_slot()
-        feed.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        feed.make_slot()
     feed.db.execute("ALTER TABLE f ADD COLUMN unused INT")
     feed.add(SECRET)
     feed.db.execute("TRUNCATE f, other")
@@ -394,10 +355,10 @@ def test_old_rows_that_were_not_logged(feed: Feed) -> None:
     feed.db.execute("ALTER TABLE f REPLICA IDENTITY DEFAULT")
     feed.db.execute("UPDATE f SET zip = 'c' WHERE zip = 'b'")
     feed.end_day()
-    with pytest.raises(ConfigError, match="do not log the whole old row"):
+    with pytest.raises(ConfigError, match="does not have the whole old row"):
         feed.take()
     feed.db.execute("ALTER TABLE f REPLICA IDENTITY FULL")
-    with pytest.raises(DataError, match="does not say what the old row was") as caught:
+    with pytest.raises(DataError, match="lacks the old row of an update") as caught:
         feed.take()
     assert SECRET not in str(caught.value)
 
@@ -436,7 +397,7 @@ def test_partitions_and_a_renamed_table(feed: Feed) -> None:
     )
     feed.db.execute("DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE parts")
     feed.drop_slot()
-    feed.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    feed.make_slot()
     feed.table = "parts"
     feed.end_day()
     with pytest.raises(ConfigError, match="publish_via_partition_root"):

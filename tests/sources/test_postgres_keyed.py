@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,58 +9,30 @@ from typing import TYPE_CHECKING, Any
 import keyed_history as told
 import pytest
 from keyed_history import SCHEMA, STEPS, outcome
+from postgres_log import FIRST_DAY, ReplicatedTable
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.tables import KeyedBatch, Snapshot
-from dpstream.io.sources import SourceOptions, open_source, replication
+from dpstream.io.sources import SourceOptions
 
 if TYPE_CHECKING:
     from postgres_server import Cluster
 
-FIRST = datetime.date(2026, 1, 5)
 
-
-class Table:
-    """A keyed table that is replicated, and days that end when the test says so."""
+class Table(ReplicatedTable):
+    """A replicated table with a primary key."""
 
     def __init__(self, server: Cluster, patch: pytest.MonkeyPatch) -> None:
-        self.server, self.borders = server, list[int]()
-        self.db = server.connect()
-        self.db.execute("DROP PUBLICATION IF EXISTS p")
-        self.drop_slot()
-        self.db.execute("DROP TABLE IF EXISTS f, other CASCADE")
-        self.db.execute('CREATE TABLE f (id INT PRIMARY KEY, "group" TEXT, size INT, note TEXT)')
-        self.db.execute("CREATE PUBLICATION p FOR TABLE f")
-        self.db.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-        patch.setattr(replication, "commit_day", self._day)
-        patch.setattr(replication, "_GRACE", 0.0)
+        create = 'CREATE TABLE f (id INT PRIMARY KEY, "group" TEXT, size INT, note TEXT)'
+        super().__init__(server, patch, create, "CREATE PUBLICATION p FOR TABLE f")
 
-    def drop_slot(self) -> None:
-        self.db.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-
-    def end_day(self) -> None:
-        """Everything that is committed from now on is of the next day."""
-        (now,) = self.db.execute(
-            "SELECT (extract(epoch FROM clock_timestamp() - '2000-01-01Z') * 1e6)::bigint"
-        ).fetchone()  # type: ignore[misc]
-        self.borders.append(now)
-
-    def _day(self, moment: int) -> int:
-        return (FIRST - datetime.date(1970, 1, 1)).days + sum(moment > border for border in self.borders)
-
-    def source(self, **more: Any) -> Any:
-        given = {"url": self.server.url, "table": "f", "every": "day", "start": FIRST, "end": "today"}
-        log = {"kind": "postgres-changes", "slot": "s", "publication": "p", "key_column": "id"}
-        made = open_source(SourceOptions.parse({**given, **log, **more}), columns=SCHEMA.names)
-        made._today = FIRST + datetime.timedelta(len(self.borders))  # type: ignore[attr-defined]
-        return made
+    def source(self) -> Any:
+        return self.open(self.options(key_column="id"), SCHEMA.names)
 
     def snapshots(self) -> Any:
-        given = {"kind": "postgres", "url": self.server.url, "table": "f", "every": "day", "start": FIRST}
+        given = {"kind": "postgres", "url": self.server.url, "table": "f", "every": "day", "start": FIRST_DAY}
         keyed = {"end": "today", "key_column": "id", "shape": "snapshots"}
-        made = open_source(SourceOptions.parse({**given, **keyed}), columns=SCHEMA.names)
-        made._today = FIRST + datetime.timedelta(len(self.borders))  # type: ignore[attr-defined]
-        return made
+        return self.open(SourceOptions.parse({**given, **keyed}), SCHEMA.names)
 
     def play(self, event: dict[str, Any]) -> None:
         values = (event["group"], event["size"], event["id"])
@@ -77,8 +48,7 @@ class Table:
 def table(server: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     made = Table(server, monkeypatch)
     yield made
-    made.drop_slot()
-    made.db.close()
+    made.close()
 
 
 def test_the_log_and_the_table_tell_the_history_that_a_file_tells(table: Table, tmp_path: Path) -> None:
@@ -143,7 +113,7 @@ def test_a_log_that_does_not_name_the_key_is_refused(identity: str, table: Table
     table.db.execute("INSERT INTO f VALUES (1, 'a', 1)")
     table.db.execute(identity.encode())
     table.end_day()
-    with pytest.raises(ConfigError, match="does not say which 'id'"):
+    with pytest.raises(ConfigError, match="does not hold the 'id'"):
         list(table.source().steps())
 
 
@@ -194,5 +164,5 @@ def test_a_partitioned_table_names_its_key_in_each_partition(table: Table) -> No
     assert words == [("insert", "1"), ("insert", "11"), ("update", "11"), ("delete", "1")]
     table.db.execute("ALTER TABLE f_high REPLICA IDENTITY NOTHING")
     table.end_day()
-    with pytest.raises(ConfigError, match="does not say which 'id'"):
+    with pytest.raises(ConfigError, match="does not hold the 'id'"):
         list(table.source().steps())

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-
 import pytest
 import test_postgres_changes
 from test_postgres_changes import COLUMNS, Feed
 
 from dpstream.core.errors import DataError
-from dpstream.io.sources import open_source, pgoutput
+from dpstream.io.sources import pgoutput
 
 feed = test_postgres_changes.feed  # the fixture
 
@@ -34,8 +32,7 @@ def test_a_step_that_was_begun_is_read_as_it_was(feed: Feed, late: str) -> None:
     feed.step, feed.position = step, position
     feed.end_day()
     feed.add("c")
-    source = open_source(feed.options(late="next-step"), columns=COLUMNS)
-    source._today = datetime.date(2026, 1, 8)  # type: ignore[attr-defined]
+    source = feed.open(feed.options(late="next-step"), COLUMNS)
     source.resume(2, held)  # type: ignore[arg-type]
     assert [entry.step for entry in source.steps(2, seen=position)] == [2, 3]
     assert feed.place() == place, "steps that were not taken move nothing"

@@ -113,9 +113,9 @@ def test_a_query_gives_the_history_that_a_file_tells(database: Database, tmp_pat
     ("query", "kind", "what"),
     [
         ('SELECT "group", size FROM t', DataError, "there is no column 'id'"),
-        ("SELECT id, nothing FROM t", ConfigError, "the query cannot be used"),
-        ("SELECT * FROM nothing", ConfigError, "the query cannot be used"),
-        ("SELECT * FROM t WHERE", ConfigError, "the query cannot be used"),
+        ("SELECT id, nothing FROM t", ConfigError, "refuses the query"),
+        ("SELECT * FROM nothing", ConfigError, "refuses the query"),
+        ("SELECT * FROM t WHERE", ConfigError, "refuses the query"),
         ("SELECT *, id FROM t", ConfigError, "two columns have one name"),
         ("SELECT * FROM t WHERE since < $1 AND until > $2", ConfigError, "the query has 2 parameters"),
         ("DELETE FROM t", ConfigError, "the query is no SELECT"),

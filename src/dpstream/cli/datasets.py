@@ -48,4 +48,4 @@ def command(name: str, file: str, out: str, force: bool, as_json: bool) -> None:
     if as_json:
         print_json({"out": out, **built.facts})
     else:
-        click.echo("\n".join(built.says))
+        click.echo("\n".join(built.sentences))

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server, and why one failed, in words that hold no password and no stored value."""
+"""Connections to a PostgreSQL server, and messages about failed ones that repeat no password and no stored value."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def driver(where: str) -> Any:
 
 
 def connection_settings(url: str, where: str) -> dict[str, Any]:
-    """The parts of a connection URL of libpq, and a dead network noticed within about a minute.
+    """The connection parameters in a URL of libpq, with time limits that notice a dead network in about a minute.
 
     Errors:
-        ConfigError: it cannot be read. It is not shown: a URL with a stray sign may repeat its password.
+        ConfigError: the URL cannot be read. The message does not repeat it, because it may hold a password.
     """
     psycopg = driver(where)
     from psycopg.conninfo import conninfo_to_dict
@@ -64,6 +64,6 @@ def connection_settings(url: str, where: str) -> dict[str, Any]:
 
 
 def failure(error: Exception) -> str:
-    """Why a server could not be reached: one of a few sentences of ours, never libpq's own text."""
+    """Why a server could not be reached, in one of dpstream's own sentences, never in libpq's text."""
     text = str(error)
     return next((ours for theirs, ours in _REASONS if theirs in text), "the server cannot be reached")

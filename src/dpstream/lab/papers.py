@@ -1,6 +1,6 @@
-"""The papers whose experiments and data sets can be made again, by the names that the command line takes.
+"""The papers whose experiments and data sets dpstream can reproduce, by their names on the command line.
 
-A module is loaded when its paper is asked for.
+The module of a paper is imported when its experiments are run.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["DATA_SETS", "PAPERS", "BuiltDataSet", "Paper", "RunSettings"]
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What every paper's experiments are run with.
+    """The settings of a reproduction, the same for every paper.
 
     Attributes:
-        data: the folder with the real data; None: as the environment says.
-        out: where results go.
-        selected: option -> which of the paper's streams, budgets, ... are run; all where there is none.
-        repeats: repetitions; None: as the paper has it.
-        quick: a small part only.
-        jobs: processes.
-        figures: whether figures are drawn.
+        data: the folder with the real data; None: the one that the environment variable names.
+        out: the folder for results.
+        selected: option -> the chosen streams, budgets, ...; all of them where an option is missing.
+        repeats: number of repetitions; None: that of the paper.
+        quick: run a small part only.
+        jobs: number of processes.
+        figures: whether to draw figures.
     """
 
     data: str | None
@@ -45,8 +45,8 @@ class Paper:
     """One paper's experiments.
 
     Attributes:
-        options: what can be selected.
-        run: runs them; finished runs are kept. Errors are those of the paper's own module.
+        options: the options by which experiments can be selected.
+        run: runs them. Finished runs are kept. Its errors are those of the paper's module.
     """
 
     options: tuple[str, ...]
@@ -55,10 +55,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class BuiltDataSet:
-    """What came of a data set: ``facts`` for programs, and sentences for people."""
+    """The result of building a data set: ``facts`` for programs, ``sentences`` for people."""
 
     facts: dict[str, Any]
-    says: tuple[str, ...]
+    sentences: tuple[str, ...]
 
 
 def _kumar(settings: RunSettings, watch: RunWatch) -> ExperimentSummary:
@@ -110,15 +110,15 @@ def _sipp(file: str, out: Path) -> BuiltDataSet:
         "kept": len(panel.households),
         "rate": round(float(panel.poor.mean()), 6),
     }
-    says = (
+    sentences = (
         f"{panel.rows:,} person-months of {panel.seen:,} households; {panel.incomplete:,} left out for a missing "
-        f"month; in {panel.differing:,} the members' series differ (the lowest person number is kept)",
+        f"month; in {panel.differing:,} the members' series differ (the member with the lowest number is kept)",
         f"wrote {out}: {len(panel.households):,} households x 12 months (the paper: 23,374)",
         f"next: dpstream reproduce bun --panel {out}",
     )
-    return BuiltDataSet(facts, says)
+    return BuiltDataSet(facts, sentences)
 
 
 PAPERS = {"kumar": Paper(("streams", "epsilons", "methods"), _kumar), "bun": Paper(("panel",), _bun)}
-#: Builds a data set from its keeper's file.
+#: name -> builds the data set from the publisher's file.
 DATA_SETS: dict[str, Callable[[str, Path], BuiltDataSet]] = {"sipp": _sipp}

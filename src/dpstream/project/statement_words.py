@@ -246,7 +246,8 @@ def _many_records(plan: StreamPlan) -> str:
     cost = (
         "epsilon is k times" if pure else "rho is k^2 times, and epsilon at the same delta at least k times,"
     )
-    return f"A person with many {what} is protected less, in proportion to their number: with k of them {cost} as large."
+    less = f"A person with many {what} is protected less, in proportion to their number"
+    return f"{less}: with k of them {cost} as large."
 
 
 def _escape(text: str) -> str:

@@ -1,10 +1,10 @@
-"""The catalogue of released tables: which steps there are, as files and back. Public facts only.
+"""The catalogue of released tables: writes and reads the files that list the steps. Public facts only.
 
-``catalogue.json`` lists the steps of the open part. Every ``PART`` steps the part is closed: its steps move to a file
-of their own (``part_name``), which is written again only when what it says of one of them changes (a table was
-withdrawn, dropped by the keep policy, or approved late). So a step writes the lines of two parts at most, however long
-the stream is. Part k holds the steps from k * PART + 1 on, whether they are published or not, and ``closed_parts`` says
-how many there are: the parts need no list, which would grow.
+``catalogue.json`` lists the steps of the open part. After ``PART`` steps the part is closed: its steps move to a file
+of their own (``part_name``). That file is rewritten only when the entry of a step changes (its table was withdrawn,
+dropped by the keep policy, or approved late). So a step writes the lines of two parts at most, however long the stream
+is. Part k holds the steps from k * PART + 1 on, whether they are published or not. ``closed_parts`` is the number of
+closed parts, so no file needs a list of them, which would grow.
 
 A part is on the disk before the ``catalogue.json`` that counts it. Format 1 listed all steps in ``catalogue.json``.
 """
@@ -33,16 +33,16 @@ __all__ = [
 CATALOGUE = "catalogue.json"
 #: The folder of closed parts, beside ``catalogue.json``.
 PARTS = "catalogue"
-#: Steps of one part.
+#: How many steps a part has.
 PART = 100
 _FORMAT = 2
 
-#: What is said of one step: ``step``, ``state``, ``kept``, ``manifest_sha256``, and ``reason`` where it was withdrawn.
+#: The entry of a step: ``step``, ``state``, ``kept``, ``manifest_sha256``, and ``reason`` where it was withdrawn.
 Entry = dict[str, Any]
 
 
 def part_name(part: int, size: int | None = None) -> str:
-    """Where a closed part is, from the releases; parts are counted from 0.
+    """The path of a closed part from the folder of releases; the first part is 0.
 
     >>> part_name(2)
     'catalogue/000201-000300.json'
@@ -52,32 +52,34 @@ def part_name(part: int, size: int | None = None) -> str:
 
 
 def entry_line(step: int, state: str, kept: bool, digest: str, reason: str | None) -> str:
-    """One step as a line of JSON. Written by hand: a part is written anew at every step."""
+    """The entry of a step as a line of JSON. It is formatted by hand for speed, since every step rewrites a part."""
     why = "" if reason is None else f', "reason": {json.dumps(reason, ensure_ascii=False)}'
-    there = "true" if kept else "false"
-    return f'{{"step": {step}, "state": "{state}", "kept": {there}, "manifest_sha256": "{digest}"{why}}}'
+    word = "true" if kept else "false"
+    return f'{{"step": {step}, "state": "{state}", "kept": {word}, "manifest_sha256": "{digest}"{why}}}'
 
 
 def index_bytes(facts: Mapping[str, Any], closed: int, lines: Sequence[str]) -> bytes:
-    """``catalogue.json``: facts of the stream, how many parts are closed, and the steps of the open one."""
+    """The file ``catalogue.json``: facts of the stream, the number of closed parts, and the entries of the open
+    part."""
     return _document({"format": _FORMAT, **facts, "part_steps": PART, "closed_parts": closed}, lines)
 
 
 def part_bytes(stream_id: str, part: int, lines: Sequence[str]) -> bytes:
-    """A closed part."""
+    """The file of a closed part."""
     return _document({"format": _FORMAT, "stream_id": stream_id, "part": part}, lines)
 
 
 class Catalogue:
-    """The catalogue in a folder of releases, read as far as it is asked for.
+    """The catalogue of a folder of releases. A closed part is read when a step of it is asked for.
 
     Attributes:
-        facts: of the stream, as ``catalogue.json`` has them; at least ``format`` and ``stream_id``.
-        stream_id: whose releases they are.
+        facts: the facts of the stream in ``catalogue.json``; at least ``format`` and ``stream_id``.
+        stream_id: the public id of the stream that made the releases.
 
     Errors (here and in all methods):
-        FileNotFoundError: there is no ``catalogue.json``. StoreDamagedError: it, or a part, cannot be read or is
-        missing. StoreFormatError: written by a newer version.
+        FileNotFoundError: there is no ``catalogue.json``. StoreDamagedError: it, or a part, cannot be read, or a part
+            is
+        missing. StoreFormatError: a newer version of dpstream wrote it.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -96,18 +98,18 @@ class Catalogue:
         self._parts: dict[int, dict[int, Entry]] = {}
 
     def entry(self, step: int) -> Entry | None:
-        """What is said of one step; None where it is not listed. Reads one file at most."""
+        """The entry of a step; None where it is not listed. Reads one file at most."""
         if step < 1 or step > self._closed * self._size:
             return self._open.get(step)
         return self._part((step - 1) // self._size).get(step)
 
     def entries(self) -> list[Entry]:
-        """What is said of all steps, in their order."""
+        """The entries of all steps, in their order."""
         closed = (self._part(part) for part in range(self._closed))
         return [entries[step] for entries in (*closed, self._open) for step in sorted(entries)]
 
     def backwards(self) -> Iterator[int]:
-        """The numbers of all steps, the last one first."""
+        """The numbers of all listed steps, the last one first."""
         yield from sorted(self._open, reverse=True)
         for part in range(self._closed - 1, -1, -1):
             yield from sorted(self._part(part), reverse=True)
@@ -128,12 +130,14 @@ class Catalogue:
 
 
 def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
-    """SHA-256 of the manifest of every step that any file of the catalogue lists: for the stream itself, which writes
-    what is missing again. So a lost file is no error here, nor a part that ``catalogue.json`` does not count yet.
+    """The SHA-256 of the manifest of every step that any file of the catalogue lists.
+
+    This is for the stream itself, which rewrites missing files. So a lost file is no error here, nor is a part that
+    ``catalogue.json`` does not count yet.
 
     Errors:
         StoreDamagedError: a file cannot be read, belongs to another stream, or contradicts another one.
-        StoreFormatError: written by a newer version.
+        StoreFormatError: a newer version of dpstream wrote it.
     """
     hashes: dict[int, str] = {}
     index = folder / CATALOGUE
@@ -143,7 +147,7 @@ def listed_hashes(folder: Path, stream_id: str) -> dict[int, str]:
             raise StoreDamagedError(
                 "these releases belong to another stream",
                 where=str(path),
-                allowed="the state they were made from, or a directory of its own for each stream",
+                allowed="the state of the stream that made them, or a directory of its own for each stream",
             )
         for step, entry in entries.items():
             digest = str(entry["manifest_sha256"])
@@ -160,7 +164,7 @@ def _document(head: Mapping[str, Any], lines: Sequence[str]) -> bytes:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[int, Entry]]:
-    """The facts of a file and its entries by step."""
+    """The facts in a file, and its entries by step."""
     data = read_bytes(path)
     try:
         facts: dict[str, Any] = parse_json(data)
@@ -170,13 +174,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, Entry]]:
             return facts, {int(entry["step"]): _sound(entry) for entry in listed}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise _unreadable(path) from None
-    raise StoreFormatError(f"format {version!r}", where=str(path), allowed=f"formats 1 and {_FORMAT}")
+    raise StoreFormatError(
+        f"the catalogue has the unknown format {version!r}",
+        where=str(path),
+        allowed=f"formats 1 and {_FORMAT}, or a newer version of dpstream",
+    )
 
 
 def _sound(entry: Entry) -> Entry:
-    entry["state"], entry["kept"], entry["manifest_sha256"]  # a missing one is a KeyError
+    entry["state"], entry["kept"], entry["manifest_sha256"]  # raises KeyError where one is missing
     if not isinstance(entry["step"], int) or not 0 < entry["step"] < 2**63:
-        raise ValueError("no number of a step")
+        raise ValueError("the entry has no step number")
     return entry
 
 

@@ -1,8 +1,8 @@
-"""The newest release as a table of a database: DuckDB and PostgreSQL.
+"""The newest release as a table of a DuckDB or PostgreSQL database.
 
-Guarantee: a release and the note that it is there (its step is the primary key of ``<table>_steps``) become
-visible in one transaction; the same release again changes nothing. What was written is read back over another
-connection before a release counts as published. Public data only.
+Guarantee: a release and its row in ``<table>_steps`` (whose primary key is the step) become visible in one transaction.
+Publishing the same release again changes nothing. What was written is read back over another connection before a
+release counts as published. Public data only.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from dpstream.io.sinks.publisher import Differences
 
 __all__ = ["DatabaseFeed", "DuckDBFeed", "PostgresFeed"]
 
-#: Where a DuckDB file says that it is one.
+#: The bytes that mark a DuckDB file, and where they are.
 _MAGIC, _MAGIC_AT = b"DUCK", 8
 
 
 class DatabaseFeed(ABC):
-    """Keeps ``table`` equal to the newest release. Where records persist, only what changes is written.
+    """Keeps ``table`` equal to the newest release. Where records persist, only changed rows are written.
 
-    ``<table>_steps`` says for every step which release it was and its ``state``: ``current`` (the table holds it),
-    ``past``, ``waiting`` (changes came without the table before them: the table follows with the next full one)
-    or ``withdrawn``.
+    ``<table>_steps`` has a row for every step, with the hash of its manifest and its ``state``: ``current`` (the table
+    holds this step), ``past``, ``withdrawn``, or ``waiting`` (the release has changes only, and the table does not hold
+    the step before; the next full release fills it).
 
     Errors (all methods):
-        StoreError: the database cannot be used. StoreDamagedError: it holds another stream, or another release.
-        ConfigError: the driver is not installed.
+        StoreError: the database cannot be used. StoreDamagedError: it holds another stream, or another release of a
+        step. ConfigError: the driver is not installed.
     """
 
-    #: What is installed with ``dpstream[...]``.
+    #: The extra of the package that installs the driver: ``dpstream[...]``.
     extra: str
 
     def __init__(self, where: str, table: str) -> None:
@@ -50,14 +50,14 @@ class DatabaseFeed(ABC):
 
     @abstractmethod
     def _connect(self, *, read_only: bool = False) -> Any:
-        """A connection that commits only where it is told to."""
+        """A connection that commits only on an explicit COMMIT."""
 
     @abstractmethod
     def _failures(self) -> type[Exception]:
         """The driver's base exception."""
 
     def _why(self, error: Exception) -> str:
-        """What went wrong, without the driver's own text: it may quote a password or a cell."""
+        """The reason for a message, without the driver's own text, which may quote a password or a cell."""
         return type(error).__name__
 
     @abstractmethod
@@ -66,9 +66,9 @@ class DatabaseFeed(ABC):
 
     @abstractmethod
     def _rows(self, db: Any, schema: Any) -> Any:
-        """The table's columns of a pyarrow Schema, as a pyarrow Table of that schema; rows in any order.
+        """The table as a pyarrow Table of this schema, with rows in any order.
 
-        Raises what pyarrow does where the values are of other types.
+        Raises pyarrow's errors where values have other types.
         """
 
     def _exists(self) -> bool:
@@ -105,11 +105,13 @@ class DatabaseFeed(ABC):
             ) from None
         except self._failures() as error:
             raise StoreError(
-                f"the database could not be used: {self._why(error)}", where=self._where
+                f"the database could not be used: {self._why(error)}",
+                where=self._where,
+                allowed="a database that can be reached and written to",
             ) from None
 
     def published(self, stream_id: str) -> dict[int, str]:
-        """Every step it was given."""
+        """See ``Feed``: all steps in ``<table>_steps``."""
         if not self._exists():
             return {}
         with self._transaction() as db:
@@ -118,14 +120,15 @@ class DatabaseFeed(ABC):
         return {int(step): str(digest) for step, _, digest in rows}
 
     def publish(self, piece: Piece) -> None:
-        """Make the table hold this release, and read it back."""
+        """See ``Feed``: write the release in one transaction, and read it back over another connection."""
         self._write(piece)
         self._read_back(piece)
 
     def compare(
         self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
-        """Whether the newest release is known, and the table the one that it should be."""
+        """See ``Feed``: check that the newest step is recorded, that hashes agree, and that the table is as it should
+        be."""
         newest, differences = max(committed, default=0), {}
         known = self._known(read_only=True) if newest else {}
         what = f"table {self._name} of the database"
@@ -142,10 +145,10 @@ class DatabaseFeed(ABC):
         return cast(Differences, differences)
 
     def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
-        """Publish a step that the database lost; one that is older than what it holds is left out.
+        """See ``Feed``: publish a step that the database lost, unless it has recorded this step or a later one.
 
-        The step's whole table is published, unless the table holds the step before: no step before is needed, and
-        one of them may be withdrawn. Steps that were withdrawn are noted so.
+        The step's whole table is published, unless the table holds the step before. So no earlier step is needed, and
+        earlier ones may be withdrawn. Withdrawn steps are recorded as such.
         """
         known = self._known()
         if max(known, default=0) >= step:
@@ -153,18 +156,18 @@ class DatabaseFeed(ABC):
         follows = step - 1 not in withdrawn and known.get(step - 1, ("", ""))[1] == "current"
         one = piece(not follows)
         stream_id = str(one.manifest["stream_id"])
-        # A step that is noted counts as newer than those before it: first the earlier ones.
-        self._note_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at < step})
+        # In this order, because ``publish`` treats a step as old when a later one is recorded.
+        self._record_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at < step})
         self.publish(one)
-        self._note_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at > step})
+        self._record_withdrawn(stream_id, {at: digest for at, digest in withdrawn.items() if at > step})
 
-    def _note_withdrawn(self, stream_id: str, steps: Mapping[int, str]) -> None:
+    def _record_withdrawn(self, stream_id: str, steps: Mapping[int, str]) -> None:
         for step, digest in steps.items():
             self.withdraw(step)
             with self._transaction() as db:
                 if self._row(db, "WHERE step = ?", step) is None:
-                    note = (step, stream_id, digest, "withdrawn")
-                    self._run(db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", note)
+                    row = (step, stream_id, digest, "withdrawn")
+                    self._run(db, f"INSERT INTO {self._steps} VALUES (?, ?, ?, ?)", row)
 
     def _write(self, piece: Piece) -> None:
         digest = hashlib.sha256(piece.manifest_bytes).hexdigest()
@@ -176,12 +179,13 @@ class DatabaseFeed(ABC):
             if known is not None:
                 if known[2] != digest:
                     raise StoreDamagedError(
-                        f"another release of step {piece.step} is in the database", where=self._where
+                        f"the database has another release of step {piece.step}",
+                        where=self._where,
+                        allowed="the database of this stream, or another table",
                     )
                 return
-            newer = (
-                newest is not None and newest[0] > piece.step
-            )  # approved late: the table holds a newer release
+            # A step that was approved late: the table holds a newer release already.
+            newer = newest is not None and newest[0] > piece.step
             before = self._row(db, "WHERE step = ?", piece.step - 1)
             follows = before is not None and before[3] == "current"
             state = "past" if newer else self._update(db, piece, follows)
@@ -196,7 +200,7 @@ class DatabaseFeed(ABC):
             )
 
     def withdraw(self, step: int) -> None:
-        """Empty the table where it holds this step."""
+        """See ``Feed``: record the step as withdrawn, and empty the table if it holds this step."""
         with self._transaction() as db:
             row = self._row(db, "WHERE step = ?", step)
             if row is None:
@@ -206,25 +210,25 @@ class DatabaseFeed(ABC):
             self._run(db, f"UPDATE {self._steps} SET state = 'withdrawn' WHERE step = ?", (step,))
 
     def _read_back(self, piece: Piece) -> None:
-        """Refuse to call published what another connection does not find."""
+        """Check over another connection that the release is in the database (StoreError)."""
         known = self._known(f"WHERE step = {int(piece.step)}").get(piece.step)
         stored = known is not None and known[0] == hashlib.sha256(piece.manifest_bytes).hexdigest()
         if stored and known is not None and known[1] == "current":
             table = piece.part("table")
-            # Of changes only the hash of what they lead to is known.
+            # A release of changes has only the hash of the table after them.
             changed = None if table is not None else piece.part("changes").drop_columns([OP])
             digest = piece.manifest.get("records", {}).get("content_sha256")
             stored = self._holds(table) if changed is None else self._adds_up(changed.schema, digest)
         if not stored:
             raise StoreError(
-                f"step {piece.step} was written to the database, and is not there when it is read back",
+                f"step {piece.step} was written to the database, but another connection does not find it",
                 where=self._where,
                 allowed="a database that keeps what is written to it; the step is committed, and the next run "
                 "publishes it",
             )
 
     def _known(self, which: str = "", *, read_only: bool = False) -> dict[int, tuple[str, str]]:
-        """Hash and state of every step that the database has, or of those of a condition; none where it has none."""
+        """The manifest's hash and the state of every recorded step, or of those that a WHERE clause selects."""
         if not self._exists():
             return {}
         with self._connected(read_only=read_only) as db:
@@ -234,13 +238,14 @@ class DatabaseFeed(ABC):
         return {int(step): (str(digest), str(state)) for step, digest, state in rows}
 
     def _columns(self, db: Any, table: str) -> set[str]:
-        """The columns of a table; none where there is no table."""
+        """The columns of a table; empty where there is no such table."""
         where = "table_schema = current_schema() AND table_name = ?"
         rows = self._run(db, f"SELECT column_name FROM information_schema.columns WHERE {where}", (table,))
         return {str(name) for (name,) in rows.fetchall()}
 
     def _holds(self, expected: Any) -> bool:
-        """Whether the table has exactly the rows of a pyarrow Table, in any order; or so many, of a number."""
+        """Whether the table holds what is expected: the rows of a pyarrow Table in any order, a number of rows, or
+        (None) anything."""
         with self._connected(read_only=True) as db:
             columns = self._columns(db, self._name)
             if not columns or expected is None:
@@ -256,14 +261,14 @@ class DatabaseFeed(ABC):
         return bool(stored.sort_by(order).equals(expected.sort_by(order)))
 
     def _adds_up(self, schema: Any, digest: str | None) -> bool:
-        """Whether the table has the content that the changes lead to."""
+        """Whether the table has this schema and the content with this hash (None: any content)."""
         with self._connected(read_only=True) as db:
             same = self._columns(db, self._name) == set(schema.names)
             stored = self._typed(db, schema) if same else None
         return stored is not None and digest in (None, content_sha256(stored.sort_by(ID)))
 
     def _typed(self, db: Any, schema: Any) -> Any:
-        """The table's rows; None where they are of other types."""
+        """The table's rows; None where they have other types."""
         import pyarrow as pa
 
         try:
@@ -272,15 +277,15 @@ class DatabaseFeed(ABC):
             return None
 
     def _row(self, db: Any, which: str, *values: int) -> tuple[int, str, str, str] | None:
-        """One note: step, stream, hash, state. No more of them are read at a step, however many there are; opening
-        looks at all (``published``)."""
+        """One row of ``<table>_steps``: step, stream, hash, state. A step reads single rows only; ``published``, at the
+        opening of a stream, reads all."""
         rows = self._run(
             db, f"SELECT step, stream_id, manifest_sha256, state FROM {self._steps} {which}", values
         ).fetchall()
         return rows[0] if rows else None
 
     def _update(self, db: Any, piece: Piece, follows: bool) -> str:
-        # Where people stay, the table is wide: a new period is a new column, and the table is written anew.
+        # A new period of a panel changes every person's row, so the whole table is rewritten.
         changes = piece.part("changes") if follows and not piece.has_periods else None
         if changes is not None:
             import pyarrow as pa
@@ -309,12 +314,12 @@ class DatabaseFeed(ABC):
             raise StoreDamagedError(
                 "the table belongs to another stream",
                 where=self._where,
-                allowed="the state it was made from, or a table of its own for each stream",
+                allowed="the state of the stream that made it, or a table of its own for each stream",
             )
 
 
 class DuckDBFeed(DatabaseFeed):
-    """A table of a DuckDB file, which is opened for each release only: readers may open it in between."""
+    """A table of a DuckDB file. The file is open only while a release is written, so readers can open it in between."""
 
     extra = "duckdb"
 
@@ -327,7 +332,8 @@ class DuckDBFeed(DatabaseFeed):
         return self._path.exists()
 
     def _refuse_others(self) -> None:
-        """DuckDB opens a CSV, JSON or Parquet file as a database in memory that shows it, and stores nothing."""
+        """Refuse a file of another format (ConfigError): DuckDB would open a CSV, JSON or Parquet file as a database in
+        memory, and store nothing."""
         if not self._path.exists():
             return
         start = b""
@@ -336,7 +342,7 @@ class DuckDBFeed(DatabaseFeed):
                 start = file.read(_MAGIC_AT + len(_MAGIC))
         if start[_MAGIC_AT:] != _MAGIC:
             raise ConfigError(
-                "exists and is no DuckDB database",
+                "this exists and is no DuckDB database",
                 where=self._where,
                 allowed="a DuckDB file, or a path where there is nothing yet",
             )
@@ -365,7 +371,7 @@ class DuckDBFeed(DatabaseFeed):
 
 
 class PostgresFeed(DatabaseFeed):
-    """A table of a PostgreSQL database; readers see the old release or the new one, never a mixture."""
+    """A table of a PostgreSQL database. Readers see the old release or the new one, never a mixture."""
 
     extra = "postgres"
 
@@ -376,7 +382,7 @@ class PostgresFeed(DatabaseFeed):
     def _connect(self, *, read_only: bool = False) -> Any:
         import psycopg
 
-        # Transactions are begun and committed by hand, so that the commit is the one durable call.
+        # ``_transaction`` begins and commits itself, so that the commit goes through ``core.durable``.
         return psycopg.connect(self._conninfo, autocommit=True, connect_timeout=30)
 
     def _failures(self) -> type[Exception]:

@@ -1,7 +1,7 @@
-"""A folder of releases, and something besides that is fed from it: a database, or standard output.
+"""A folder of releases, and a feed beside it: a database, or standard output.
 
-The folder is always there: it holds manifests and catalogue, which readers check and which tell a state that was
-rolled back. What is beside it gets every release after the folder has it.
+There is always a folder. It holds the manifests and the catalogue, which readers check, and which show when a state was
+rolled back. The feed gets every release after the folder has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ _OWN = ({"name": ID, "type": "integer"}, {"name": OP, "type": "string"})
 
 
 class Piece:
-    """One step's release as its feed sees it: the manifest, and the table or the changes, typed."""
+    """The release of one step for a feed: its manifest, and its table or its changes with their types.
+
+    Args:
+        files: the files of the step by name.
+        fields: the fields of the codebook, which give the types of CSV files.
+    """
 
     def __init__(self, step: int, files: Mapping[str, bytes], fields: Sequence[Mapping[str, Any]]) -> None:
         self.step = step
@@ -36,7 +41,7 @@ class Piece:
 
     @property
     def has_periods(self) -> bool:
-        """Whether its changes are new periods of people who stay, and no records."""
+        """Whether its changes are new periods of a panel's people instead of records."""
         return has_periods(self.manifest)
 
     def part(self, kind: str) -> Any:
@@ -49,58 +54,58 @@ class Piece:
 
 
 class Feed(Protocol):
-    """What stands beside the folder. Calls may be repeated after a crash, and come in the order of the steps."""
+    """The contract of a feed. Calls come in the order of the steps, and may be repeated after a crash."""
 
     def published(self, stream_id: str) -> Mapping[int, str]:
-        """SHA-256 of the manifest of every step it remembers.
+        """The SHA-256 of the manifest of every step that the feed remembers.
 
         Errors:
-            StoreDamagedError: it belongs to another stream.
+            StoreDamagedError: the feed belongs to another stream.
         """
         ...
 
     def publish(self, piece: Piece) -> None:
-        """Take over a release, and read it back where that can be done; the same one again changes nothing.
+        """Write a release, and read it back if possible. Publishing the same release again changes nothing.
 
         Errors:
-            StoreError: what was written is not there.
+            StoreError: the release cannot be written or read back.
         """
         ...
 
     def compare(
         self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
-        """What is missing or changed; writes nothing.
+        """Find what is missing or changed. Writes nothing.
 
         Args:
             committed: the published steps that the folder holds, without their tables.
-            expected: a step's whole table.
-            deep: compare the tables, and not only their numbers of rows.
+            expected: gives a step's whole table, or its number of rows where readers cannot read the table.
+            deep: compare tables; otherwise only their numbers of rows.
         """
         ...
 
     def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
-        """Catch up to a published step.
+        """Publish a step again that the feed may have lost.
 
         Args:
-            step: which one.
-            piece: its release, from the store; with True its whole table, though it was published as changes.
-            withdrawn: steps that were withdrawn, with the SHA-256 of their manifests.
+            step: the step.
+            piece: gives its release from the store; with True its whole table, also where changes were published.
+            withdrawn: the withdrawn steps, with the SHA-256 of their manifests.
         """
         ...
 
     def withdraw(self, step: int) -> None:
-        """Lose a step's table, if it is there."""
+        """Remove a step's table, if the feed has it."""
         ...
 
 
 class Tee:
-    """A ``Sink``: the folder first, then the feed.
+    """A ``Sink`` that writes to the folder first, and then to the feed.
 
     Args:
-        folder: where every release goes.
-        feed: what gets it afterwards.
-        fields: of the codebook, which type CSV files.
+        folder: gets every release.
+        feed: gets it afterwards.
+        fields: the fields of the codebook, which give the types of CSV files.
     """
 
     def __init__(self, folder: Publisher, feed: Feed, fields: Sequence[Mapping[str, Any]]) -> None:
@@ -110,12 +115,12 @@ class Tee:
 
     @property
     def directory(self) -> Path:
-        """The folder."""
+        """The path of the folder."""
         return self._folder.directory
 
     @property
     def table_name(self) -> str:
-        """Name of the table's file in each step's directory."""
+        """The name of the table's file in each step's directory."""
         return self._folder.table_name
 
     def render(self, table: Any) -> dict[str, bytes]:
@@ -127,25 +132,30 @@ class Tee:
         return self._folder.render_changes(changes)
 
     def published(self, stream_id: str) -> dict[int, str]:
-        """What either of them has; they have to agree."""
+        """The hashes of the steps that the folder or the feed has.
+
+        Errors:
+            StoreDamagedError: they have different releases of a step.
+        """
         hashes = dict(self._folder.published(stream_id))
         for step, digest in self._feed.published(stream_id).items():
             if hashes.setdefault(step, digest) != digest:
                 raise StoreDamagedError(
                     f"the folder and the database hold different releases of step {step}",
                     where=str(self.directory),
+                    allowed="a folder and a database of the same stream",
                 )
         return hashes
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
-        """Folder, then feed."""
+        """Publish to the folder, then to the feed."""
         self._folder.publish(step, files)
         self._feed.publish(Piece(step, files, self._fields))
 
     def compare(
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
-        """Of the folder; where that is as it should be, of the feed."""
+        """The differences of the folder; if it has none, those of the feed."""
         differences = self._folder.compare(committed, deep=deep, withdrawn=withdrawn)
         if differences:
             return differences
@@ -155,7 +165,7 @@ class Tee:
             try:
                 return read_table(self.directory, step, ids=True)
             except ConfigError:
-                # A step that it is a change of was withdrawn or dropped: readers cannot follow it.
+                # The step is a change, and a step before it was withdrawn or dropped, so its table cannot be read.
                 return pieces[step].manifest.get("rows_in_table")
 
         return self._feed.compare(pieces, expected, deep=deep)
@@ -167,7 +177,8 @@ class Tee:
         make: Callable[[str], bytes],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
-        """Folder, then feed. The feed gets what the store makes: others may have put files into the folder."""
+        """Restore in the folder, then in the feed. The feed gets what the store makes, not the folder's files, which
+        others may have changed."""
         self._folder.restore(step, names, make)
 
         def piece(whole: bool) -> Piece:
@@ -180,16 +191,16 @@ class Tee:
         self._feed.restore(step, piece, withdrawn or {})
 
     def expire(self, step: int, names: Sequence[str]) -> None:
-        """Of the folder; a feed holds no old tables."""
+        """Remove files of a step from the folder; a feed holds no old tables."""
         self._folder.expire(step, names)
 
     def withdraw(self, step: int, names: Sequence[str], files: Mapping[str, bytes]) -> None:
-        """From both."""
+        """Withdraw a step from both."""
         self._folder.withdraw(step, names, files)
         self._feed.withdraw(step)
 
     def write_public(self, name: str, data: bytes) -> None:
-        """Into the folder."""
+        """Write a public file into the folder."""
         self._folder.write_public(name, data)
 
     def _manifest_of(self, step: int) -> Piece | None:
@@ -198,12 +209,12 @@ class Tee:
 
 
 class StandardOutput:
-    """Releases as NDJSON: a line that begins a step, one line a record, a line that ends it.
+    """Writes releases as NDJSON: a line that begins a step, one line per record, and a line that ends the step.
 
-    Only committed steps are written, in their order. A step that was written when the process stopped, and not
-    yet noted as published, is written again, whole and with equal lines: readers take a step only when they see
-    its end, and drop one that they have. Changes are written where the step before was written by the same
-    process; else the table, if there is one.
+    Only committed steps are written, in their order. If the process stops before a written step is recorded as
+    published, the next process writes it again, whole and with equal lines. So readers take a step only when they see
+    its end, and drop a step that they have already. Changes are written if the same process wrote the step before;
+    otherwise the table is, if there is one.
     """
 
     def __init__(self, out: BinaryIO | None = None) -> None:
@@ -211,11 +222,11 @@ class StandardOutput:
         self._last: int | None = None
 
     def published(self, stream_id: str) -> dict[int, str]:
-        """Nothing: a pipe remembers nothing."""
+        """Empty: a pipe remembers nothing."""
         return {}
 
     def publish(self, piece: Piece) -> None:
-        """Write one step and flush."""
+        """Write one step, and flush."""
         changes = piece.part("changes") if self._last == piece.step - 1 else None
         rows, kind = (changes, "changes") if changes is not None else (piece.part("table"), "table")
         if rows is None:
@@ -230,14 +241,14 @@ class StandardOutput:
     def compare(
         self, committed: Mapping[int, Piece], expected: Callable[[int], Any], *, deep: bool
     ) -> Differences:
-        """Nothing: what was written to a pipe cannot be read."""
+        """Empty: what was written to a pipe cannot be read back."""
         return {}
 
     def restore(self, step: int, piece: Callable[[bool], Piece], withdrawn: Mapping[int, str]) -> None:
-        """Nothing: readers had it."""
+        """Does nothing: readers got the step already."""
 
     def withdraw(self, step: int) -> None:
-        """Say that a step was withdrawn: what was written cannot be taken back."""
+        """Write a line which says that the step was withdrawn; what was written before cannot be taken back."""
         self._write([{"step": step, "event": "withdrawn"}])
 
     def _write(self, lines: list[dict[str, Any]]) -> None:

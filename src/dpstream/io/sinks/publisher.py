@@ -1,4 +1,4 @@
-"""Released files in a directory: each step appears whole, is never changed, and survives a power loss."""
+"""Releases as files in a directory. A step appears whole, is never changed, and survives a power loss."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ MEASUREMENTS = "measurements.ndjson"
 #: What stays of a step whose table expired or was withdrawn.
 STAYING = frozenset({MANIFEST, NOTICE, MEASUREMENTS})
 _STEP = re.compile(r"step-(\d{6,})")
-#: (step, what of it) that is not as it was published, or is there although the step was withdrawn.
+#: (step, file or table) -> how it differs from what was published; "withdrawn": it exists, but the step was withdrawn.
 Differences = dict[tuple[int, str], Literal["missing", "changed", "withdrawn"]]
-#: Of so many of the last published steps the files are read whenever releases are compared with the store.
+#: Every comparison with the store reads the files of so many of the last published steps.
 _LAST = 3
-#: What to do about a file that differs.
+#: What to do about a file that differs, for messages.
 _AWAY = "moving the step's folder away and running again, which publishes it from the store"
 
 
 def step_name(step: int) -> str:
-    """Name of a step's directory.
+    """The name of a step's directory.
 
     >>> step_name(17)
     'step-000017'
@@ -61,14 +61,14 @@ class Publisher:
     ::
 
         catalogue.json                 the last steps, with the hashes of their manifests
-        catalogue/000001-000100.json   the same of earlier ones, a hundred in a file
+        catalogue/000001-000100.json   earlier steps, a hundred in a file
         codebook.json                  columns, labels, bins
         step-000017/table.parquet      (or table.csv)
         step-000017/measurements.ndjson
         step-000017/manifest.json
 
-    A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be
-    repeated after a crash; what is already there has to be equal, byte for byte.
+    A step's directory is built under a temporary name, fsynced, and renamed into place. Calls may be repeated after a
+    crash; a file that exists already must be equal, byte for byte.
 
     Errors:
         ConfigError: an unknown format. StoreDamagedError: files that differ from what was committed.
@@ -79,34 +79,34 @@ class Publisher:
         if format not in FORMATS:
             raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
         if not isinstance(directory, str | Path):
-            raise ConfigError(f"{directory!r} is no folder", where="output", allowed="a path")
+            raise ConfigError(f"{directory!r} is not a path", where="output", allowed="a path")
         self._directory = Path(directory)
         self._format: Format = format
 
     @property
     def directory(self) -> Path:
-        """Where the releases are."""
+        """The path of the folder."""
         return self._directory
 
     @property
     def table_name(self) -> str:
-        """Name of the table's file in each step's directory."""
+        """The name of the table's file in each step's directory."""
         return f"table.{self._format}"
 
     def render(self, table: Any) -> dict[str, bytes]:
-        """A table as named files: itself, and beside a CSV file the label that it cannot hold."""
+        """The files of a table by name: the table itself, and beside a CSV file its label, which CSV cannot hold."""
         return self._files(self.table_name, table)
 
     def render_changes(self, changes: Any) -> dict[str, bytes]:
-        """A table of changes as named files."""
+        """The files of a table of changes by name."""
         return self._files(f"changes.{self._format}", changes)
 
     def published(self, stream_id: str) -> dict[int, str]:
-        """SHA-256 of the manifest of every step that is here, by catalogue or by directory.
+        """The SHA-256 of the manifest of every step that the catalogue lists or that has a directory.
 
         Errors:
-            StoreDamagedError: the catalogue cannot be read, belongs to another stream, or a step lacks
-                its manifest.
+            StoreDamagedError: the catalogue cannot be read or belongs to another stream, or a manifest is missing or is
+                not the one that the catalogue lists.
         """
         if not self._directory.is_dir():
             return {}
@@ -121,19 +121,23 @@ class Publisher:
                 raise StoreDamagedError("the manifest is missing", where=str(entry), allowed=_AWAY) from None
             if hashes.setdefault(int(match[1]), digest) != digest:
                 raise StoreDamagedError(
-                    "the manifest is not the catalogued one",
+                    "the manifest is not the one that the catalogue lists",
                     where=str(entry),
                     allowed=f"{_AWAY}; or, where the catalogue was changed, moving that away",
                 )
         return hashes
 
     def publish(self, step: int, files: Mapping[str, bytes]) -> None:
-        """Put all files of a step in place at once, and read them back."""
+        """Put all files of a step in place at once, and read them back.
+
+        Errors:
+            StoreDamagedError: the step is there already with other files.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         final = self._directory / step_name(step)
         if not final.exists():
             temporary = self._directory / f".{final.name}.tmp"
-            if temporary.exists():  # left by a stop in the middle; the step is always tried again
+            if temporary.exists():  # an earlier attempt was interrupted
                 shutil.rmtree(temporary)
             temporary.mkdir(mode=0o755)
             for name, data in files.items():
@@ -146,8 +150,14 @@ class Publisher:
     def compare(
         self, committed: Mapping[int, Mapping[str, str]], *, deep: bool, withdrawn: Collection[int] = ()
     ) -> Differences:
-        """What is missing or changed of published steps; of all but the last few, unless ``deep``, only what is
-        missing. And what is there of withdrawn ones, beside the manifest and the notice."""
+        """Find missing and changed files of published steps, and files of withdrawn steps that should be gone.
+
+        Args:
+            committed: step -> file -> SHA-256.
+            deep: read the files of all steps; otherwise only those of the last few, and of the others find missing
+                files only.
+            withdrawn: the withdrawn steps.
+        """
         differences: Differences = {}
         read = set(committed if deep else sorted(committed)[-_LAST:])
         for step, files in committed.items():
@@ -169,7 +179,7 @@ class Publisher:
         make: Callable[[str], bytes],
         withdrawn: Mapping[int, str] | None = None,
     ) -> None:
-        """Put back what is missing of a step, and leave what is there alone."""
+        """Write the missing files of a step (``make`` gives their bytes); files that exist are left alone."""
         folder = self._directory / step_name(step)
         if not folder.exists():
             self.publish(step, {name: make(name) for name in names})
@@ -197,13 +207,13 @@ class Publisher:
         durable.sync_directory(self._directory)
 
     def write_public(self, name: str, data: bytes) -> None:
-        """Write the codebook, the catalogue or a part of it, if it is not there already."""
+        """Write the codebook, the catalogue or a part of it, unless the file has these bytes already."""
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or read_bytes(path) != data:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self._directory:
-                durable.sync_directory(self._directory)  # the name of the part's folder, too
+                durable.sync_directory(self._directory)  # makes the new folder's name durable
 
     def _files(self, name: str, table: Any) -> dict[str, bytes]:
         label = (table.schema.metadata or {}).get(LABEL)
@@ -213,7 +223,7 @@ class Publisher:
         return files
 
     def _names(self, step: int) -> set[str]:
-        """What is in a step's folder."""
+        """The names of the files in a step's folder."""
         folder = self._directory / step_name(step)
         return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
@@ -229,7 +239,7 @@ class Publisher:
 
 
 def _sha256(path: Path) -> str | None:
-    """Of a file; None where it is gone meanwhile, or no file."""
+    """The SHA-256 of a file; None where it is gone meanwhile, or is no file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Reading releases back: needs the public directory only, and checks every hash."""
+"""Reads releases from the public directory alone, and checks every hash."""
 
 from __future__ import annotations
 
@@ -42,15 +42,14 @@ def read_table(
 ) -> Any:
     """The released table of a step.
 
-    A step that was published as changes is put together from the last full table before it and the changes
-    since; the result is compared with the hash in the step's manifest.
+    Where a step was published as changes, they are applied to the last full table before it, one step after the other;
+    the result is compared with the hash in the step's manifest.
 
     Args:
-        directory: the releases.
-        step: which one; the last one that can be read by default.
+        directory: the folder of releases.
+        step: the step; by default the last one that can be read.
         frame: ``arrow`` gives a pyarrow Table, ``pandas`` and ``polars`` their frames (if installed).
-        ids: keep the column ``record_id`` of persistent records. The column ``person`` of people who are followed is
-            always there.
+        ids: keep the column ``record_id`` of persistent records. A panel's column ``person`` is always kept.
 
     Errors:
         ConfigError: no such step, a withdrawn or dropped table, or a frame library that is not installed.
@@ -80,9 +79,9 @@ def read_table(
 
 
 def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") -> Any:
-    """What changed from the step before to this one: ``op``, ``record_id`` and the columns.
+    """The changes from the step before to this one: ``op``, ``record_id`` and the columns.
 
-    Of people who are followed: their new periods, as ``person``, ``period`` and the columns.
+    Of a panel: the new periods of its people, as ``person``, ``period`` and the columns.
 
     Errors:
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
@@ -90,7 +89,7 @@ def read_changes(directory: str | Path, step: int, *, frame: Frame = "arrow") ->
     root = Path(directory)
     entry = _catalogue(root).entry(step)
     if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
-        raise ConfigError(_gone(entry), where=str(root))
+        raise ConfigError(_why_gone(entry), where=str(root))
     if not any(name.startswith("changes.") for name in read_manifest(root, step)["files"]):
         raise ConfigError(
             f"step {step} has no changes",
@@ -136,7 +135,7 @@ def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     path = root / step_name(step) / names[0]
     data = _verified(path, manifest["files"][names[0]]["sha256"])
     if (label := f"{names[0]}-metadata.json") in manifest["files"]:
-        # What the rows are and what protects them: a reader who trusts the table trusts these words, too.
+        # The label says what the rows are and what protects them, so it must be as trustworthy as the table.
         _verified(path.with_name(label), manifest["files"][label]["sha256"])
     form = cast(Format, path.suffix.removeprefix("."))
     own = [{"name": ID, "type": "integer"}, {"name": OP, "type": "string"}]
@@ -144,17 +143,18 @@ def _part(root: Path, step: int, kind: str) -> tuple[dict[str, Any], Any]:
 
 
 def read_catalogue(directory: str | Path) -> dict[str, Any]:
-    """The catalogue, with all published steps in their order under ``steps``, wherever they are listed.
+    """The catalogue with all its parts; the key ``steps`` has the entries of all published steps in order.
 
     Errors:
-        ConfigError: there is none. StoreDamagedError, StoreFormatError: it, or a part of it, cannot be read.
+        ConfigError: there are no releases. StoreDamagedError, StoreFormatError: the catalogue, or a part of it, cannot
+            be read.
     """
     catalogue = _catalogue(Path(directory))
     return {**catalogue.facts, "steps": catalogue.entries()}
 
 
 def readable_steps(directory: str | Path) -> tuple[int, ...]:
-    """The steps whose tables ``read_table`` can give, in order: full ones, and changes that follow one without a gap.
+    """The steps whose tables ``read_table`` can give, in order: full tables, and changes that follow one without a gap.
 
     Errors:
         As ``read_catalogue``.
@@ -169,7 +169,12 @@ def readable_steps(directory: str | Path) -> tuple[int, ...]:
 
 
 def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
-    """The manifest of a step, checked against the catalogue; with ``withdrawn`` (and why) where the table was."""
+    """The manifest of a step, checked against the catalogue. For a withdrawn step, ``withdrawn`` has the reason.
+
+    Errors:
+        ConfigError: there are no releases, or no such step. StoreDamagedError, StoreFormatError: the manifest or the
+            catalogue cannot be read, or the manifest differs from its hash.
+    """
     root = Path(directory)
     catalogue = _catalogue(root)
     entry = catalogue.entry(step)
@@ -184,21 +189,22 @@ def read_manifest(directory: str | Path, step: int) -> dict[str, Any]:
 
 
 def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
-    """The columns of a release, from the public codebook alone.
+    """The schema of a release, from the public codebook alone.
 
     Errors:
-        StoreDamagedError: it cannot be read, or belongs to another schema than the release.
+        ConfigError: the releases are those of a panel, which have no schema of records.
+        StoreDamagedError: the codebook cannot be read, or belongs to another schema than the release.
     """
     path = Path(directory) / CODEBOOK
     if has_periods(manifest):
         raise ConfigError(
-            "the releases hold synthetic people and their periods, and no table of records",
+            "the releases are those of a panel, and have no table of records",
             where=str(directory),
             allowed="the releases of pooled, dpstabs or baseline",
         )
     try:
         book = parse_json(read_bytes(path))
-        # The ids of persistent records are no column of the schema, and have no bins.
+        # The column of record ids is in the codebook, but not in the schema.
         fields = [field for field in book["resources"][0]["schema"]["fields"] if "dpstream" in field]
         fingerprint = book["dpstream"]["schema"]
         columns = {
@@ -212,15 +218,15 @@ def released_schema(directory: str | Path, manifest: dict[str, Any]) -> Schema:
     except (InputError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise StoreDamagedError("the codebook cannot be read", where=str(path)) from None
     if fingerprint != manifest["schema"] or labels != [column.labels() for column in schema.columns]:
-        raise StoreDamagedError("the codebook is not the one of these releases", where=str(path))
+        raise StoreDamagedError("the codebook belongs to other releases", where=str(path))
     return schema
 
 
 def as_released(column: Column) -> Column:
-    """The column that reads its released values back into the codes that they had.
+    """The column that encodes released values as the codes that they were released from.
 
-    Columns of numbers, dates and booleans show ``other`` as null. Where they declare no ``missing``, null is read as
-    ``other``, whose code comes after the ordinary ones under either name; where they do, see ``released_alike``.
+    Released numbers, dates and booleans have null for ``other``. If such a column declares no ``missing``, null is read
+    as ``other``; the code is the same under either name. If it declares both, see ``released_alike``.
     """
     if column.other is None or column.missing is not None or _is_text(column):
         return column
@@ -228,7 +234,7 @@ def as_released(column: Column) -> Column:
 
 
 def released_alike(column: Column) -> bool:
-    """Whether ``other`` and ``missing`` are the same null in released tables."""
+    """Whether a released null may mean ``other`` or ``missing``, and nobody can say which."""
     return column.other is not None and column.missing is not None and not _is_text(column)
 
 
@@ -243,7 +249,7 @@ def _catalogue(root: Path) -> Catalogue:
 
 
 def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
-    """The steps whose files make the table: a full one, and the changes after it."""
+    """The steps whose files give the table: one with a full table, and the changes after it (ConfigError: none do)."""
     if step is not None:
         chain_or_why = _chain(catalogue, step)
         if isinstance(chain_or_why, str):
@@ -257,16 +263,18 @@ def _choose(catalogue: Catalogue, step: int | None, root: Path) -> list[int]:
         chain = _chain(catalogue, number)
         if not isinstance(chain, str):
             return chain
-    raise ConfigError("no step has a full table", where=str(root))
+    raise ConfigError(
+        "no step has a full table", where=str(root), allowed="a folder with a step that was kept"
+    )
 
 
 def _chain(catalogue: Catalogue, step: int) -> list[int] | str:
-    """Steps to read for one table, or why it cannot be put together."""
+    """The steps to read for the table of ``step``; or the reason why it cannot be read, as a text."""
     chain: list[int] = []
     number = step
     while (entry := catalogue.entry(number)) is not None:
         if entry["state"] not in ("full", "change") or not entry["kept"]:
-            reason = _gone(entry)
+            reason = _why_gone(entry)
             return reason if number == step else f"step {step} is a change, and {reason}"
         chain.append(number)
         if entry["state"] == "full":
@@ -275,7 +283,7 @@ def _chain(catalogue: Catalogue, step: int) -> list[int] | str:
     return f"step {step} is a change, and step {number} before it is not published"
 
 
-def _gone(entry: dict[str, Any]) -> str:
+def _why_gone(entry: dict[str, Any]) -> str:
     if entry["state"] == "withdrawn":
         reason = f": {entry['reason']}" if "reason" in entry else ""
         return f"step {entry['step']} was withdrawn{reason}"
@@ -305,7 +313,11 @@ def _json(data: bytes, path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise StoreDamagedError("the file cannot be read", where=str(path)) from None
     if version != 1:
-        raise StoreFormatError(f"format {version!r}", where=str(path), allowed="format 1")
+        raise StoreFormatError(
+            f"the file has the unknown format {version!r}",
+            where=str(path),
+            allowed="format 1, or a newer version of dpstream",
+        )
     return value
 
 
@@ -321,18 +333,18 @@ def _fields(root: Path) -> list[dict[str, Any]]:
 
 
 def has_periods(manifest: Mapping[str, Any]) -> bool:
-    """Whether a release holds people who stay: its changes are their new periods, and no records."""
+    """Whether a release is one of a panel, whose changes are new periods of its people instead of records."""
     return bool(manifest.get("records", {}).get("kind") == "panel")
 
 
 def check_frame(frame: str) -> None:
-    """ConfigError for a kind of frame that is unknown."""
+    """Check the name of a kind of frame (ConfigError)."""
     if frame not in ("arrow", "pandas", "polars"):
         raise ConfigError(f"unknown frame {frame!r}", where="read", allowed="arrow, pandas, polars")
 
 
 def as_frame(table: Any, frame: Frame) -> Any:
-    """A pyarrow Table as one of another library.
+    """Convert a pyarrow Table into a frame of another library.
 
     Errors:
         ConfigError: the library is not installed.

@@ -1,4 +1,4 @@
-"""Where tables go besides the folder, by name: this package's own, and those that other packages bring."""
+"""The sinks beside the folder, by name: this package's own, and those of other packages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OWN_SINKS = ("folder", "duckdb", "postgresql", "stdout")
 
 @dataclass(frozen=True)
 class SinkKind:
-    """What an entry point of the group ``dpstream.sinks`` names.
+    """A sink of another package: the object of an entry point of the group ``dpstream.sinks``.
 
     Attributes:
-        open: makes the feed from ``[output] database`` (None where the file has none) and ``table``.
+        open: makes the ``Feed`` from ``[output] database`` (None where the file does not have it) and ``table``.
     """
 
     open: Callable[[str | None, str], Feed]

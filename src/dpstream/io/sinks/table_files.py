@@ -1,4 +1,4 @@
-"""Released tables as bytes and back: Parquet or CSV, equal bytes for equal tables."""
+"""Converts released tables to bytes and back, as Parquet or CSV. Equal tables give equal bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMATS: tuple[Format, ...] = ("parquet", "csv")
 
 
 def to_bytes(table: Any, form: Format) -> bytes:
-    """The file of a pyarrow Table. Nothing in it depends on the clock or the machine's name.
+    """The bytes of a pyarrow Table in a format. They do not depend on the clock or on the machine.
 
     >>> import pyarrow as pa
     >>> to_bytes(pa.table({"zip": ["94102", None]}), "csv")
@@ -38,7 +38,10 @@ def to_bytes(table: Any, form: Format) -> bytes:
 
 
 def csv_label(name: str, label: Mapping[str, Any]) -> bytes:
-    """What lies beside a CSV file and says what it is (W3C, CSV on the Web: ``notes`` may hold anything)."""
+    """The metadata file beside a CSV file, with the table's label.
+
+    Source: W3C, "Metadata Vocabulary for Tabular Data"; ``notes`` may hold anything.
+    """
     described = {
         "@context": "http://www.w3.org/ns/csvw",
         "url": name,
@@ -50,7 +53,7 @@ def csv_label(name: str, label: Mapping[str, Any]) -> bytes:
 
 
 def from_bytes(data: bytes, form: Format, fields: Sequence[Mapping[str, Any]] = ()) -> Any:
-    """The inverse of ``to_bytes``. CSV knows no types: ``fields`` are those of the codebook."""
+    """The inverse of ``to_bytes``. ``fields``: the fields of the codebook, which give the types of CSV columns."""
     import pyarrow as pa
 
     source = pa.BufferReader(data)
@@ -63,7 +66,7 @@ def from_bytes(data: bytes, form: Format, fields: Sequence[Mapping[str, Any]] = 
     types = {str(field["name"]): _arrow_type(field) for field in fields}
     return pyarrow.csv.read_csv(
         source,
-        # A row of a single null is an empty line, and a row all the same.
+        # In a table of one column, a null is an empty line, and still a row.
         parse_options=pyarrow.csv.ParseOptions(ignore_empty_lines=False, newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False

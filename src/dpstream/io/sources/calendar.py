@@ -21,23 +21,24 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 
 class Grid(ABC):
-    """Numbers steps from 1; which step a record belongs to depends on its own time and public facts only."""
+    """Step borders. Steps are numbered from 1; the step of a record depends on its own time and on public facts
+    only."""
 
     @abstractmethod
     def steps(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Step of each time (days since 1970, or step numbers); below 1 for times before the start."""
+        """The step of each time (int64: days since 1970, or step numbers); below 1 for times before the start."""
 
     def step(self, time: int) -> int:
-        """Step of one time."""
+        """The step of one time."""
         return int(self.steps(np.array([time], np.int64))[0])
 
     def closed(self, today: datetime.date) -> int | None:
-        """Last step that is over on ``today``; None where there is no calendar."""
+        """The last step that is over on ``today``; None without a calendar."""
         return self.step(day_number(today)) - 1
 
     @abstractmethod
     def batch_id(self, step: int) -> str:
-        """Public name of a step."""
+        """The public name of a step."""
 
     def period_name(self, step: int) -> str:
         """The same for the columns of a table."""
@@ -45,7 +46,7 @@ class Grid(ABC):
 
     @abstractmethod
     def period(self, step: int) -> Period | None:
-        """First day and the day after the last one; None where there is no calendar."""
+        """The first day and the day after the last one; None without a calendar."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,12 @@ class MonthPeriods(Grid):
 
 @dataclass(frozen=True)
 class StepNumbers(Grid):
-    """A step number that was attached to every record beforehand; ``start`` is the first step's number."""
+    """Every record has a step number already; ``start`` is the number of step 1."""
 
     start: int
 
     def steps(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        # Far-away numbers are misprints; they must not wrap around.
+        # A number so large is a misprint, but must not overflow.
         return np.clip(times, -(2**62), 2**62) - self.start + 1
 
     def closed(self, today: datetime.date) -> None:
@@ -141,7 +142,7 @@ def period_grid(every: str, start: datetime.date, where: str) -> Grid:
     """The calendar named by ``every``.
 
     Errors:
-        ConfigError: an unknown length, or months that begin on a day that some months lack.
+        ConfigError: an unknown length, or periods of months whose first day some months lack.
     """
     match = _LENGTH.fullmatch(every)
     if match is None:
@@ -151,7 +152,7 @@ def period_grid(every: str, start: datetime.date, where: str) -> Grid:
         return DayPeriods(start, count * (7 if match[2] == "week" else 1))
     if start.day > 28:
         raise ConfigError(
-            "months cannot be counted from a day that some months lack",
+            "the periods begin on a day that some months lack",
             where=f"{where} start",
             allowed="a day from 1 to 28",
         )

@@ -1,4 +1,4 @@
-"""Files cut into steps: a first pass reads the times, a second one hands out the records step by step."""
+"""Files cut into steps: a first pass reads the times, a second pass hands out the records step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid, StepNumbers
-from dpstream.io.sources.formats import Types, UnreadableError, blocks, column_names, file_format, fingerprint
+from dpstream.io.sources.formats import UnreadableError, blocks, column_names, file_format, fingerprint
 from dpstream.io.sources.lines import Rules
 from dpstream.io.sources.pieces import Pieces
 from dpstream.io.sources.positions import BYTES, DIGEST, FILES, FileNames, Place, Position, Times, other_files
@@ -26,52 +26,55 @@ from dpstream.io.sources.times import delete_flags, times_of
 
 __all__ = ["MAX_STEPS", "FileSource"]
 
-#: A step number far away is a misprint; every step in between would be released.
+#: A step number that is farther away is a misprint, and would make the stream release every step up to it.
 MAX_STEPS = 10**6
 
 
 @dataclass(frozen=True)
 class _File:
-    """What the first pass learns about one file."""
+    """What the first pass learns about one file.
+
+    Attributes:
+        name: its path from the base folder.
+        records: how many it has.
+        blocks: for each block with records that are due: how many records the file has up to its end, and the smallest
+            step in it. So the second pass knows how far to read for a step.
+    """
 
     path: Path
     name: str
     records: int
-    #: Records to read before all of a step's records are known: (end of block, least step in it), in order.
     blocks: tuple[tuple[int, int], ...]
 
 
 class FileSource(Source):
-    """The records of some files, step by step; private data, exactly as in the files.
+    """The records of some files, step by step. They are private data, and handed out exactly as the files have them.
 
-    Guarantee: which step a record belongs to depends on the record itself and on public facts (options,
-    clock, file names, which records were read before), never on other records. The exceptions are what
-    ``options.declared_public()`` lists. Steps without records are handed out like all
-    others.
+    Guarantee: the step of a record depends on the record itself and on public facts (options, clock, file names, which
+    records were read before), never on other records. ``options.declared_public()`` lists the exceptions. Steps without
+    records are handed out too.
 
     Args:
         options: the ``[source]`` table.
         base: folder that ``options.path`` is relative to.
-        column_types: Arrow types for some columns of csv and ndjson files (csv cells are text otherwise).
-        keep_time: leave the time column in the records (where it is an attribute of the schema too).
-        reveal: say in errors which record or line it is. A position is a lower bound of a private number of
-            records: for the owner's eyes only.
-        today: the public clock, default the current day in UTC, less the grace period; a calendar period is
-            handed out once it is over.
-        watched: more files will come: a numbered step is handed out when a record of a later one is there.
-        columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them
-            the keys of a file's first records are its columns, and those are private facts. Messages name these
-            columns, and count others.
-        ignored: names of columns that are known and not read.
+        reveal: name the record or the line in errors. Its number is a lower bound of a private number of records: for
+            the owner's eyes only.
+        today: the public clock, by default the current day in UTC less the grace period; a calendar period is handed
+            out when it is over.
+        watched: more files will come; a numbered step is handed out when a record of a later step has come.
+        columns: the attributes. NDJSON files then have these columns, whatever their records hold. Without them an
+            NDJSON file has the keys of its first records as columns, and these are private facts. Messages name these
+            columns, and only count others.
+        ignored: names of columns that may occur and are not read.
 
-    Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed
-    out. Pass 2 reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that the
-    step's records lie in, plus records read early; little for files sorted by time, up to the whole content
-    for files that are not.
+    Reading: pass 1 reads and checks the time and operation columns of every file before anything is handed out. Pass 2
+    reads forward only as far as the next step needs. Memory: the blocks of about 4 MB that hold the step's records, and
+    records that were read ahead. That is little for files sorted by time, and up to all records for other files.
 
     Errors:
-        DataError: no file, a damaged or inconsistent one, a bad time or operation, a late record.
-        StepError: a file has fewer records than were read before.
+        DataError: there is no file, a file is damaged or inconsistent, a time or an operation is bad, or a record is
+            late.
+        StepError: files that were read before are gone, changed, or have fewer records.
     """
 
     def __init__(
@@ -79,8 +82,6 @@ class FileSource(Source):
         options: SourceOptions,
         *,
         base: str | Path = ".",
-        column_types: Types | None = None,
-        keep_time: bool = False,
         reveal: bool = False,
         today: datetime.date | None = None,
         watched: bool = False,
@@ -89,8 +90,6 @@ class FileSource(Source):
     ) -> None:
         self.options = options
         self._base = Path(base)
-        self._types = column_types
-        self._keep_time = keep_time
         self._reveal = reveal
         self._today = today or options.clock()
         self._watched = watched
@@ -102,15 +101,15 @@ class FileSource(Source):
     def _record_rules(self, columns: Sequence[str], ignored: Sequence[str]) -> Rules:
         options = self.options
         marks = [name for name in (options.time_column, options.user_column) if name is not None]
-        words = [name for name in (options.op_column,) if name is not None]
-        names = tuple(dict.fromkeys([*marks, *words, *columns])) if columns else None
+        operations = [name for name in (options.op_column,) if name is not None]
+        names = tuple(dict.fromkeys([*marks, *operations, *columns])) if columns else None
         return Rules(
             options.broken,
             options.line_breaks,
             names,
-            frozenset(ignored) - frozenset([*marks, *words]),
+            frozenset(ignored) - frozenset([*marks, *operations]),
             frozenset(marks),
-            frozenset(words),
+            frozenset(operations),
         )
 
     def _count_broken(self, records: int) -> None:
@@ -118,17 +117,15 @@ class FileSource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """How far ``steps`` has read each file, as JSON can hold it; as of the step handed out last.
+        """How far ``steps`` had read each file when it handed out the last step, as JSON values.
 
-        Private: it holds numbers of records. Saved in one transaction with each step and given back as
-        ``seen``, it tells late records from old ones and notices files that changed.
+        Private: it holds numbers of records. The stream saves it in one transaction with each step and gives it back as
+        ``seen``; then the source can tell late records from old ones, and notices files that changed.
         """
         return dict(self._position)
 
     def files(self) -> list[Path]:
-        """The files, in the order of their paths.
-
-        Where the owner marks finished files (``complete = "done"``), only those.
+        """The files, in the order of their paths. With ``complete = "done"`` only those that are marked as finished.
 
         Errors:
             UnreadableError: no file matches.
@@ -141,7 +138,9 @@ class FileSource(Source):
                     by_name[self._name(path)] = path
         if not by_name:
             raise UnreadableError(
-                "no file matches", where=", ".join(self.options.path), allowed="one file or more"
+                "no file matches",
+                where=", ".join(self.options.path),
+                allowed="a pattern that matches a file or more",
             )
         return [by_name[name] for name in sorted(by_name)]
 
@@ -151,7 +150,7 @@ class FileSource(Source):
         return path.suffix != ".done" and path.with_name(f"{path.name}.done").exists()
 
     def signature(self) -> Any:
-        """Names, sizes and times of change of the files, and the public day."""
+        """See ``Source``: names, sizes and times of change of the files, and the public day."""
         try:
             files = [(str(path), path.stat()) for path in self.files()]
         except (UnreadableError, FileNotFoundError):
@@ -164,16 +163,15 @@ class FileSource(Source):
     def steps(
         self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
-        """The steps from ``start_step`` on; the content of a step is the same at every reading.
+        """The steps from ``start_step`` on. A step has the same content at every reading.
 
         Args:
             start_step: first step that is not released yet.
-            seen: ``position`` as saved with the last released step. Records beyond it that belong to
-                earlier steps are late, and ``options.late`` says what happens. Without it, records of earlier
-                steps count as released.
-            key: secret key (up to 64 bytes, ``Stream.source_key``) for the fingerprints of files in
-                ``position``; the same at every reading. Without one, a fingerprint could be compared with
-                that of a guessed file.
+            seen: ``position`` as saved with the last released step. Records beyond it that belong to earlier steps are
+                late, and ``options.late`` says what happens. Without ``seen``, all records of earlier steps count as
+                released.
+            key: secret key (up to 64 bytes, ``Stream.source_key``) for the fingerprints of files in ``position``; the
+                same at every reading. Without a key, anybody could compare a fingerprint with that of a guessed file.
         """
         check_start(start_step)
         grid = self.options.grid
@@ -208,9 +206,10 @@ class FileSource(Source):
         return self._assemble(grid, files, place, start_step, last)
 
     def _fingerprints(self, paths: list[Path], seen: Position | None) -> dict[str, int]:
-        """What the files hold, after checking that those read before only grew at their end.
+        """Length and digest of each file, for ``position``, after a check that the files read before only grew at their
+        end.
 
-        A record that changed its place, or its file, would pass for a late one and be counted a second time.
+        Otherwise a record that moved to another place or file would seem late, and would be counted twice.
         """
         here = {self._name(path): path for path in paths}
         for name in seen or ():
@@ -223,7 +222,7 @@ class FileSource(Source):
                 or expected != list(self._fingerprint(here[name], expected[0]))
             ):
                 raise StepError(
-                    "the file is gone, or what was read of it before changed, and its records could be "
+                    "the file is gone, or the part of it that was read before has changed, and its records could be "
                     "counted twice",
                     where=name,
                     allowed='with late = "next-step": files that stay, and only grow at their end',
@@ -236,7 +235,7 @@ class FileSource(Source):
         return fingerprint(path, limit, key=self._key)
 
     def _scan(self, path: Path, place: Place) -> _File:
-        """Pass 1: times and operations of one file."""
+        """Pass 1: read and check the times and operations of one file."""
         name, ends, records = self._name(path), [], 0
         op_column = self.options.op_column
         for block in self._blocks(path, self._marks(), counted=True):
@@ -258,7 +257,7 @@ class FileSource(Source):
     def _assemble(
         self, grid: Grid, files: list[_File], place: Place, start_step: int, last: int
     ) -> Iterator[StepInput]:
-        """Pass 2: read each file forward until every record of the step is known."""
+        """Pass 2: for each step, read every file forward until it has no more records of the step."""
         readers = [_Reader(self, i, file, place) for i, file in enumerate(files)]
         pieces = Pieces(self._empty())
         for step in range(start_step, last + 1):
@@ -292,7 +291,7 @@ class FileSource(Source):
                 yield self._input(step, name, None, *pieces.take(step))
 
     def _row_steps(self, rows: int, start_step: int, seen: Position | None) -> Iterator[StepInput]:
-        """Full steps only: records that do not fill a step wait for more."""
+        """The full steps. Records that do not fill a step wait for more records."""
         files = self._checked_files()
         self._check_order(files, seen)
         pieces, read, step = Pieces(self._empty()), 0, start_step
@@ -310,18 +309,18 @@ class FileSource(Source):
                     step += 1
             if seen is not None and records != seen.get(name, records):
                 raise StepError(
-                    "the number of records changed after they were counted into steps",
+                    "the file has another number of records than when it was cut into steps",
                     where=name,
-                    allowed="only the last file may grow",
+                    allowed="files that stay as they are; only the last one may grow",
                 )
-            # The last file may still grow; one that was followed by another may not.
+            # The last file may still grow, so its number of records is not kept.
             if path != files[-1]:
                 self._position[name] = records
 
     def _check_before(self, files: list[Path], seen: Position | None) -> None:
-        """The same where each file is a step, by the position of its last file."""
+        """Where each file is a step: check that the files read before are still the first ones (StepError)."""
         known = [(key, count) for key, count in (seen or {}).items() if key.startswith(f"{FILES}:") and count]
-        if not known:  # none yet, or the list of all names that early versions kept
+        if not known:  # nothing was read yet, or an early version wrote a list of all names
             self._check_order(files, seen)
             return
         (key, count), names = known[0], FileNames(self._key)
@@ -330,7 +329,8 @@ class FileSource(Source):
             raise other_files(last)
 
     def _check_order(self, files: list[Path], seen: Position | None) -> None:
-        """Files that were read before must still be the first ones: their order decides the steps."""
+        """Check that the files read before are still the first ones (StepError), because their order decides the
+        steps."""
         expected = sorted(seen or ())
         for path, name in itertools.zip_longest(files[: len(expected)], expected):
             if path is None or self._name(path) != name:
@@ -339,7 +339,11 @@ class FileSource(Source):
     # Shared.
 
     def _checked_files(self, start: int = 1) -> list[Path]:
-        """All files, after comparing the columns of those from number ``start`` on with the first one's."""
+        """All files, after a check that those from number ``start`` on have the columns of the first one.
+
+        Errors:
+            DataError: another file has other columns, or the first one lacks a column of ``[source]``.
+        """
         files = self.files()
         first = self._columns_of(files[0])
         user = self.options.user_column
@@ -376,13 +380,11 @@ class FileSource(Source):
         return [name for name in names if name not in self._rules.ignored]
 
     def _public_columns(self, path: Path) -> bool:
-        """Whether no record decides which columns a file has."""
+        """Whether the columns of a file are public: not where they are the keys of its records."""
         return self._rules.names is not None or file_format(path) != "ndjson"
 
     def _keeps(self, name: str) -> bool:
-        if name == self.options.op_column:
-            return False
-        return self._keep_time or name != self.options.time_column
+        return name not in (self.options.op_column, self.options.time_column)
 
     def _marks(self) -> list[str]:
         return [name for name in (self.options.time_column, self.options.op_column) if name is not None]
@@ -392,9 +394,9 @@ class FileSource(Source):
         return next(iter(self._blocks(self.files()[0], self._columns)))
 
     def _blocks(self, path: Path, columns: list[str], *, counted: bool = False) -> Iterator[Any]:
-        """``counted``: broken records are counted at this reading, which is one of two where steps are cut by time."""
+        """The blocks of a file. ``counted``: count broken records, at one of the two readings where there are two."""
         rules = replace(self._rules, tally=self._count_broken) if counted else self._rules
-        return blocks(path, columns=columns, column_types=self._types, reveal=self._reveal, rules=rules)
+        return blocks(path, columns=columns, reveal=self._reveal, rules=rules)
 
     def _times(self, block: Any, grid: Grid, name: str, before: int) -> Times:
         column = str(self.options.time_column)
@@ -409,7 +411,7 @@ class FileSource(Source):
         )
 
     def _split(self, block: Any, name: str, before: int) -> tuple[Any, NDArray[np.bool_]]:
-        """A block's records in the order of the first file's columns, and which of them are deletes."""
+        """A block's records, with columns in the order of the first file, and which of them are deletes."""
         op_column = self.options.op_column
         if op_column is None:
             deletes = np.zeros(block.num_rows, np.bool_)
@@ -419,7 +421,7 @@ class FileSource(Source):
 
 
 class _Reader:
-    """One file in pass 2."""
+    """Reads one file forward in pass 2."""
 
     def __init__(self, source: FileSource, number: int, file: _File, place: Place) -> None:
         self._source, self._number, self._file, self._place = source, number, file, place

@@ -1,7 +1,7 @@
-"""Reading csv, parquet and ndjson files block by block, with errors that name the file but no value.
+"""Reads csv, parquet and ndjson files block by block, with errors that name the file and no value.
 
-pyarrow is imported inside functions: the command line must start quickly. Its messages quote the data,
-so each is replaced by a sentence of our own.
+pyarrow is imported inside functions, because the command line must start quickly. Its messages quote the data, so they
+are replaced by dpstream's own.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _BOM = b"\xef\xbb\xbf"
 #: Column name -> Arrow type or its name.
 Types = Mapping[str, Any]
 
-#: Outside a stream a record may run over several lines: nobody counts there how far one record reaches.
+#: Outside a stream a record may run over several lines: there no guarantee depends on how far one record reaches.
 _SPANNING = Rules(line_breaks=True)
 
 
 class UnreadableError(DataError):
-    """A source that cannot be read now, and perhaps can later. Nothing was handed out of it."""
+    """A source cannot be read now; perhaps it can later. It has handed out nothing."""
 
 
 def file_format(path: Path) -> str:
@@ -76,7 +76,7 @@ def file_format(path: Path) -> str:
         return "parquet"
     if name.endswith((".ndjson", ".ndjson.gz", ".jsonl", ".jsonl.gz")):
         return "ndjson"
-    raise DataError("the format of the file is not known", where=str(path), allowed=FORMATS)
+    raise DataError("the file has an unknown format", where=str(path), allowed=FORMATS)
 
 
 def read_table(path: str | Path, *, column_types: Types | None = None, infer: bool = False) -> Any:
@@ -85,8 +85,8 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
     Args:
         path: a file in one of the known formats.
         column_types: Arrow types (or their names) for some columns of csv and ndjson files.
-        infer: let csv columns get types by their values; otherwise csv cells are text, as in a stream (the
-            schema says what they mean, so a zip code keeps its zeros).
+        infer: give csv columns types by their values. Otherwise csv cells are text, as in a stream, where the schema
+            gives the types (so a zip code keeps its zeros).
 
     Errors:
         DataError: the file is missing, damaged, half-written or inconsistent.
@@ -111,7 +111,11 @@ def read_table(path: str | Path, *, column_types: Types | None = None, infer: bo
 
 
 def column_names(path: Path, *, reveal: bool = False, rules: Rules = _SPANNING) -> list[str]:
-    """Names of a file's columns, in order (ndjson: those of ``rules``, or the keys of its records)."""
+    """The names of a file's columns, in order (ndjson: ``rules.names``, or the keys of its records).
+
+    Errors:
+        DataError: the file is missing, damaged or empty, or a name occurs twice.
+    """
     kind = file_format(path)
     check_file(path)
     with readable(path):
@@ -151,9 +155,17 @@ def blocks(
     reveal: bool = False,
     rules: Rules = _SPANNING,
 ) -> Iterator[Any]:
-    """The file as small ``pyarrow.Table`` blocks in order; at least one, maybe without rows.
+    """The file as small ``pyarrow.Table`` blocks, in order; at least one, maybe without rows.
 
-    ``reveal``: errors say which line it is (a lower bound of the private number of records).
+    Args:
+        columns: the columns to read; all by default.
+        column_types, infer: as in ``read_table``.
+        reveal: name the line in errors; its number is a lower bound of the private number of records.
+        rules: how records are read.
+
+    Errors:
+        DataError: the file is missing, damaged, half-written or inconsistent.
+
     Memory: one block (about 4 MB of text, or 65,536 records).
     """
     kind = file_format(path)
@@ -170,9 +182,9 @@ def blocks(
 
 
 def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tuple[int, int]:
-    """Length and BLAKE2b-128 digest (as an integer) of a file's first ``limit`` bytes, after decompression.
+    """The length and the BLAKE2b-128 digest (as an integer) of a file's first ``limit`` bytes, after decompression.
 
-    Private: equal files have equal digests, for everybody who knows ``key``.
+    Private: equal files have equal digests, so whoever knows ``key`` can test a guess.
     """
     digest, length = hashlib.blake2b(digest_size=16, key=key), 0
     with readable(path), _binary(path) as stream:
@@ -187,17 +199,19 @@ def fingerprint(path: Path, limit: int | None = None, *, key: bytes = b"") -> tu
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn what readers raise on a bad file into one sentence about the file."""
+    """Replace what readers raise on a bad file by an UnreadableError about the file."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError):
-        raise UnreadableError("there is no such file", where=str(path)) from None
+        raise UnreadableError(
+            "there is no such file", where=str(path), allowed="a file that exists"
+        ) from None
     except PermissionError:
         raise UnreadableError(
             "the file may not be read", where=str(path), allowed="a readable file"
         ) from None
     except (OSError, *failures()):  # type: ignore[misc]
-        # Readers' messages quote private values: nothing of them is kept.
+        # Readers' messages quote private values, so they are dropped.
         raise UnreadableError(
             f"the file cannot be read as {file_format(path)}: it is damaged, half-written or inconsistent",
             where=str(path),
@@ -212,7 +226,7 @@ def _arrow_type(value: Any) -> Any:
 
 
 def _binary(path: Path) -> IO[bytes]:
-    # Python's gzip notices a truncated stream and reads concatenated members.
+    # Python's gzip, because it notices a truncated file and reads concatenated members.
     if path.name.lower().endswith(".gz"):
         return cast("IO[bytes]", gzip.open(path, "rb"))
     return path.open("rb")
@@ -221,7 +235,7 @@ def _binary(path: Path) -> IO[bytes]:
 def _csv_header(path: Path, rules: Rules) -> list[str]:
     if rules.line_breaks:
         opened = gzip.open if path.name.lower().endswith(".gz") else open
-        # What the records hold is of no concern here.
+        # Only the header is read here, so records that are no UTF-8 must not raise.
         with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
             names = next(csv.reader(stream), [])
         return [name.encode("utf-8", "surrogateescape").decode("utf-8") for name in names]
@@ -236,7 +250,7 @@ def _csv_header(path: Path, rules: Rules) -> list[str]:
 def _csv_blocks(
     path: Path, names: list[str], wanted: list[str], types: Types, reveal: bool, rules: Rules
 ) -> Iterator[Any]:
-    """Line by line: what one line holds changes no other record."""
+    """The blocks of a csv file whose records are lines: the content of one line changes no other record."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -252,7 +266,7 @@ def _csv_blocks(
         yield pa.table({name: pa.array([], types.get(name, pa.string())) for name in wanted})
         before = 0
         for block in whole_lines(stream, _BLOCK_BYTES):
-            # A header without a line end is no record.
+            # Drop the header, also where the file has nothing after it.
             data = block if before else (*_LINE_END.split(block, maxsplit=1), b"")[1]
             if rules.broken != "error" and not _is_utf8(data):
                 data = data.decode("utf-8", "replace").encode()
@@ -265,14 +279,14 @@ def _csv_blocks(
             before += scanned.lines + (not before)
             if not scanned.records:
                 continue
-            # Arrow takes a mark at the beginning of what it reads for none of the first cell's text.
+            # Arrow drops a byte order mark at the beginning; here it is text of the first cell.
             data = _BOM + data if data.startswith(_BOM) else data
             read = pyarrow.csv.ReadOptions(column_names=names, block_size=len(data) + 1, use_threads=False)
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(data), read_options=read, parse_options=parse, convert_options=convert
             )
             if table.num_rows != scanned.records:
-                raise pa.ArrowInvalid("other records than lines")
+                raise pa.ArrowInvalid("Arrow and scan disagree about the number of records")
             yield emptied(table, scanned.broken[:, 3], keep=keep)
 
 
@@ -296,7 +310,7 @@ def _open_quote(where: str) -> DataError:
 
 
 def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> DataError:
-    """``before``: lines before the block, where the owner may see which line it is."""
+    """The error about the first broken line. ``before``: the number of lines before the block; None: name no line."""
     _, _, why, _, line, actual = scanned.broken[0].tolist()
     where = str(path) if before is None else f"{path}, line {before + line}"
     if why == OPEN_QUOTE:
@@ -304,7 +318,7 @@ def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> D
     if why == OTHER_COUNT:
         shown = "more or fewer columns" if before is None else f"{actual} columns"
         return DataError(
-            f"a line has {shown} and the first line {cells}",
+            f"a line has {shown}, and the first line has {cells}",
             where=where,
             allowed="the same number of columns in every line",
         )
@@ -314,7 +328,7 @@ def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> D
 def _csv_stream(
     path: Path, names: list[str], wanted: list[str], types: Types, infer: bool, reveal: bool
 ) -> Iterator[Any]:
-    """Where a quoted cell may run over several lines."""
+    """The blocks of a csv file whose quoted cells may run over several lines."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -336,7 +350,7 @@ def _csv_stream(
     try:
         with readable(path), _binary(path) as stream:
             if infer:
-                # Types from the whole file: blocks of a stream would each decide for themselves.
+                # The whole file decides the types; block by block each would get its own.
                 yield pyarrow.csv.read_csv(
                     stream, read_options=read, parse_options=parse, convert_options=convert
                 )
@@ -354,7 +368,7 @@ def _csv_stream(
         line = f", line {number}" if reveal and number is not None else ""
         amount = f"{actual} columns" if reveal else "more or fewer columns"
         raise DataError(
-            f"a line has {amount} and the first line {expected}",
+            f"a line has {amount}, and the first line has {expected}",
             where=f"{path}{line}",
             allowed="the same number of columns in every line",
         ) from None
@@ -369,7 +383,7 @@ def _parquet_blocks(path: Path, wanted: list[str]) -> Iterator[Any]:
         yield schema.empty_table()
         for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=wanted, use_threads=False):
             table = pa.Table.from_batches([batch]).select(wanted)
-            # One text that is no UTF-8 would stop a stream that has bins for it.
+            # A text that is no UTF-8 becomes valid: the schema has bins for it, so it must not stop the stream.
             yield pa.table([valid_text(column) for column in table.columns], names=table.column_names)
 
 
@@ -393,18 +407,19 @@ def json_records(
     rules: Rules,
     names: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The record of each line that is not blank; of a broken one an empty record, or none: the rules say it.
+    """The record of each line that is not blank. A broken line gives an empty record or none, as ``rules.broken`` says.
 
     Args:
-        before: number of lines before these, where errors may tell which line it is.
-        names: the keys that a record may have (``rules.ignored`` besides); None: any.
+        where: the file, for messages.
+        before: the number of lines before these, so that errors can name the line; None: they do not.
+        names: the keys that a record may have, besides ``rules.ignored``; None: any.
 
     Errors:
-        DataError: a line that is no JSON object, or an undeclared key, unless the rules take such records.
+        DataError: with ``rules.broken = "error"``, a line that is no JSON object, or a key that is not declared.
     """
     known = None if names is None else rules.ignored.union(names)
-    # The keys of a file's records are nobody's declaration: they are neither named nor counted.
-    allowed = ", ".join(names or ()) if rules.names is not None else "their keys"
+    # Where nobody declared keys, those of the first records are private: messages neither name nor count them.
+    allowed = ", ".join(names or ()) if rules.names is not None else "the keys of its first records"
     strict = rules.broken == "error"
     records: list[dict[str, Any]] = []
     broken = 0
@@ -421,7 +436,7 @@ def json_records(
         record = parse_record(text) if len(line) <= MOST_BYTES else None
         if record is None:
             if strict:
-                raise DataError("a line is not a JSON object", where=place, allowed="one object a line")
+                raise DataError("a line is not a JSON object", where=place, allowed="one object per line")
             broken += 1
             if rules.broken == "missing":
                 records.append({})
@@ -446,10 +461,11 @@ def json_table(
     types: Types | None = None,
     where: str = "",
 ) -> Any:
-    """Some columns of JSON records. A cell's kind is its own, whatever the others of its column hold.
+    """Some columns of JSON records as a ``pyarrow.Table``. Each cell keeps its own kind, whatever the other cells of
+    its column hold.
 
     Errors:
-        DataError: a column with a declared type holds something else.
+        DataError: a cell does not have the type that ``types`` declares for its column.
     """
     import pyarrow as pa
 
@@ -465,7 +481,7 @@ def json_table(
                     where=where,
                     allowed=str(types[name]),
                 ) from None
-        elif name in rules.marks or name in rules.words:
+        elif name in rules.marks or name in rules.operations:
             columns[name] = texts(values, numbers=name in rules.marks)
         else:
             columns[name] = cells(values)

@@ -1,8 +1,8 @@
-"""Tables of one source under each other: what a record's value means may not depend on who comes with it.
+"""Joins the tables of one source: the meaning of a value must not depend on the records beside it.
 
-Files of one stream may type a column differently: a writer makes whole numbers doubles as soon as one of them is
-null. Arrow joins such columns by a conversion that fails on single values, and quotes them. Here every pair of types
-has one way together that fails on no value, or the types are refused for what they are.
+Files of one stream may have different types for a column; a writer may turn whole numbers into doubles as soon as one
+of them is null. Arrow's conversion fails on single values, and quotes them. Here the types alone decide: two types have
+a common type that takes every value, or they are refused.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from dpstream.core.schema.cells import as_cells, is_cells
 
 __all__ = ["join"]
 
-#: Beyond every declared instant, and an int64 in microseconds.
+#: An instant (int64, microseconds) beyond all that a schema can declare.
 _FAR = 2**62
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 _ALLOWED = "one type for a column: numbers, times with a zone, times without one, texts, ..."
 
 
 def join(tables: Sequence[Any], where: str) -> Any:
-    """All records as one ``pyarrow.Table`` with the columns of all tables; what a table lacks is null in it.
+    """All records as one ``pyarrow.Table`` with the columns of all tables. A column that a table lacks is null there.
 
-    Whole numbers and floats become doubles (whole numbers from 2^53 on are rounded: no declared value lies there),
-    times of different units microseconds (rounded down; far ones stay far), whole numbers with
-    decimals of scale 0, or with unsigned 64-bit ones, decimals.
+    Whole numbers and floats become doubles (whole numbers from 2^53 on are rounded; no schema declares such values).
+    Times of different units become microseconds, rounded down; instants beyond their range stay far away. Whole numbers
+    and decimals of scale 0, and unsigned 64-bit numbers, become decimals.
 
     Errors:
-        DataError: a column whose types have nothing in common, or that occurs twice. No value decides.
+        DataError: the types of a column have no common type, or a column occurs twice.
     """
     import pyarrow as pa
 
@@ -41,10 +41,10 @@ def join(tables: Sequence[Any], where: str) -> Any:
     if any(len(set(table.column_names)) != table.num_columns for table in tables):
         raise DataError("a column occurs twice", where=where, allowed="each name once")
     columns = {}
-    # Records on standard input need not have every key: what a block lacks is null in it.
+    # Records on standard input need not have every key, so a block may lack a column.
     names = dict.fromkeys(name for table in tables for name in table.column_names)
     for number, name in enumerate(names, start=1):
-        cells = _alike(
+        cells = _all_as_cells(
             [
                 table.column(name)
                 if name in table.column_names
@@ -65,8 +65,9 @@ def join(tables: Sequence[Any], where: str) -> Any:
     return pa.table(columns)
 
 
-def _alike(columns: list[Any]) -> list[Any]:
-    """Where one file's cells keep their own kinds (NDJSON), those of the others do too, if they can."""
+def _all_as_cells(columns: list[Any]) -> list[Any]:
+    """Where the cells of one file keep their own kinds (NDJSON), turn the other columns into such cells, if
+    possible."""
     import pyarrow as pa
 
     kinds = [is_cells(column.type) for column in columns]
@@ -79,7 +80,7 @@ def _alike(columns: list[Any]) -> list[Any]:
 
 
 def _common(kinds: Sequence[Any]) -> Any:
-    """The type that all values of these types are brought to; None where there is none."""
+    """The common type of these types; None where they have none."""
     import pyarrow as pa
 
     is_whole, is_decimal = pa.types.is_integer, pa.types.is_decimal
@@ -135,7 +136,8 @@ def _converted(column: Any, kind: Any) -> Any:
 
 
 def _microseconds(times: Any, kind: Any) -> Any:
-    """Rounded down, and far times stay far instead of coming round."""
+    """Instants in microseconds, rounded down. Those beyond the range are clipped far away; they must not wrap
+    around."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""The words of a change feed by key: what each row does to the record that its key names."""
+"""The operation column of a keyed change feed: which words mean insert, update, delete and ignore."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from dpstream.io.sources.operations import Operations, read_words
 __all__ = ["DELETE", "INSERT", "UPDATE", "KeyedOperations"]
 
 _WHERE = "[source] op_values"
-_ALLOWED = 'such as {insert = ["c", "r"], update = "u", delete = "d"}, and ignore = [...] for rows that say nothing new'
-#: What a row does, as the stream is told.
+_ALLOWED = (
+    'such as {insert = ["c", "r"], update = "u", delete = "d"}, and ignore = [...] for rows to leave out'
+)
+#: The operations as ``KeyedBatch`` spells them.
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 _LISTS = (INSERT, UPDATE, DELETE, "ignore")
 
 
 @dataclass(frozen=True)
 class KeyedOperations(Operations):
-    """The words of an operation column where records have keys.
+    """Which words of the operation column mean insert, update, delete and ignore, where records have keys.
 
-    An update is one row with the new values, and the key says whose they are. A row with the old values says nothing
-    that the stream does not know (``ignore``).
+    An update is one row with the key and the new values. A feed may also write a row with the old values; its word
+    belongs under ``ignore``, and such rows are left out.
 
     >>> KeyedOperations.parse({"insert": ["c", "r"], "update": "u", "delete": "d"}).update
     ('u',)
@@ -44,9 +46,13 @@ class KeyedOperations(Operations):
             ConfigError: other keys, no words at all, or a word in two lists.
         """
         if not isinstance(table, Mapping) or not table or not set(table) <= set(_LISTS):
-            raise ConfigError("not the words of inserts, updates and deletes", where=_WHERE, allowed=_ALLOWED)
+            raise ConfigError(
+                "op_values is not a table of lists of words: insert, update, delete, ignore",
+                where=_WHERE,
+                allowed=_ALLOWED,
+            )
         lists = {name: read_words(table[name], _ALLOWED) if name in table else () for name in _LISTS}
-        words = [word for found in lists.values() for word in dict.fromkeys(found)]
+        words = [word for listed in lists.values() for word in dict.fromkeys(listed)]
         twice = sorted({word for word in words if words.count(word) > 1})
         if twice:
             raise ConfigError(
@@ -55,21 +61,21 @@ class KeyedOperations(Operations):
         return cls(**lists)
 
     def pinned(self) -> dict[str, list[str]]:
-        """JSON-able, one spelling per meaning."""
+        """The lists as JSON values, sorted and without repetitions, so that equal settings are equal."""
         return {name: sorted(set(getattr(self, name))) for name in _LISTS}
 
     def read(self, column: Any, *, name: str, where: str) -> tuple[Any, Any]:
-        """What each row does, and which rows do anything.
+        """Translate the words of a column into operations.
 
         Args:
             column: an Arrow array, chunked or not.
 
         Returns:
-            A string array of ``insert``, ``update``, ``delete`` for the rows that are kept, and a boolean array over
-            all rows that says which these are.
+            A string array with ``insert``, ``update`` or ``delete`` for each row that is kept, and a boolean array over
+            all rows, true where the row is kept (its word is not under ``ignore``).
 
         Errors:
-            DataError: a null, or a word that is not declared; the message does not say which.
+            DataError: a null, or a word that is in no list. The message does not repeat the word.
         """
         allowed = ", ".join([*self.insert, *self.update, *self.delete, *self.ignore])
         place = f"{where}, column {name!r}"
@@ -82,13 +88,13 @@ class KeyedOperations(Operations):
 
         values = plain_texts(column, numbers=False)
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise DataError("the operation is not a text", where=where, allowed=allowed)
+            raise DataError("an operation is not a text", where=where, allowed=allowed)
         meaning = pa.nulls(len(values), pa.string())
         for name in _LISTS:
             words = getattr(self, name)
             if words:
-                meant = pc.is_in(values, pa.array(words, values.type))
-                meaning = pc.if_else(meant, pa.scalar(name), meaning)
+                listed = pc.is_in(values, pa.array(words, values.type))
+                meaning = pc.if_else(listed, pa.scalar(name), meaning)
         if meaning.null_count:
             raise DataError("unknown operation", where=where, allowed=allowed)
         keep = pc.not_equal(meaning, "ignore")
@@ -96,8 +102,8 @@ class KeyedOperations(Operations):
 
 
 def plain_texts(column: Any, *, numbers: bool) -> Any:
-    """A column as one array: the cells of NDJSON as texts (whole numbers too, if ``numbers``), all others as they are;
-    a column that holds nothing at all as texts."""
+    """A column as one Arrow array. NDJSON cells become strings (whole numbers too, if ``numbers``), and so does a
+    column of nulls only; every other column keeps its type."""
     import pyarrow as pa
 
     if is_cells(column.type):

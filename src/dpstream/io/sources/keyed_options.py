@@ -1,4 +1,4 @@
-"""``[source]`` where records have keys: what fits together, what it declares public, and what is read beneath it."""
+"""``[source]`` with ``key_column``: which keys fit together, what the plan pins, and what is declared public."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYED_KEYS = (
     "insert_only",
 )
 _DEFAULTS = {one.name: one.default for one in fields(SourceKeys)}
-#: Keys that a shape does not have, each with the reason.
+#: shape -> each key that it does not take -> the reason.
 _FOREIGN: Mapping[str, Mapping[str, str]] = {
     "changes": {
         "delete_time_column": 'only shape = "stays" has it',
@@ -45,25 +45,25 @@ _FOREIGN: Mapping[str, Mapping[str, str]] = {
     "snapshots": {
         "time_column": "a snapshot is the whole table at the end of its step, whatever times its rows have",
         "delete_time_column": 'only shape = "stays" has it',
-        "op_column": "a row of a snapshot is there, and does nothing",
+        "op_column": "every row of a snapshot is a record that exists, and there are no operations",
         "updates": "a snapshot has whole rows",
-        "unknown": "a snapshot names only keys that are there",
-        "known": "a key that is there already is an update",
-        "late": "a snapshot is the table as it is",
+        "unknown": "every key of a snapshot belongs to a record that exists",
+        "known": "a key that the snapshot before had too is an update",
+        "late": "a snapshot is the table at the time of reading, so no row comes late",
     },
     "stays": {
         "op_column": "a stay has a start and an end, and no operation",
         "updates": "a stay has whole rows",
-        "repeated": "several stays of one key in a step follow each other; known is for those that overlap",
+        "repeated": "several stays of one key in a step follow each other; the key known is about stays that overlap",
     },
 }
 
 
 def check_keyed(options: SourceKeys) -> None:
-    """That the keys about keyed records fit together and fit the kind.
+    """Check that the keys about keyed records fit together and fit the kind of source.
 
     Errors:
-        ConfigError: names the key, why not, and what is allowed.
+        ConfigError: names the key, the reason, and what is allowed.
     """
     _check_values(options)
     if options.key_column is None:
@@ -81,8 +81,8 @@ def check_keyed(options: SourceKeys) -> None:
                 f"key_column and {key} are the same column", where=_WHERE, allowed="two columns"
             )
     for key, why in (
-        ("rows", "steps of so many rows would let one record move all others"),
-        ("period_columns", "a panel follows people, and has no keys of records"),
+        ("rows", "if a step were a number of rows, one record would move all those after it"),
+        ("period_columns", "a panel follows people by user_column, and its records have no keys"),
     ):
         if getattr(options, key) is not None:
             raise ConfigError(f"{key} does not fit key_column: {why}", where=_WHERE, allowed="leave it out")
@@ -113,13 +113,13 @@ def _check_values(options: SourceKeys) -> None:
         ("insert_only", (True, False)),
     ):
         value = getattr(options, key)
-        # 0 equals False, and is no word for it.
+        # In Python 0 == False, but 0 is not an allowed value.
         if not any(type(value) is type(word) and value == word for word in words):
             shown = ", ".join(str(word).lower() for word in words if word is not None)
             raise ConfigError(f"unknown {key} = {value!r}", where=_WHERE, allowed=shown)
     share = options.shrinks
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
-        raise ConfigError(f"shrinks = {share!r} is no share", where=_WHERE, allowed="from 0 to below 1")
+        raise ConfigError(f"shrinks = {share!r} is not a share", where=_WHERE, allowed="from 0 to below 1")
 
 
 def _check_insert_only(options: SourceKeys) -> None:
@@ -145,7 +145,7 @@ def _check_changes(options: SourceKeys) -> None:
     )
     if options.kind == "postgres":
         raise ConfigError(
-            "the rows of a PostgreSQL table come in no order, so it cannot be a feed of changes by key",
+            "the rows of a PostgreSQL table have no order, so the table cannot be a feed of changes by key",
             where=f"{_WHERE} shape",
             allowed='shape = "snapshots", kind = "postgres-changes", or insert_only = true',
         )
@@ -153,7 +153,7 @@ def _check_changes(options: SourceKeys) -> None:
         for key in ("updates", "unknown", "known"):
             if getattr(options, key) != _DEFAULTS[key]:
                 raise ConfigError(
-                    f"{key} has no meaning without op_column: every row is what its record is now",
+                    f"{key} has no meaning without op_column: every row holds the current values of its record",
                     where=_WHERE,
                     allowed="op_column, or leave it out",
                 )
@@ -164,7 +164,7 @@ def _check_changes(options: SourceKeys) -> None:
 def _check_late(options: SourceKeys, what: str) -> None:
     if options.late == "drop-and-count-nothing":
         raise ConfigError(
-            f"{what} that is left out would keep its record for ever",
+            f"if {what} were left out, its record would stay for ever",
             where=f"{_WHERE} late",
             allowed="error, next-step",
         )
@@ -183,7 +183,7 @@ def _check_snapshots(options: SourceKeys) -> None:
     if options.kind == "postgres-changes" or options.stdin:
         what = "standard input" if options.stdin else f'kind = "{options.kind}"'
         raise ConfigError(
-            f"{what} gives no snapshots", where=f"{_WHERE} shape", allowed="files, duckdb, postgres"
+            f"{what} cannot be read as snapshots", where=f"{_WHERE} shape", allowed="files, duckdb, postgres"
         )
     _refuse_waits(options)
     if options.kind == "files" and options.every != "files":
@@ -207,7 +207,7 @@ def _check_stays(options: SourceKeys) -> None:
     if options.kind == "postgres-changes" or options.stdin:
         what = "standard input" if options.stdin else f'kind = "{options.kind}"'
         raise ConfigError(
-            f"{what} gives no stays", where=f"{_WHERE} shape", allowed="files, duckdb, postgres"
+            f"{what} cannot be read as stays", where=f"{_WHERE} shape", allowed="files, duckdb, postgres"
         )
     _refuse_waits(options)
     for key in ("time_column", "delete_time_column"):
@@ -216,23 +216,26 @@ def _check_stays(options: SourceKeys) -> None:
             raise ConfigError(
                 f'{key} is missing, which shape = "stays" needs', where=_WHERE, allowed="a column"
             )
-    if options.delete_time_column in (options.time_column, options.user_column):
-        raise ConfigError(
-            "delete_time_column and another one are the same column", where=_WHERE, allowed="two columns"
-        )
+    for key in ("time_column", "user_column"):
+        if getattr(options, key) == options.delete_time_column:
+            raise ConfigError(
+                f"delete_time_column and {key} are the same column", where=_WHERE, allowed="two columns"
+            )
     if options.every == "files":
         raise ConfigError(
-            "stays are cut by their own times", where=f"{_WHERE} every", allowed="a calendar, or step numbers"
+            "the steps of a stay come from its own times, not from its file",
+            where=f"{_WHERE} every",
+            allowed="a calendar, or step numbers",
         )
     if options.end == "data":
         raise ConfigError(
-            'end = "data" does not fit stays: their ends lie in the future',
+            'end = "data" does not fit stays: the latest time in the data may be an end in the future',
             where=_WHERE,
             allowed='a day, a step number, or "today"',
         )
     if options.shrinks != _DEFAULTS["shrinks"] and not _stays_as_snapshots(options):
         raise ConfigError(
-            'shrinks has no meaning for stays with late = "error": released steps are compared',
+            'shrinks has no meaning for stays with late = "error": released steps are read again and compared',
             where=_WHERE,
             allowed="leave it out",
         )
@@ -240,25 +243,26 @@ def _check_stays(options: SourceKeys) -> None:
     if _stays_as_snapshots(options):
         _check_broken(options, "a line that is left out would be a record that left")
     if options.known == "update" and not _stays_as_snapshots(options):
-        # The first end would take the key out of the table, although another stay of it is still open.
+        # The first end would delete the record, although another stay of its key is still open.
         raise ConfigError(
-            'known = "update" does not fit stays with late = "error": the end of one stay would end others of its key',
+            'known = "update" does not fit stays with late = "error": '
+            "the end of one stay would end the other stays of its key",
             where=f"{_WHERE} known",
             allowed='error; with late = "next-step" also update',
         )
 
 
 def key_rules(options: SourceKeys) -> KeyRules:
-    """What becomes of rows that do not fit, with the defaults of the shape."""
+    """The rules for rows that contradict the records so far, with the defaults of the shape filled in."""
     known = options.known or ("error" if options.shape == "stays" else "update")
     repeated = options.repeated or ("error" if options.shape == "snapshots" else "last")
     if _stays_as_snapshots(options):
-        repeated = "error" if known == "error" else "last"  # stays of one key that overlap
+        repeated = "error" if known == "error" else "last"  # the rows of one key are stays that overlap
     return KeyRules(options.unknown, known, repeated, float(options.shrinks))
 
 
 def keys_that_matter(options: SourceKeys) -> list[str]:
-    """The rules that can meet a row of this shape."""
+    """The keys of ``[source]`` whose rules can apply to rows of this shape."""
     feed = options.op_column is not None or options.kind == "postgres-changes"
     if options.shape == "snapshots":
         return ["repeated", "shrinks"]
@@ -272,22 +276,22 @@ def _stays_as_snapshots(options: SourceKeys) -> bool:
 
 
 def gives_whole_tables(options: SourceKeys) -> bool:
-    """Whether a step is the whole table as it is at its end."""
+    """Whether a step holds all records that exist at its end."""
     return options.shape == "snapshots" or _stays_as_snapshots(options)
 
 
 def needs_comparison(options: SourceKeys) -> bool:
-    """Whether released steps must be read again at every run, as a late end or an erased row shows in them alone."""
+    """Whether every run must read released steps again: only they show a late end or an erased row."""
     return options.shape == "stays" and not _stays_as_snapshots(options)
 
 
 def reads_now(options: SourceKeys) -> bool:
-    """Whether a step is the table as it is when it is read, so that nobody can read it again."""
+    """Whether a step is the table at the time of reading, so that nobody can read it again later."""
     return options.shape == "snapshots" and options.kind != "files"
 
 
 def keyed_pinned(options: SourceKeys) -> dict[str, Any]:
-    """What the plan is pinned to beside what every source is; nothing where records have no keys."""
+    """The settings of keyed records that the plan pins, as JSON values; empty without ``key_column``."""
     if options.key_column is None:
         return {}
     rules = key_rules(options)
@@ -305,7 +309,7 @@ def keyed_pinned(options: SourceKeys) -> dict[str, Any]:
     return pinned
 
 
-#: What becomes of a start, an end or a value of a stay that comes late or is changed.
+#: late -> what happens to a start, an end or a value of a stay that comes late or is changed.
 _LATE_STAYS = {
     "error": "released steps are read again, and a start, an end or a value in them that has changed stops the stream; "
     "that it stopped is visible, so whether one was changed, or came late, is not protected "
@@ -317,9 +321,9 @@ _SEEN = "stops the stream, and that it stopped is visible, so whether there is o
 
 
 def keyed_public(options: SourceKeys) -> list[str]:
-    """What the way to read keyed records leaves open to whoever watches, in sentences.
+    """What this way of reading keyed records does not protect, in sentences for plans and manifests.
 
-    Of keys and operations that the rules refuse, and of tables that shrank, the stream itself says it.
+    The sentences about refused keys and about tables that shrank come from ``stream.declared``.
     """
     facts = []
     if options.shape != "changes" and options.kind == "postgres" and options.query is None:

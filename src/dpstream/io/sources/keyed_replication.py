@@ -13,7 +13,7 @@ from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.keyed_operations import DELETE, INSERT, UPDATE
 from dpstream.io.sources.keyed_options import key_rules
 from dpstream.io.sources.keyed_source import free_name
-from dpstream.io.sources.pg_session import Relation, Session
+from dpstream.io.sources.pg_session import Relation, Session, text_table
 from dpstream.io.sources.pgoutput import Change, Tuple
 from dpstream.io.sources.replication import ChangedRows, ChangeSource
 from dpstream.io.sources.step import StepInput
@@ -23,12 +23,12 @@ __all__ = ["KeyedChangeSource"]
 
 
 class KeyedChangeSource(ChangeSource):
-    """Private changes of one table by the key of its rows; all else as of ``ChangeSource``.
+    """Private changes of one table by the key of its rows. Guarantee, memory and cost as of ``ChangeSource``.
 
-    An update that changes the key is a delete of the old one and an insert of the new one. What a transaction does
-    several times is handed out as often, in its order.
+    An update that changes the key is a delete of the old key and an insert of the new one. If a transaction changes a
+    row several times, each change is handed out, in order.
 
-    Errors: those of ``ChangeSource``; ConfigError: the log would not say which row is meant.
+    Errors: those of ``ChangeSource``; ConfigError: the log does not hold the key of updated and deleted rows.
     """
 
     def _check_identity(self, session: Session, relation: Relation) -> None:
@@ -46,7 +46,7 @@ class KeyedChangeSource(ChangeSource):
         )
         if not all(named for (named,) in fits):
             raise ConfigError(
-                f"the log does not say which {key!r} an update or a delete is about",
+                f"the log does not hold the {key!r} of updated and deleted rows",
                 where="[source] key_column",
                 allowed=f'PRIMARY KEY ("{key}"), or ALTER TABLE {relation.name} REPLICA IDENTITY USING INDEX of a '
                 "unique index on this column alone, or REPLICA IDENTITY FULL (each partition too), before the slot is "
@@ -65,7 +65,7 @@ class KeyedChangeSource(ChangeSource):
 
 
 class _KeyedRows(ChangedRows):
-    """One step's changes in their order: what each does, the key, and the new row."""
+    """Collects one step's changes in their order: the operation, and the new row (of a delete: only the key)."""
 
     def __init__(self, relation: Relation, names: list[str], where: str, key: str) -> None:
         super().__init__(relation, names, where)
@@ -75,7 +75,7 @@ class _KeyedRows(ChangedRows):
         self._tables: list[Any] = []
 
     def events(self) -> tuple[Any, str, str]:
-        """All changes as a table, and the names of its columns of keys and of operations."""
+        """All changes as a table, and the names of its key column and of its operation column."""
         import pyarrow as pa
 
         self._flush()
@@ -87,24 +87,24 @@ class _KeyedRows(ChangedRows):
         before = message.old if message.old is not None else message.key
         gone = None if before is None else self._key_of(before)
         if message.new is None:
-            self._say(DELETE, self._alone(gone))
+            self._append(DELETE, self._key_only(gone))
             return
         row = self._cells(message.new, message.old)
         if message.kind == "U" and gone is not None and gone != row[self._key]:
-            self._say(DELETE, self._alone(gone))
-            self._say(INSERT, row)
+            self._append(DELETE, self._key_only(gone))
+            self._append(INSERT, row)
         else:
-            self._say(UPDATE if message.kind == "U" else INSERT, row)
+            self._append(UPDATE if message.kind == "U" else INSERT, row)
 
     def _key_of(self, row: Tuple) -> str | None:
-        """The key as text, whatever else was logged of the row."""
+        """The row's key as text. The log may hold nothing else of the row."""
         value = row[self._indices[self._key]]
         return self._text(value, self._names[self._key])
 
-    def _alone(self, key: str | None) -> list[str | None]:
+    def _key_only(self, key: str | None) -> list[str | None]:
         return [key if number == self._key else None for number in range(len(self._names))]
 
-    def _say(self, word: str, row: list[str | None]) -> None:
+    def _append(self, word: str, row: list[str | None]) -> None:
         self._changes.append(row)
         self._words.append(word)
         if len(self._changes) >= 2**14:
@@ -114,8 +114,7 @@ class _KeyedRows(ChangedRows):
         import pyarrow as pa
 
         if self._changes:
-            arrays = [pa.array(column, pa.string()) for column in zip(*self._changes, strict=True)]
-            table = pa.table(arrays, schema=self._schema)
+            table = text_table(self._changes, self._schema)
             name = free_name("operation", self._names)
             self._tables.append(table.append_column(name, pa.array(self._words, pa.string())))
             self._changes, self._words = [], []

@@ -1,4 +1,4 @@
-"""The whole table as it is when a step is read: a PostgreSQL table, or the answer to a query."""
+"""Snapshots, the whole table at the time of reading: a PostgreSQL table, or the answer to a query."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _ALLOWED = (
 
 
 class QuerySnapshots(QuerySource):
-    """Snapshots from a DuckDB file: one query a step, for the table as it is now, or as it was at the step's end.
+    """Snapshots from a DuckDB file: one query per step.
 
-    The query has no parameter, or one: the day after the period's last one, or the number after the step's.
+    A query without a parameter gives the table as it is now. A query with one parameter gives the table as it was at
+    the end of the step; the parameter is the day after the period, or the next step number.
 
     Guarantee, errors and memory as of ``QuerySource``.
     """
@@ -42,8 +43,8 @@ class TableSnapshots(ServerSource):
 
     The query has no parameter, or one: the day after the period's last one.
 
-    Guarantee: which steps are read, and when, is public. Every row that is committed when the transaction begins is
-    in the snapshot.
+    Guarantee: the steps that are read, and the time of reading, are public. A snapshot holds every row that is
+    committed when its transaction begins.
 
     Errors: those of ``WholeTable``. Memory: the columns that are read.
     """
@@ -53,10 +54,7 @@ class TableSnapshots(ServerSource):
     ) -> Iterator[StepInput]:
         """See ``Source``."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # check_kind
-        assert last is not None
-        return self._read(grid, start_step, last)
+        return self._read(*self.options.due(self._today), start_step)
 
     def _read(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
         whole = WholeTable(self.options, self._columns, parameters=(0, 1), allowed=_ALLOWED)

@@ -1,7 +1,7 @@
-"""Records with keys, step by step: change feeds and snapshots, from sources that know nothing of keys.
+"""Records with keys, step by step: change feeds and snapshots, read through a source that does not know keys.
 
-The source beneath cuts rows into steps as ever and hands out the key column as the column of users, which it reads in
-the same way: texts or whole numbers, the same for all formats. What the rows do to their records is read here.
+The source beneath cuts rows into steps. It reads the key column as its column of users, because keys and user ids have
+the same form in all formats: texts or whole numbers. This module reads the operations.
 """
 
 from __future__ import annotations
@@ -37,45 +37,50 @@ _WITHOUT_KEY: Mapping[str, Any] = {
 
 
 def plain_options(options: SourceOptions, **others: Any) -> SourceOptions:
-    """The options of the source beneath: every row is a record of the "user" that is its key."""
+    """The options of the source beneath: without the keys about keyed records, and with the record's key as its user.
+
+    Args:
+        others: more options to replace.
+    """
     return replace(options, **{**_WITHOUT_KEY, "user_column": options.key_column, **others})
 
 
 def with_key(rows: Any, keys: Any, key_column: str) -> Any:
-    """Rows with their keys as a column again."""
+    """Append the keys to the rows as the column ``key_column``."""
     return rows.append_column(key_column, keys)
 
 
 def free_name(wanted: str, names: Sequence[str]) -> str:
-    """The name, or one like it that no column has."""
+    """``wanted``, with underscores appended until it is none of ``names``."""
     while wanted in names:
         wanted += "_"
     return wanted
 
 
 class KeyedSource(Source):
-    """Changes by key, or snapshots, out of another source's steps.
+    """Changes by key, or snapshots, made from the steps of another source.
 
-    Guarantee: that of the source beneath. What a row does to its record depends on that row alone.
+    Guarantee: that of the source beneath. The operation of a row depends on that row alone.
 
-    Errors: those of the source beneath; DataError: no column of operations, or an operation that is none, at its step.
+    Errors: those of the source beneath; DataError, at its step: there is no operation column, or it holds a null or an
+    unknown word.
     """
 
     def __init__(self, options: SourceOptions, beneath: Source) -> None:
         self.options = options
         self.beneath = beneath
-        self._empty_keeps = False
+        self._empty_is_null = False
 
     @property
     def position(self) -> dict[str, int]:
-        """That of the source beneath."""
+        """The position of the source beneath."""
         return self.beneath.position
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
         """See ``Source``."""
-        self._empty_keeps = self.options.updates == "changed" and _reads_csv(self.beneath)
+        self._empty_is_null = self.options.updates == "changed" and _reads_csv(self.beneath)
         for entry in self.beneath.steps(start_step, seen=seen, key=key):
             self.broken = self.beneath.broken
             yield StepInput(entry.step, entry.batch_id, entry.period, None, None, keyed=self._keyed(entry))
@@ -101,26 +106,26 @@ class KeyedSource(Source):
         column = self.options.op_column
         if column is None:
             return KeyedBatch(rows, key, rules=rules)
-        rows = self._feed(rows, column, f"step {entry.batch_id}")
+        rows = self._read_operations(rows, column, f"step {entry.batch_id}")
         return KeyedBatch(
             rows, key, column, "null-keeps" if self.options.updates == "changed" else None, rules
         )
 
-    def _feed(self, rows: Any, column: str, where: str) -> Any:
-        """The rows that do something, with the words that the stream knows in the column of operations."""
+    def _read_operations(self, rows: Any, column: str, where: str) -> Any:
+        """The rows that are not ignored, with their operations in the words of ``KeyedBatch``."""
         if column not in rows.column_names:
             raise DataError(f"there is no column {column!r}", where=where, allowed="a column of the data")
         words = self.options.op_values
         assert isinstance(words, KeyedOperations)  # SourceOptions
         meaning, keep = words.read(rows.column(column), name=column, where=where)
         rows = rows.drop_columns([column]).filter(keep)
-        if self._empty_keeps:
+        if self._empty_is_null:
             rows = _nulls_for_empty(rows, meaning, str(self.options.key_column))
         return rows.append_column(column, meaning)
 
 
 def _reads_csv(source: Source) -> bool:
-    """Whether any of the files is a csv file, whose cells cannot be null."""
+    """Whether the source has a csv file, where a cell cannot be null."""
     from dpstream.io.sources.files import FileSource
     from dpstream.io.sources.formats import file_format
 
@@ -128,7 +133,7 @@ def _reads_csv(source: Source) -> bool:
 
 
 def _nulls_for_empty(rows: Any, meaning: Any, key_column: str) -> Any:
-    """An empty text in an update is a cell that says nothing, as csv files have no nulls."""
+    """Replace empty texts in updates by nulls, which keep the old value: a csv file has no nulls."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

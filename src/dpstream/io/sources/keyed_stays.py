@@ -1,4 +1,4 @@
-"""Rows that are stays: each record with its start and its end."""
+"""Rows that are stays: a record with its start and its end."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ Steps = NDArray[np.int64]
 
 
 class StaySource(Source):
-    """Stays: a record comes at the step of its start and leaves at the step of its end (no end: it is still there).
+    """Stays: a record enters at the step of its start and leaves at the step of its end. Without an end it stays.
 
-    Guarantee: the steps of a stay depend on its own two times and on public facts. A stay from before the public start
-    is there at step 1, if it has not ended by then. One that starts and ends within a step leaves no trace.
+    Guarantee: the steps of a stay depend on its own two times and on public facts. A stay that started before the
+    public start enters at step 1, if it has not ended by then. A stay that starts and ends within one step changes no
+    step.
 
-    With ``late = "error"`` a step has an insert for each start and a delete for each end, and its content stays
-    the same as ends of coming steps are filled in; a late end shows only where released steps are compared.
-    With ``late = "next-step"`` it has all records that are there at its
-    end, as the rows are now: whatever was changed or came late shows at the first step that is read after it.
+    With ``late = "error"`` a step holds an insert for each start and a delete for each end. Its content stays the same
+    when ends in later steps are filled in. A late end changes a released step; the comparison with the source finds it.
+    With ``late = "next-step"`` a step holds all records that exist at its end, as the rows are now. What was changed or
+    came late shows at the first step that is read afterwards.
 
     Errors: those of the source beneath; DataError: a null or unreadable start, an unreadable end, an end before its
-    start (a whole day before it, where they are times).
+    start (times: on an earlier day).
 
     Memory: all stays.
     """
@@ -55,7 +56,7 @@ class StaySource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """Nothing: all stays are read at every reading."""
+        """Empty: every reading reads all stays."""
         return {}
 
     def signature(self) -> Any:
@@ -67,12 +68,9 @@ class StaySource(Source):
     ) -> Iterator[StepInput]:
         """See ``Source``."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # check_keyed
-        assert last is not None
-        return self._all(grid, start_step, last)
+        return self._read(*self.options.due(self._today), start_step)
 
-    def _all(self, grid: Grid, start_step: int, last: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, start_step: int) -> Iterator[StepInput]:
         rows, first, gone = self._stays(grid)
         key, rules = str(self.options.key_column), key_rules(self.options)
         for step in range(start_step, last + 1):
@@ -84,7 +82,8 @@ class StaySource(Source):
             yield StepInput(step, grid.batch_id(step), grid.period(step), None, None, keyed=keyed)
 
     def _stays(self, grid: Grid) -> tuple[Any, Steps, Steps]:
-        """All rows in their order, without their times; the steps at which they come and at which they are gone."""
+        """All rows in their order and without their times, the step at which each enters, and that at which it
+        leaves."""
         key, begin, end = (
             str(name)
             for name in (self.options.key_column, self.options.time_column, self.options.delete_time_column)
@@ -110,7 +109,7 @@ class StaySource(Source):
             lasts.append(np.where(ended, grid.steps(np.where(ended, ends, 0)), _NEVER))
         self.broken = self.beneath.broken
         rows, first, gone = join(tables, _WHERE), np.concatenate(firsts), np.concatenate(lasts)
-        inside = gone >= 1  # others were over before the public start
+        inside = gone >= 1  # the others ended before the public start
         return rows.filter(inside), first[inside], gone[inside]
 
     def _times(self, column: Any, name: str, where: str, grid: Grid) -> Steps:
@@ -121,7 +120,7 @@ class StaySource(Source):
         return times_of(values, numbers=numbers, name=name, where=where, before=None)
 
     def _ends(self, column: Any, name: str, where: str, grid: Grid) -> tuple[Steps, NDArray[np.bool_]]:
-        """The ends, and which rows have one: a null or an empty text is none."""
+        """The ends (0 where there is none), and which rows have an end: not those with a null or an empty text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -149,22 +148,21 @@ def _whole(values: Any, where: str) -> Any:
 
 
 def _events(rows: Any, first: Steps, gone: Steps, step: int, key: str) -> tuple[Any, str, str]:
-    """What comes and leaves at a step: a key's earlier stay ends before its next one starts. The table of events, and
-    the names of its columns of keys and of operations.
+    """The inserts and deletes of a step, and the names of the key column and of the operation column.
 
-    Stays within the step come and leave one after another: nothing of them is left, and one that overlaps a stay that
-    is open is found.
+    Deletes of earlier stays come first, so that a key's next stay can start in the same step. A stay within the step is
+    an insert and a delete in a row: it leaves nothing, but the rules notice if it overlaps an open stay of its key.
     """
     import pyarrow as pa
 
-    leaves, comes = gone == step, first == step
+    leaves, enters = gone == step, first == step
     parts: tuple[tuple[NDArray[np.bool_], tuple[str, ...]], ...] = (
-        (leaves & ~comes, (DELETE,)),
-        (leaves & comes, (INSERT, DELETE)),
-        (comes & ~leaves, (INSERT,)),
+        (leaves & ~enters, (DELETE,)),
+        (leaves & enters, (INSERT, DELETE)),
+        (enters & ~leaves, (INSERT,)),
     )
-    chosen = [np.repeat(np.flatnonzero(mask), len(does)) for mask, does in parts]
-    words = [word for mask, does in parts for _ in range(int(mask.sum())) for word in does]
+    chosen = [np.repeat(np.flatnonzero(mask), len(operations)) for mask, operations in parts]
+    words = [word for mask, operations in parts for _ in range(int(mask.sum())) for word in operations]
     name = free_name("operation", rows.column_names)
     table = rows.take(pa.array(np.concatenate(chosen)))
     return table.append_column(name, pa.array(words, pa.string())), key, name

@@ -1,4 +1,4 @@
-"""Where private rows can come from, and what each kind of source needs."""
+"""Checks the keys of ``[source]`` that each kind of source needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpstream.io.sources.source_keys import SOURCES, SourceKeys, keys_of_kind, w
 __all__ = ["check_kind", "duration"]
 
 _WHERE = "[source]"
-#: Keys that have to be there.
+#: kind -> keys that a file must write.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "files": (),
     "duckdb": ("database", "query"),
@@ -23,7 +23,14 @@ _DURATION = re.compile(r"([0-9]{1,5}) (minute|hour|day|week)s?")
 
 
 def duration(text: object, key: str) -> datetime.timedelta:
-    """A grace period.
+    """Read a length of time.
+
+    Args:
+        text: such as "6 hours".
+        key: the key of ``[source]``, for the message.
+
+    Errors:
+        ConfigError: it is not a whole number with a unit.
 
     >>> duration("36 hours", "lag")
     datetime.timedelta(days=1, seconds=43200)
@@ -37,7 +44,7 @@ def duration(text: object, key: str) -> datetime.timedelta:
 
 
 def check_kind(options: SourceKeys) -> None:
-    """That the keys belong to the kind and can be used.
+    """Check that all keys belong to the kind of source and have values that it can use.
 
     Errors:
         ConfigError: names the key, and what is allowed.
@@ -51,7 +58,7 @@ def check_kind(options: SourceKeys) -> None:
     needed = _NEEDED[options.kind] if options.kind in _NEEDED else SOURCES.get(options.kind).needed
     for key in needed:
         if key == "time_column" and options.shape == "snapshots":
-            continue  # the table as it is, whatever times its rows have
+            continue  # a snapshot is the whole table, whatever times its rows have
         value = getattr(options, key)
         if not isinstance(value, str) or not value.strip():
             raise wrong_source(f'{key} is missing, which kind = "{options.kind}" needs', "a text")
@@ -79,7 +86,7 @@ def _check_files(options: SourceKeys) -> None:
             raise wrong_source(f"unknown {key} = {getattr(options, key)!r}", ", ".join(words))
     if options.stdin and (options.rows is not None or options.every == "files"):
         raise wrong_source(
-            "records on standard input are cut by their own time or step number",
+            "records on standard input are cut into steps by their own time or step number only",
             "time_column, with or without every",
         )
     if options.stdin and options.lag is not None:
@@ -95,7 +102,7 @@ def _check_database(options: SourceKeys) -> None:
         raise wrong_source('every = "files" has no meaning without files', "a calendar")
     if options.end == "data":
         raise wrong_source(
-            'end = "data" is for files: a database is asked for public periods only',
+            'end = "data" fits files only: which periods of a database are read must be public',
             'a day, a step number, or "today"',
         )
 
@@ -110,7 +117,7 @@ def _check_query(options: SourceKeys) -> None:
         )
     if options.late == "next-step":
         raise ConfigError(
-            "a query does not tell late records from old ones",
+            "a query cannot tell late records from old ones",
             where=f"{_WHERE} late",
             allowed="error (released steps are compared), drop-and-count-nothing (they are not)",
         )
@@ -120,11 +127,11 @@ def _check_server(options: SourceKeys) -> None:
     for key in ("url", "url_env", "xid_column"):
         value = getattr(options, key)
         if value is not None and (not isinstance(value, str) or not value):
-            raise wrong_source(f"{key} is not a text that can be used", "a text")
+            raise wrong_source(f"{key} is not a text, or is empty", "a text")
     if (options.url is None) == (options.url_env is None):
         raise wrong_source(
-            "nothing says where the server is, or two keys do",
-            "one of url and url_env (the variable that holds the URL)",
+            "url and url_env are both missing, or both given",
+            "one of the two: the server's URL, or the name of the environment variable that holds it",
         )
     _check_table(options)
     if options.every is None and options.shape != "stays":
@@ -134,8 +141,8 @@ def _check_server(options: SourceKeys) -> None:
     keeps_numbers = options.kind == "postgres" and options.shape != "stays"
     if keeps_numbers and options.late == "next-step" and options.xid_column is None:
         raise wrong_source(
-            "xid_column is missing: updates and rewrites of a table change the numbers that the server keeps, and "
-            "its rows would be counted twice",
+            "xid_column is missing: updates and rewrites of a table change the transaction numbers that the server "
+            "keeps, and its rows would be counted twice",
             "a column of the type xid8 with DEFAULT pg_current_xact_id(), or another rule for late records",
         )
 

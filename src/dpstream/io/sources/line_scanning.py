@@ -1,4 +1,4 @@
-"""The one loop over the bytes of csv text."""
+"""The compiled loop over the bytes of csv text."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ _NEWLINE, _RETURN, _QUOTE, _COMMA = 10, 13, 34, 44
 def scan_lines(
     data: NDArray[np.uint8], cells: int, most: int, broken_records: NDArray[np.int64]
 ) -> tuple[int, int, int]:
-    """Which lines are no records of ``cells`` cells, as Arrow takes lines apart: see ``lines.Scan``.
+    """Find the lines that are no records of ``cells`` cells, in the way in which Arrow splits lines; see
+    ``lines.Scan``.
 
     Args:
         data: uint8[n].
-        most: bytes that a line may have.
-        broken_records: int64[k, 6], filled with the first ``k`` broken records.
+        cells: the number of cells of a record.
+        most: the most bytes that a line may have.
+        broken_records: int64[k, 6], which is filled with the first ``k`` broken records.
 
     Returns:
-        Number of lines, of records, and of broken ones among them.
+        The numbers of lines, of records, and of broken records.
     """
     size = data.size
     i = lines = records = broken = 0
@@ -51,7 +53,7 @@ def scan_lines(
             begin = False
             i += 1
         lines += 1
-        # An empty line is a record with an empty cell where there is one column, else nothing.
+        # With one column an empty line is a record with an empty cell; otherwise it is left out.
         if i > start or cells == 1:
             why = 0
             if i - start > most:

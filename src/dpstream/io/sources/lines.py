@@ -1,6 +1,6 @@
-"""Text files as whole lines, and which lines of a csv file are no records.
+"""Reads text files as whole lines, and finds the lines of a csv file that are no records.
 
-A record is a line: what one holds never decides how the next ones are read.
+A record is a line, so the content of one record never decides how the next ones are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 Broken = Literal["error", "missing", "drop-and-count-nothing"]
 BROKEN = ("error", "missing", "drop-and-count-nothing")
-#: A longer line is no record: one record must not fill the memory.
+#: The most bytes of a line, so that one record cannot fill the memory. A longer line is broken.
 MOST_BYTES = 2**26
 _BOM = b"\xef\xbb\xbf"
 #: Why a line is no record.
@@ -40,14 +40,14 @@ class Rules:
     """How the records of text files are read.
 
     Attributes:
-        broken: what becomes of a record that cannot be taken apart; ``SourceOptions.broken``.
-        line_breaks: a quoted cell of a csv file may run over several lines.
+        broken: what happens to a line that is no record; ``SourceOptions.broken``.
+        line_breaks: whether a quoted cell of a csv file may run over several lines.
         names: the columns of NDJSON files; None: the keys of a file's first records (about 4 MB).
-        ignored: names that are known, and not read.
-        marks: columns that are read as texts: times and user ids.
-        words: columns that are read as texts, and hold no numbers: operations.
-        all_keys: without ``names``: the keys of all records, for which a file is read once more.
-        tally: told how many records are broken; private.
+        ignored: names that may occur and are not read.
+        marks: columns of times and user ids, which are read as texts; numbers become texts.
+        operations: columns of operations, which are read as texts; numbers are refused.
+        all_keys: without ``names``: take the keys of all records as columns, which reads a file once more.
+        tally: is called with the number of broken records, which is private.
     """
 
     broken: Broken = "error"
@@ -55,25 +55,26 @@ class Rules:
     names: tuple[str, ...] | None = None
     ignored: frozenset[str] = frozenset()
     marks: frozenset[str] = frozenset()
-    words: frozenset[str] = frozenset()
+    operations: frozenset[str] = frozenset()
     all_keys: bool = False
     tally: Callable[[int], None] | None = field(default=None, compare=False)
 
     def count(self, broken: int) -> None:
-        """Tell the tally, if there is one."""
+        """Call ``tally``, if there is one and there are broken records."""
         if self.tally is not None and broken:
             self.tally(broken)
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What the lines of a block of csv text are.
+    """What ``scan`` finds in a block of csv text.
 
     Attributes:
-        lines: all of them, blank ones included.
-        records: those that are records.
-        broken: int64[k, 6], of each broken record: first byte, the byte after its last one (without the line's
-            end), why, its number among the records, its line's number, and how many cells it has.
+        lines: the number of lines, with blank ones.
+        records: the number of records, with broken ones.
+        broken: int64[k, 6], for each broken record: its first byte, the byte after its last one (without the line's
+            end), the reason (``OPEN_QUOTE``, ...), its index among the records, the number of its line, and its number
+            of cells.
     """
 
     lines: int
@@ -84,7 +85,7 @@ class Scan:
 def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
     """Blocks of whole lines of about ``size`` bytes, without a byte order mark at the beginning.
 
-    Of a line beyond ``MOST_BYTES`` only the beginning is kept: enough to see that it is too long.
+    A line beyond ``MOST_BYTES`` is cut off, but stays long enough to be refused.
     """
     rest: list[bytes] = []
     held, begun, half = 0, False, b""
@@ -92,7 +93,7 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
         if not begun:
             data, begun = data.removeprefix(_BOM), True
         data = half + data
-        # A carriage return at the very end may be half of a line's end: it waits for what follows.
+        # A carriage return at the very end may be the first half of a line's end, so it waits for the next bytes.
         half = b"\r" if data.endswith(b"\r") else b""
         data = data.removesuffix(half)
         cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
@@ -109,7 +110,7 @@ def whole_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def scan(data: bytes, cells: int) -> Scan:
-    """Which lines of csv text are no records of ``cells`` cells."""
+    """Find the lines of csv text that are no records of ``cells`` cells."""
     # Imported on use: the command line must start quickly.
     from dpstream.io.sources.line_scanning import scan_lines
 
@@ -122,9 +123,9 @@ def scan(data: bytes, cells: int) -> Scan:
 
 
 def repaired(data: bytes, seen: Scan, cells: int) -> bytes:
-    """The text with a line of empty cells in place of each broken one."""
+    """The text with a line of empty cells in place of each broken line."""
     parts: list[bytes] = []
-    # Never a line of no bytes: the ends of the lines around it could become one end.
+    # Never an empty line: the line ends around it could become one.
     empty = b"," * (cells - 1) or b'""'
     before = 0
     for start, end in seen.broken[:, :2].tolist():
@@ -136,7 +137,7 @@ def repaired(data: bytes, seen: Scan, cells: int) -> bytes:
 
 
 def emptied(table: Any, rows: NDArray[np.int64], *, keep: bool) -> Any:
-    """The table with a null in every cell of some rows; or, unless ``keep``, without them."""
+    """The table with nulls in all cells of the given rows; without ``keep``, the table without these rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

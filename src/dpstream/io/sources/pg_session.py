@@ -1,4 +1,4 @@
-"""A session with the PostgreSQL server that holds private records: it reads, and knows when reading is safe."""
+"""A read-only session with the PostgreSQL server that holds private records, and when reading is safe."""
 
 from __future__ import annotations
 
@@ -19,17 +19,26 @@ from dpstream.io.sources.kinds import duration
 from dpstream.io.sources.source import Source
 from dpstream.io.sources.source_options import SourceOptions
 
-__all__ = ["SYSTEM", "Relation", "ServerSource", "Session", "Snapshot", "quoted"]
+__all__ = [
+    "SYSTEM",
+    "Relation",
+    "ServerSource",
+    "Session",
+    "Snapshot",
+    "quoted",
+    "text_schema",
+    "text_table",
+]
 
 _log = logging.getLogger("dpstream.io.sources")
 
-#: In positions: which server was read.
+#: Key of a position: the number of the server that was read (``Session.system``).
 SYSTEM = "system"
 
 _WHERE = "[source] url"
 _LEAST_VERSION = 130000
 _PATIENCE = datetime.timedelta(minutes=10)
-#: Texts of values must not depend on the role's habits, and names must not mean what some schema says.
+#: The texts of values must not depend on settings of the role, nor the meaning of a name on its search path.
 _SETTINGS = (
     "SET default_transaction_read_only = on",
     "SET search_path = pg_catalog",
@@ -45,20 +54,20 @@ _SETTINGS = (
     "SET idle_in_transaction_session_timeout = 0",
     "SET client_min_messages = error",
 )
-#: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
-_SURROUNDINGS = ("25", "40", "53", "54", "55", "57", "58")
+#: Classes of SQLSTATE for failures of the server's environment: a later attempt may succeed.
+_TEMPORARY = ("25", "40", "53", "54", "55", "57", "58")
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A table or a view, as the server's catalog has it now.
+    """A table or a view, as the server's catalog describes it now.
 
     Attributes:
         name: schema and name, quoted.
         oid: its number in the catalog.
-        kind: ``r``, ``p`` (partitioned), ``v``, ``m``, ``f``.
-        full: whether updates and deletes log the whole old row.
-        types: name -> type number of each column, in order.
+        kind: ``r`` (table), ``p`` (partitioned table), ``v`` (view), ``m`` (materialized view), ``f`` (foreign table).
+        full: whether the log of an update or a delete has the whole old row (``REPLICA IDENTITY FULL``).
+        types: column -> type number, in the order of the table.
         required: columns that cannot be null.
     """
 
@@ -72,19 +81,19 @@ class Relation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Which transactions are over: all below ``oldest``; none from ``next`` on. 64-bit transaction numbers."""
+    """Which transactions had ended: all with numbers below ``oldest``, none from ``next`` on (64-bit numbers)."""
 
     oldest: int
     next: int
 
 
 class Session:
-    """One connection, for reading only. Nothing of libpq's or the server's messages is repeated in errors.
+    """One connection, for reading only. Its errors repeat no message of libpq or of the server, for these quote values.
 
     Errors:
-        ConfigError: a URL that cannot be used, a server that is too old, or a role that may not do this.
+        ConfigError: the URL cannot be used, the server is too old or a standby, or the role lacks a right.
         UnreadableError: the server cannot be reached, or the connection was lost.
-        DataError: the records cannot be read (no value is told).
+        DataError: the records cannot be read.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -96,7 +105,7 @@ class Session:
             self._connection = self._driver.connect(**settings, autocommit=True)
         except self._driver.Error as error:
             raise UnreadableError(
-                failure(error), where=self.where, allowed="a server that runs, and what [source] says of it"
+                failure(error), where=self.where, allowed="a server that runs, at the url of [source]"
             ) from None
         try:
             self._set_up()
@@ -123,13 +132,13 @@ class Session:
             return answer
 
     def one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
-        """The only value of the only row."""
+        """The first value of the first row."""
         return self.rows(statement, parameters)[0][0]
 
     def stream(
         self, statement: str, parameters: Sequence[Any] = (), *, binary: bool = False, size: int = 2**14
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """A large answer in blocks of rows; inside ``transaction``. Memory: one block."""
+        """A large answer in blocks of at most ``size`` rows; only inside ``transaction``. Memory: one block."""
         with self.errors(), self._connection.cursor("dpstream", binary=binary) as cursor:
             cursor.execute(statement.encode(), parameters or None)
             while block := cursor.fetchmany(size):
@@ -137,7 +146,7 @@ class Session:
 
     @contextmanager
     def transaction(self) -> Iterator[Snapshot]:
-        """One snapshot for all that is read inside."""
+        """A transaction: everything that is read in it comes from one snapshot of the server."""
         connection = self._connection
         with self.errors():
             connection.isolation_level = self._driver.IsolationLevel.REPEATABLE_READ
@@ -150,23 +159,24 @@ class Session:
                 yield Snapshot(low, high)
 
     def settle(self, grace: float | None = None) -> None:
-        """Wait until every transaction that has a number by now is over, so that none can add to what is due.
+        """Wait until every transaction that has a number now has ended, so that none can add records to a step that is
+        due.
 
-        A transaction gets its number at its first write; the wait is for all databases of the server, and
-        for prepared transactions too. An interrupt ends it.
+        A transaction gets its number at its first write. Transactions of all databases of the server count, prepared
+        ones too. An interrupt ends the wait.
 
         Args:
-            grace: seconds after which the reading goes on all the same. None: ``[source] wait``, said once through
-                ``logging``, and then an error.
+            grace: seconds to wait at most; after that the reading goes on. None: wait as long as ``[source] wait``
+                allows, with one warning through ``logging``, and then raise.
 
         Errors:
-            UnreadableError: one is still open at the end of ``[source] wait``.
+            UnreadableError: a transaction is still open at the end of ``[source] wait``.
 
-        Cost: takes one transaction number itself: a snapshot does not tell which numbers are given out.
+        Cost: one transaction number, because a snapshot does not show which numbers have been given out.
         """
         border = int(self.one("SELECT pg_current_xact_id()::text::bigint"))
         limit = self._patience.total_seconds() if grace is None else grace
-        end, told = time.monotonic() + limit, grace is not None
+        end, warned = time.monotonic() + limit, grace is not None
         oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
         while int(self.one(oldest)) <= border:
             if time.monotonic() >= end:
@@ -178,38 +188,46 @@ class Session:
                     where=self.where,
                     allowed="ending it (pg_stat_activity, pg_prepared_xacts), or a longer wait in [source]",
                 )
-            if not told:
+            if not warned:
                 _log.warning("waiting for open transactions of the server, at most %s", self._patience)
-                told = True
+                warned = True
             time.sleep(0.1)
 
     def flush(self) -> None:
-        """Everything that is committed by now is on the server's disk when this returns, and no crash gives out its
-        transactions' numbers again.
+        """Write every commit so far to the server's disk, so that the server cannot give out the numbers of these
+        transactions again after a crash.
 
-        An empty message is logged for it: its commit writes out those before it, also of sessions that do not wait.
+        This logs an empty message. Its commit flushes the log, and with it the commits of sessions that did not wait
+        for the disk.
         """
         self.rows("SELECT pg_logical_emit_message(true, 'dpstream', '')")
 
     def system(self) -> int:
-        """The number that tells this server's data from every other's."""
+        """The number that identifies this server's data (``system_identifier``)."""
         return int(self.one("SELECT system_identifier FROM pg_control_system()"))
 
     def require_system(self, known: int) -> None:
-        """Refuse another server than the one of the released steps (StepError)."""
+        """Check that this server has the number ``known``.
+
+        Errors:
+            StepError: it is another server than the one that the released steps were read from.
+        """
         if self.system() != known:
             raise StepError(
-                "this is another server than the one that the released steps were read from, and what was "
-                "read cannot be told from what was not",
+                "this is another server than the one that the released steps were read from, so nobody can say which "
+                "of its records are in them",
                 where=self.where,
                 allowed="the same server, its promoted standby, or its physical copy",
             )
 
     def relation(self, name: str) -> Relation:
-        """What the catalog says of a table.
+        """Look up a table or a view in the server's catalog.
+
+        Args:
+            name: its name as the catalog has it, with its schema and a dot where that is not ``public``.
 
         Errors:
-            ConfigError: there is none.
+            ConfigError: there is no such table.
         """
         schema, _, bare = name.rpartition(".")
         schema = schema or "public"
@@ -237,7 +255,7 @@ class Session:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """The server's errors as ours; ``from None``, because their texts hold values of rows."""
+        """Translate the server's errors into dpstream's, without their texts, which hold values of rows."""
         try:
             yield
         except self._driver.Error as error:
@@ -256,7 +274,7 @@ class Session:
                 allowed='a role that may read the whole table (kind = "postgres-changes": with REPLICATION)',
             )
         name = f"{type(error).__name__}, SQLSTATE {state}"
-        if state.startswith(_SURROUNDINGS):
+        if state.startswith(_TEMPORARY):
             return UnreadableError(
                 f"the server cannot answer now ({name})", where=self.where, allowed="running again"
             )
@@ -270,31 +288,53 @@ class Session:
             raise ConfigError("the server is too old", where=_WHERE, allowed="PostgreSQL 13 or newer")
         if self.one("SELECT pg_is_in_recovery()"):
             raise ConfigError(
-                "the server is a standby: what has not reached it yet cannot be told from what does not exist",
+                "the server is a standby, and may lack records that the primary server has already",
                 where=_WHERE,
                 allowed="the primary server",
             )
 
 
 def _address(options: SourceOptions) -> str:
-    """The URL, which an environment variable may hold; it is never shown."""
+    """The server's URL, from ``url`` or from the environment variable ``url_env``. No message shows it."""
     if options.url_env is None:
         return str(options.url)
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", options.url_env):
-        raise ConfigError("this is not the name of an environment variable", where="[source] url_env")
+        raise ConfigError(
+            "this is not the name of an environment variable",
+            where="[source] url_env",
+            allowed="letters, digits and _, not a digit first",
+        )
     url = os.environ.get(options.url_env, "")
     if not url:
-        raise ConfigError(f"the environment variable {options.url_env} is not set", where="[source] url_env")
+        raise ConfigError(
+            f"the environment variable {options.url_env} is not set",
+            where="[source] url_env",
+            allowed="a variable that holds the server's URL",
+        )
     return url
 
 
+def text_schema(names: Sequence[str]) -> Any:
+    """The Arrow schema of these columns, all of texts."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in names])
+
+
+def text_table(rows: Sequence[Sequence[str | None]], schema: Any) -> Any:
+    """Rows of texts as a ``pyarrow.Table``; at least one row."""
+    import pyarrow as pa
+
+    return pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], schema=schema)
+
+
 def quoted(name: str) -> str:
-    """An identifier as it stands."""
+    """Quote an identifier for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 class ServerSource(Source):
-    """What both kinds of sources on a server keep: how far they have read, and which server that was."""
+    """What all sources on a PostgreSQL server share: the position, with the number of the server that was read."""
 
     def __init__(
         self, options: SourceOptions, *, columns: Sequence[str] = (), today: datetime.date | None = None
@@ -307,16 +347,16 @@ class ServerSource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """How far was read, and on which server."""
+        """How far the source has read, and the number of the server."""
         return dict(self._position)
 
     def resume(self, step: int, position: Mapping[str, int]) -> None:
-        """Read ``step`` up to where the reading that was stopped had ended."""
+        """See ``Source``: read ``step`` as far as the interrupted reading had read it, up to ``position``."""
         self._begun = (step, dict(position))
 
     @staticmethod
     def _same_system(session: Session, *positions: Mapping[str, int] | None) -> int:
-        """The server's number; StepError where an earlier reading was of another server."""
+        """The server's number, which all given positions must have (StepError)."""
         system = session.system()
         for known in positions:
             if known is not None:

@@ -174,7 +174,7 @@ class _QuerySession(Session):
         if self._query is not None and state.startswith(_BAD_QUERY) and state != _DENIED:
             name = f"{type(error).__name__}, SQLSTATE {state}"
             return ConfigError(
-                f"the query cannot be used ({name}); PostgreSQL itself says why",
+                f"PostgreSQL refuses the query ({name}); run it there to see why",
                 where=_QUERY,
                 allowed=self._allowed,
             )

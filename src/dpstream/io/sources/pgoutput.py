@@ -12,7 +12,7 @@ __all__ = ["UNCHANGED", "Begin", "Change", "Described", "Truncate", "Tuple", "Un
 
 
 class Unchanged:
-    """A large value that an update did not touch and that was not logged again."""
+    """The type of ``UNCHANGED``: a large value that the update left as it was, and that the log does not repeat."""
 
 
 UNCHANGED = Unchanged()
@@ -22,7 +22,7 @@ Tuple = list["str | Unchanged | None"]
 
 @dataclass(frozen=True)
 class Begin:
-    """A transaction begins: where its commit lies in the log, and when it was (microseconds since 2000 UTC)."""
+    """The begin of a transaction: the place of its commit in the log, and its time (microseconds since 2000 UTC)."""
 
     commit: int
     moment: int
@@ -30,7 +30,11 @@ class Begin:
 
 @dataclass(frozen=True)
 class Described:
-    """What the table of the following changes is: sent before its first change, and after each change of it."""
+    """The description of a table: sent before its first change, and again after the table was altered.
+
+    Attributes:
+        columns: name and type number of each column.
+    """
 
     oid: int
     schema: str
@@ -40,10 +44,15 @@ class Described:
 
 @dataclass(frozen=True, repr=False)
 class Change:
-    """An insert (``I``), update (``U``) or delete (``D``); ``old`` is None where the whole old row was not logged.
+    """A change of one row.
 
-    ``key``: the old row with nulls outside the replica identity, where only that is logged: of a delete, and of an
-    update that changes it.
+    Attributes:
+        oid: the table's number.
+        kind: ``I`` (insert), ``U`` (update) or ``D`` (delete).
+        old: the whole old row; None where the log does not have it.
+        new: the new row; None for a delete.
+        key: the columns of the replica identity in the old row, with nulls in all others. Only where the log has these
+            alone: for a delete, and for an update that changes them.
     """
 
     oid: int
@@ -55,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Truncate:
-    """Tables that were emptied at once."""
+    """A truncation, with the numbers of the tables that it emptied."""
 
     oids: tuple[int, ...]
 
@@ -69,7 +78,7 @@ class _Bytes:
     def take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise ValueError("a message is cut short")
+            raise ValueError("the message is cut short")
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -95,12 +104,12 @@ class _Bytes:
             elif kind == b"u":
                 yield UNCHANGED
             else:
-                raise ValueError("an unknown kind of cell")
+                raise ValueError("the message has an unknown kind of cell")
 
 
 def head(data: bytes) -> Begin | Described | Truncate | int | None:
-    """What the first bytes tell: a transaction's begin, a table without its columns, a truncation, or the table that
-    a change is about."""
+    """Read the first bytes of a message: the begin of a transaction, a table without its columns, a truncation, or (for
+    a change) the number of its table. None for all other messages."""
     kind, rest = data[:1], _Bytes(data[1:])
     if kind == b"R":
         return _named(rest)
@@ -114,10 +123,10 @@ def head(data: bytes) -> Begin | Described | Truncate | int | None:
 
 
 def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
-    """One message; None for those that say nothing about rows (commits, origins, types).
+    """Read one message; None for messages that are not about rows (commits, origins, types).
 
     Errors:
-        ValueError: no message of this protocol. The text holds no value of a row.
+        ValueError: this is no message of the protocol. The text repeats no value of a row.
     """
     kind, rest = data[:1], _Bytes(data[1:])
     if kind == b"B":
@@ -130,7 +139,7 @@ def parse(data: bytes) -> Begin | Described | Change | Truncate | None:
         return _truncate(rest)
     if kind in (b"C", b"O", b"Y", b"M"):
         return None
-    raise ValueError("an unknown message")
+    raise ValueError("the message is of an unknown kind")
 
 
 def _named(rest: _Bytes) -> Described:
@@ -140,7 +149,7 @@ def _named(rest: _Bytes) -> Described:
 
 def _described(rest: _Bytes) -> Described:
     table = _named(rest)
-    rest.take(1)  # the replica identity: the changes themselves show whether the old row was logged
+    rest.take(1)  # the replica identity, which is not needed: the changes show whether they have the old row
     columns = []
     for _ in range(rest.number(2)):
         rest.take(1)

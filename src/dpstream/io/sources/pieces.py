@@ -14,7 +14,11 @@ __all__ = ["Pieces"]
 
 
 class Pieces:
-    """Small tables per step, in the order of the files; inserts and deletes apart."""
+    """Keeps small tables for each step, in the order of the files, with inserts and deletes apart.
+
+    Args:
+        empty: an Arrow table without rows, with the columns of the records.
+    """
 
     def __init__(self, empty: Any) -> None:
         self._empty = empty
@@ -23,7 +27,14 @@ class Pieces:
     def add(
         self, table: Any, deletes: NDArray[np.bool_], *, steps: NDArray[np.int64], source: int = 0
     ) -> None:
-        """Sort a block's records by step and operation; ``source`` is the number of their file."""
+        """Sort a block's records by step and operation.
+
+        Args:
+            table: the records.
+            deletes: bool[records].
+            steps: int64[records].
+            source: the number of their file.
+        """
         if not len(steps):
             return
         order = np.lexsort((deletes, steps))
@@ -34,11 +45,15 @@ class Pieces:
             self._waiting.setdefault(key, []).append((source, table.take(rows)))
 
     def take(self, step: int) -> tuple[Any, Any]:
-        """Inserts and deletes of a step, which then are forgotten."""
+        """The inserts and the deletes of a step, which are forgotten then.
+
+        Errors:
+            DataError: the types of a column have no common type.
+        """
         return self._take(step, False), self._take(step, True)
 
     def _take(self, step: int, deletes: bool) -> Any:
-        # Files may be read ahead of each other; their order is restored here (the sort is stable).
+        # One file may be read further ahead than another; a stable sort restores the order of the files.
         waiting = sorted(self._waiting.pop((step, deletes), []), key=lambda piece: piece[0])
         with shielded("the records of a step cannot be joined", where="[source]", allowed="sound files"):
             return join([self._empty, *(table for _, table in waiting)], "[source]")

@@ -1,4 +1,4 @@
-"""How far files were read, and which step a record goes to by its own time and by whether it was there before."""
+"""How far files were read, and the step of a record, by its own time and by whether it was read before."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dpstream.io.sources.source_options import SourceOptions
 
 __all__ = ["BYTES", "DIGEST", "FILES", "FileNames", "Place", "Position", "Times", "other_files"]
 
-# Keys of a position besides the number of records: "bytes:a.csv", "blake2b:a.csv". Where each file is a step:
-# "files:z.csv", how many files there are up to the last one, with a digest of their names; a list would grow with
-# every step.
+# Keys of a position, besides "a.csv" for the number of records: "bytes:a.csv" and "blake2b:a.csv". Where each file is a
+# step: "files:z.csv" for the number of files up to z.csv, and "blake2b:z.csv" for a digest of their names (a list of
+# them would grow with every step).
 BYTES, DIGEST, FILES = "bytes", "blake2b", "files"
 
 Times = NDArray[np.int64]
-#: File (relative path) -> number of its records that were read. Private: keep it with the state.
+#: File (relative path) -> how many of its records were read, and the keys above. Private: keep it with the state.
 Position = Mapping[str, int]
 
 
 class FileNames:
-    """Positions in a row of files, each by its name, its number, and a digest of all names up to it."""
+    """Makes the positions in a sequence of files: the last file's name, the number of files, a digest of all names."""
 
     def __init__(self, key: bytes) -> None:
         self._digest, self._count = hashlib.blake2b(digest_size=16, key=key), 0
 
     def then(self, name: str) -> dict[str, int]:
-        """The position after one more file."""
+        """Add one file; returns the position after it."""
         self._digest.update(hashlib.sha256(name.encode()).digest())
         self._count += 1
         digest = int.from_bytes(self._digest.digest())
@@ -39,7 +39,7 @@ class FileNames:
 
 
 def other_files(name: str) -> StepError:
-    """The error for files that are not those that were read."""
+    """The error for a file that is gone, or that is new among files that were read already."""
     return StepError(
         "the file, or one before it, is gone, or a new one comes before it, but its records are in released steps",
         where=name,
@@ -48,7 +48,16 @@ def other_files(name: str) -> StepError:
 
 
 class Place:
-    """Which step each record goes to, by its own time and by whether it was there before."""
+    """Finds the step of each record, by its own time and by whether it was read before.
+
+    Args:
+        start_step: the first step that is not released yet.
+        seen: the position at the last released step; None at the first reading.
+        reveal: name the record in errors; for the owner's eyes only.
+
+    Attributes:
+        newest: the largest step of a record that is not late.
+    """
 
     def __init__(
         self, grid: Grid, start_step: int, seen: Position | None, options: SourceOptions, reveal: bool
@@ -59,23 +68,30 @@ class Place:
         self.late = options.late
         self.continues = options.continues
         self.reveal = reveal
-        #: Largest step of a record that is not late.
         self.newest = start_step - 1
 
     def steps(self, times: Times, name: str, before: int) -> Times:
-        """The step of each record; below ``start_step``: nothing to do for it any more."""
+        """The step of each record of a block; a record with a step below ``start_step`` is left out.
+
+        Args:
+            times: the records' times.
+            name: their file.
+            before: how many records of the file come before this block.
+
+        Errors:
+            DataError: a record is late, and ``late = "error"``.
+        """
         steps = self.grid.steps(times)
         if steps.size:
             self.newest = max(self.newest, int(steps.max()))
         passed = steps < self.start_step
         if self.start_step > 1:
-            # Old records were released with their steps; only those that came since can be late.
+            # Records that were read before are in released steps; only new ones can be late.
             known = np.inf if self.seen is None else self.seen.get(name, 0)
             passed &= before + np.arange(steps.size) >= known
         if self.continues and self.late == "error":
-            passed &= (
-                steps >= 1
-            )  # by its own time such a record is in the stream before, and in no step of this one
+            # A record before the start is in the stream before this one, and in no step here.
+            passed &= steps >= 1
         if not passed.any() or self.late == "drop-and-count-nothing":
             return steps
         if self.late == "next-step":

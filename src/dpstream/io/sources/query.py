@@ -1,4 +1,4 @@
-"""A DuckDB query per step: the period's borders are bound as parameters, never written into the text."""
+"""One DuckDB query per step. The borders of the period are parameters of the query, never part of its text."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class QuerySource(Source):
     The query has two parameters: the first day of the period and the day after its last one (dates), or a step
     number and the next one.
 
-    Guarantee: which periods are asked for is public. Which records are in the answer is the query's
-    decision, and it is trusted to decide about each protected record by that record alone; the plan says
-    so (``options.declared_public``).
+    Guarantee: the periods that the query is run for are public. The query decides which records are in a step, and is
+    trusted to decide about each protected record by that record alone; the plan says so
+    (``options.declared_public``).
 
     Errors:
-        ConfigError: duckdb is not installed; the text is no single SELECT with two parameters.
-        UnreadableError: the file is not there, is damaged, or another process writes to it.
-        DataError: the query fails on the data (no value is told).
+        ConfigError: duckdb is not installed, or the text is not one SELECT with two parameters.
+        UnreadableError: the file is missing or damaged, or another process writes to it.
+        DataError: the query fails on the data. The message quotes no value.
 
     Memory: the records of one step.
     """
 
-    #: How many parameters the query may have, and the sentence that says so.
+    #: The allowed numbers of parameters, and the words for messages.
     _counts: tuple[int, ...] = (2,)
     _allowed = _ALLOWED
 
@@ -59,26 +59,23 @@ class QuerySource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """Nothing: a step can be asked for again."""
+        """Empty: the query can be run for any step again."""
         return {}
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
-        """See ``Source``. Every period is asked for in a transaction of its own."""
+        """See ``Source``. Each step is read over a connection of its own."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        if grid is None or last is None:
-            raise ConfigError("nothing says where a step ends", where="[source]", allowed="every, start, end")
-        return self._asked(grid, start_step, last)
+        return self._read(*self.options.due(self._today), start_step)
 
-    def _asked(self, grid: Grid, first: int, last: int) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int) -> Iterator[StepInput]:
         if first > last:
             return
         with self._connection() as connection:
             self._check(connection)
         for step in range(first, last + 1):
-            # Closed in between: a step may take long, and a writer should not have to wait for it.
+            # One connection per step: what follows a step may take long, and no writer should have to wait for it.
             with self._connection() as connection:
                 inserts, deletes = self._answer(connection, bounds(grid, step))
             deleted = None if self.options.op_column is None else deletes
@@ -87,7 +84,7 @@ class QuerySource(Source):
 
     def _answer(self, connection: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
         answer = connection.sql(self.options.query, params=self._bound(limits) or None)
-        # Older versions of DuckDB have the other name.
+        # Older versions of DuckDB call it fetch_arrow_reader.
         read = getattr(answer, "to_arrow_reader", None) or answer.fetch_arrow_reader
         reader = read(_ROWS)
         return split_records(reader.schema.empty_table(), _tables(reader), self.options, str(self._path))
@@ -108,7 +105,7 @@ class QuerySource(Source):
         self._parameters = len(statements[0].named_parameters)
 
     def _bound(self, limits: tuple[Any, Any]) -> list[Any]:
-        """What stands for the query's parameters."""
+        """The values of the query's parameters."""
         return list(limits)
 
     @contextmanager
@@ -119,10 +116,10 @@ class QuerySource(Source):
             try:
                 yield connection
             except (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException) as error:
-                # These are about the text of the query and the names of columns; no row was read yet.
-                # Their texts are not passed on all the same: they quote files that the query reads, and name columns.
+                # These errors are about the query's text and about names; no row was read yet. Their messages are left
+                # out too, because they quote files that the query reads, and names of columns.
                 raise ConfigError(
-                    f"the query cannot be used ({type(error).__name__}); DuckDB itself says why",
+                    f"DuckDB refuses the query ({type(error).__name__}); run it in DuckDB to see why",
                     where="[source] query",
                     allowed=self._allowed,
                 ) from None
@@ -145,17 +142,21 @@ def bounds(grid: Grid, step: int) -> tuple[Any, Any]:
 
 
 def split_records(empty: Any, tables: Any, options: SourceOptions, where: str) -> tuple[Any, Any]:
-    """The records of one step, inserts and deletes apart, without the column of operations.
+    """Separate the records of one step into inserts and deletes, and drop the operation column.
+
+    Args:
+        empty: an Arrow table without rows, with the columns of the answer.
+        tables: the answer in blocks: Arrow tables.
+        where: the place for messages.
 
     Errors:
-        ConfigError: two columns have one name.
-        DataError: that column or the one of the users is missing, or operations are something else than their
-        words.
+        ConfigError: two columns have the same name.
+        DataError: the column of operations or of users is missing, or an operation is a null or an unknown word.
     """
     column = options.op_column
     if first_repeated(empty.column_names) is not None:
         raise ConfigError(
-            "two columns have one name", where=where, allowed="each name once (AS gives another)"
+            "two columns have the same name", where=where, allowed="each name once (AS gives another)"
         )
     for needed in (column, options.user_column):
         if needed is not None and needed not in empty.column_names:

@@ -1,9 +1,9 @@
-"""A PostgreSQL table's inserts, updates and deletes by logical replication, cut by the time of their commit.
+"""The inserts, updates and deletes of a PostgreSQL table by logical replication, cut into steps by their commit times.
 
-Nothing is consumed before it is durable here: changes are peeked at, the step is committed with the place in the
-log up to which all changes are in released steps, and only then the slot is moved there (``committed``). A
-crash in between leaves a slot that is behind; the next reading moves it on first. A slot that is ahead of the
-stored place has lost changes, and is refused.
+The slot keeps a change until the step with it is durable. A reading peeks at the changes and does not consume them. The
+step is committed together with a place in the log: all changes before it are in released steps. Only then ``committed``
+moves the slot to that place. After a crash in between the slot is behind that place, and the next reading moves it
+first. A slot that is ahead of that place has lost changes, and the source refuses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ import numpy as np
 from dpstream.core.errors import ConfigError, DataError, StepError
 from dpstream.io.sources.calendar import Grid, day_number
 from dpstream.io.sources.formats import UnreadableError
-from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.io.sources.pg_session import (
+    SYSTEM,
+    Relation,
+    ServerSource,
+    Session,
+    quoted,
+    text_schema,
+    text_table,
+)
 from dpstream.io.sources.pgoutput import (
     UNCHANGED,
     Begin,
@@ -38,12 +46,12 @@ from dpstream.io.sources.table import wanted_columns
 
 __all__ = ["ChangeSource", "ChangedRows"]
 
-#: A commit takes its time a moment before it is in the log. An open transaction takes a later time, and is not
-#: waited for longer than this (seconds).
+#: Seconds to wait for open transactions: one that is committing has its commit time a moment before it is in the log.
+#: One that stays open longer will have a later commit time.
 _GRACE = 5.0
 _READ, _DONE = "read", "done"
 _ROWS = 2**14
-#: Enough of a message for ``head`` (names have up to 63 bytes), but for a truncation ("T"), which names all tables.
+#: As many bytes of a message as ``head`` needs (names have up to 63). Truncations ("T" = 84) list tables: all bytes.
 _HEAD = 160
 _PEEK = (
     "SELECT CASE WHEN get_byte(data, 0) = 84 THEN data ELSE substr(data, 1, %s) END "
@@ -54,7 +62,7 @@ _BOOLEAN, _CHARACTER = 16, 1042
 
 
 def commit_day(moment: int) -> int:
-    """The UTC day (since 1970) of a commit: microseconds since 2000.
+    """The UTC day (days since 1970) of a commit time (microseconds since 2000).
 
     >>> commit_day(-1), commit_day(0)
     (10956, 10957)
@@ -64,9 +72,14 @@ def commit_day(moment: int) -> int:
 
 @dataclass
 class _Survey:
-    """Where the log has changes for which step: places (LSNs) of commits."""
+    """The places (LSNs) in the log of each step's first and last commit.
 
-    #: Place up to which the log is read.
+    Attributes:
+        read: the place up to which the log is read.
+        first: step -> place of its first commit.
+        last: step -> place of its last commit.
+    """
+
     read: int
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
@@ -76,23 +89,24 @@ class _Survey:
         self.last[step] = max(commit, self.last.get(step, commit))
 
     def done(self, step: int) -> int:
-        """The place before which every change is in a step up to ``step``, or in none."""
+        """The place before which the log has no change of a step after ``step``."""
         return min((place for later, place in self.first.items() if later > step), default=self.read)
 
 
 class ChangeSource(ServerSource):
     """Private changes of one table, from a slot of the plugin ``pgoutput``.
 
-    Guarantee: a change is in the step of its transaction's commit time (UTC); if it was not in the log when that
-    step was read, it is late (``late``; a clock that was set back does that). No change moves another
-    transaction's changes. An update is a delete of the old row and an insert of the new one; one that
-    leaves all columns of the stream as they were is no event.
+    Guarantee: a change belongs to the step of its transaction's commit time (UTC). If the log did not have it when that
+    step was read, it is late, and ``late`` says what happens (this needs a server's clock that was set back). No change
+    moves the changes of another transaction. An update is a delete of the old row and an insert of the new one; an
+    update that leaves all columns of the stream as they were is left out.
 
-    Errors: those of ``Session``; ConfigError: no slot, no publication, or an old row that is not logged;
-    StepError: another server, or a slot that is ahead; DataError: a truncation, columns that changed.
+    Errors: those of ``Session``; ConfigError: there is no slot or no publication, or the log lacks old rows;
+    StepError: another server, or a slot that is ahead of the released steps; DataError: a truncation, an altered
+    column, a late change with ``late = "error"``.
 
-    Memory: the changes of one step (the server keeps a large answer on its disk). Cost: the log since the
-    slot's place is decoded once to find the steps, and then once up to the end of each step.
+    Memory: the changes of one step (the server keeps a large answer on its disk). Cost: the server decodes the log from
+    the slot's place on once to find the steps, and then once up to the end of each step.
     """
 
     def steps(
@@ -100,19 +114,18 @@ class ChangeSource(ServerSource):
     ) -> Iterator[StepInput]:
         """See ``Source``. Each step is read in a session of its own."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # a calendar, and no end in the data: check_kind
-        assert last is not None
-        return self._all(grid, start_step, seen, last)
+        return self._read_all(*self.options.due(self._today), start_step, seen)
 
     def committed(self, position: Mapping[str, int]) -> None:
-        """Move the slot on: the changes before that place are in durable steps."""
+        """See ``Source``: move the slot to the place before which all changes are in durable steps."""
         with Session(self.options) as session:
             self._advance(session, position[_DONE])
 
-    def _all(self, grid: Grid, first: int, seen: Mapping[str, int] | None, last: int) -> Iterator[StepInput]:
+    def _read_all(
+        self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None
+    ) -> Iterator[StepInput]:
         if last < first == 1:
-            self._look()  # what is committed before there is a slot is lost
+            self._check_all()  # already before step 1: changes that are committed before there is a slot are lost
         if self._begun is not None and self._begun[0] == first <= last:
             held = self._begun[1]
             yield from self._read(_Place(grid, first, seen, self.options), first, held)
@@ -120,14 +133,15 @@ class ChangeSource(ServerSource):
         yield from self._read(_Place(grid, first, seen, self.options), last)
 
     def _read(self, place: _Place, last: int, held: Mapping[str, int] | None = None) -> Iterator[StepInput]:
-        """The steps up to ``last``, from all that is in the log, or from what was in it at the position ``held``."""
+        """The steps from ``place.start`` to ``last``: from the whole log, or as far as it was read at ``held``."""
         if place.start > last:
             return
         with Session(self.options) as session:
             self._check(session)
             system = self._same_system(session, place.seen, held)
             if place.seen is not None and not self._position:
-                # Later in this reading that is for ``committed``: only it knows that the step is durable.
+                # Only before the first step of a reading. From then on ``committed`` moves the slot: it is called when
+                # the step is durable.
                 self._advance(session, place.seen[_DONE])
             session.settle(_GRACE)
             written = _written(session)
@@ -149,19 +163,19 @@ class ChangeSource(ServerSource):
             yield entry
 
     def _rows(self, relation: Relation, where: str) -> ChangedRows:
-        """What collects the changes of a step."""
+        """An empty collector for the changes of a step."""
         return ChangedRows(relation, wanted_columns(relation, self.options, self._columns), where)
 
     def _entry(self, grid: Grid, step: int, rows: ChangedRows) -> StepInput:
-        """The step of the changes that were collected."""
+        """The step with the collected changes."""
         parts = apart_from_users(*rows.take(), self.options.user_column)
         return StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
-    def _look(self) -> None:
-        """That the slot, the publication and the columns are there, before a first step is due."""
+    def _check_all(self) -> None:
+        """Check that slot, publication and columns exist."""
         with Session(self.options) as session:
             self._check(session)
-            self._place(session)
+            self._slot_place(session)
             wanted_columns(session.relation(str(self.options.table)), self.options, self._columns)
 
     def _survey(self, session: Session, place: _Place, last: int, upto: int) -> _Survey:
@@ -185,7 +199,7 @@ class ChangeSource(ServerSource):
                             where=session.where,
                             allowed="the old table under its name until its changes are released",
                         )
-                    # Steps that are not due yet: only where the first of them begins.
+                    # Steps that are not due yet count as one: only the place where they begin matters.
                     survey.add(min(step, last + 1), begin.commit)
         return survey
 
@@ -204,7 +218,7 @@ class ChangeSource(ServerSource):
                     allowed="pgoutput, protocol version 1",
                 ) from None
             if isinstance(message, Begin):
-                # A late transaction of other tables must not stop the stream: no place to raise.
+                # None, so that this cannot raise: a late transaction may change only other tables.
                 chosen = place.step(message, None) == step
             elif isinstance(message, Described):
                 rows.describe(message)
@@ -212,27 +226,32 @@ class ChangeSource(ServerSource):
                 rows.add(message)
 
     def _peek(self, session: Session, upto: int, length: int) -> Iterator[bytes]:
-        """Messages from the slot's place on; the slot stays where it is."""
+        """The first ``length`` bytes of each message from the slot's place on. The slot is not moved.
+
+        Errors:
+            UnreadableError: somebody else moved the slot meanwhile.
+        """
         slot, publication = str(self.options.slot), str(self.options.publication)
         # A list of names, quoted as identifiers.
         names = '"' + publication.replace('"', '""') + '"'
-        before = self._place(session)
+        before = self._slot_place(session)
         with session.transaction():
             for block in session.stream(_PEEK, (length, slot, _lsn(upto), names), binary=True, size=_ROWS):
                 for (data,) in block:
                     yield bytes(data)
-        if self._place(session) != before:
+        if self._slot_place(session) != before:
             raise UnreadableError(
                 "somebody else moved the slot while it was read",
                 where=self._where(),
                 allowed="a slot of its own",
             )
 
-    def _place(self, session: Session) -> int:
-        """Up to where the slot was consumed.
+    def _slot_place(self, session: Session) -> int:
+        """The place in the log up to which the slot's changes are consumed.
 
         Errors:
-            ConfigError: there is no such slot here. StepError: the server gave up what the slot needs.
+            ConfigError: there is no such slot in this database. StepError: the server removed changes that the slot
+                had not given out.
         """
         answer = session.rows(
             "SELECT plugin::text, database = current_database(), coalesce(wal_status, '') = 'lost', "
@@ -248,18 +267,18 @@ class ChangeSource(ServerSource):
             )
         if answer[0][2] or answer[0][3] is None:
             raise StepError(
-                "the server removed what the slot still needed (max_slot_wal_keep_size): changes are lost",
+                "the server removed the log that the slot still needed (max_slot_wal_keep_size): changes are lost",
                 where=self._where(),
                 allowed="a new stream on a new slot",
             )
         return int(answer[0][3])
 
     def _advance(self, session: Session, done: int) -> None:
-        place = self._place(session)
+        place = self._slot_place(session)
         if place > done:
             raise StepError(
-                "the slot is ahead of the released steps: somebody else consumed changes, or the slot or the "
-                "state is another one than before, and the changes in between are lost",
+                "the slot is ahead of the released steps: somebody else consumed changes, or this is another slot or "
+                "another state than before, and the changes in between are lost",
                 where=self._where(),
                 allowed="a slot that nobody else uses; else a new stream on a new slot",
             )
@@ -270,10 +289,10 @@ class ChangeSource(ServerSource):
             )
 
     def _check(self, session: Session) -> None:
-        """That the publication sends all of the table, old rows included.
+        """Check that the publication sends every change of the table, with old rows.
 
         Errors:
-            ConfigError: it does not; with the statement that helps.
+            ConfigError: it does not; ``allowed`` is the SQL statement that mends it.
         """
         relation = session.relation(str(self.options.table))
         name = self.options.publication
@@ -298,7 +317,7 @@ class ChangeSource(ServerSource):
         self._check_identity(session, relation)
 
     def _check_identity(self, session: Session, relation: Relation) -> None:
-        """That the log says which row an update or a delete is about."""
+        """Check that the log has the whole old row of an update or a delete (ConfigError)."""
         partial = session.rows(
             "SELECT 1 FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid "
             "WHERE t.isleaf AND c.relreplident <> 'f'",
@@ -306,7 +325,7 @@ class ChangeSource(ServerSource):
         )
         if not relation.full or partial:
             raise ConfigError(
-                "updates and deletes do not log the whole old row",
+                "the log does not have the whole old row of an update or a delete",
                 where="[source] table",
                 allowed=f"ALTER TABLE {relation.name} REPLICA IDENTITY FULL (each partition too), before the slot "
                 "is made",
@@ -317,7 +336,7 @@ class ChangeSource(ServerSource):
 
 
 class _Place:
-    """Which step each transaction goes to, by its own commit time and by whether it was in the log before."""
+    """Finds the step of each transaction, by its own commit time and by whether the log had it already at ``seen``."""
 
     def __init__(
         self, grid: Grid, start: int, seen: Mapping[str, int] | None, options: SourceOptions
@@ -327,16 +346,16 @@ class _Place:
         self._late = options.late
 
     def step(self, begin: Begin, where: str | None) -> int:
-        """Its step; 0: it was counted already, or belongs to none.
+        """The transaction's step; 0 where it is in a released step already or belongs to no step.
 
         Errors:
-            DataError: it is late, and ``where`` is not None.
+            DataError: with ``late = "error"`` the transaction is late, and ``where`` is not None.
         """
         own = self.grid.step(commit_day(begin.moment))
         if own >= self.start:
             return own
         if own < 1 or self._read is None or begin.commit < self._read:
-            return 0  # before the public start, or read with a released step
+            return 0  # before the public start, or in a released step already
         if self._late == "next-step":
             return self.start
         if self._late == "error" and where is not None:
@@ -349,19 +368,21 @@ class _Place:
 
 
 class ChangedRows:
-    """Collects one step's changes as records: every value as the text that a csv file would have."""
+    """Collects one step's changes as inserted and deleted rows. Values are texts, as a csv file would have them."""
 
     def __init__(self, relation: Relation, names: list[str], where: str) -> None:
-        import pyarrow as pa
-
         self._relation, self._names, self._where = relation, names, where
-        self._schema = pa.schema([(name, pa.string()) for name in names])
+        self._schema = text_schema(names)
         self._pieces = Pieces(self._schema.empty_table())
         self._waiting: tuple[list[list[str | None]], list[bool]] = ([], [])
         self._indices: list[int] = []
 
     def describe(self, message: Described) -> None:
-        """Where the columns are, from here on."""
+        """Take the order of the columns in the following changes.
+
+        Errors:
+            DataError: a column is missing or has another type than in the catalog.
+        """
         if message.oid != self._relation.oid:
             return
         sent = {name: (index, kind) for index, (name, kind) in enumerate(message.columns)}
@@ -377,13 +398,17 @@ class ChangedRows:
         self._indices = [sent[name][0] for name in self._names]
 
     def add(self, message: Change | Truncate) -> None:
-        """One change; those of other tables are none of ours."""
+        """Collect one change; changes of other tables are left out.
+
+        Errors:
+            DataError: the table was truncated, or the log lacks an old row or a large value.
+        """
         if isinstance(message, Truncate):
             if self._relation.oid in message.oids:
                 raise DataError(
-                    "the table was truncated, which does not say what its rows were",
+                    "the table was truncated, and the log does not have the rows that this deleted",
                     where=self._where,
-                    allowed="DELETE in the place of TRUNCATE; this log cannot be used any more",
+                    allowed="DELETE instead of TRUNCATE, in a new stream on a new slot; this log is of no more use",
                 )
             return
         if message.oid == self._relation.oid:
@@ -392,7 +417,7 @@ class ChangedRows:
     def _change(self, message: Change) -> None:
         if message.kind != "I" and message.old is None:
             raise DataError(
-                "an update or delete does not say what the old row was",
+                "the log lacks the old row of an update or a delete",
                 where=self._where,
                 allowed="REPLICA IDENTITY FULL, set before the change",
             )
@@ -408,7 +433,7 @@ class ChangedRows:
             self._store()
 
     def take(self) -> tuple[Any, Any]:
-        """Inserts and deletes."""
+        """The collected inserts and deletes, as Arrow tables."""
         self._store()
         return self._pieces.take(1)
 
@@ -422,7 +447,7 @@ class ChangedRows:
         return cells
 
     def _text(self, value: str | Unchanged | None, name: str) -> str | None:
-        """A cell as a csv file would have it (DataError where it was not logged)."""
+        """A cell as a csv file would have it (DataError where the log lacks it)."""
         if not (value is None or isinstance(value, str)):
             raise DataError(
                 f"the log lacks a large value of the column {name!r}",
@@ -432,25 +457,22 @@ class ChangedRows:
         return _as_cast(value, self._relation.types[name])
 
     def _store(self) -> None:
-        import pyarrow as pa
-
         rows, deletes = self._waiting
         if rows:
-            arrays = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-            table = pa.table(arrays, schema=self._schema)
+            table = text_table(rows, self._schema)
             self._pieces.add(table, np.array(deletes, np.bool_), steps=np.ones(len(rows), np.int64))
             self._waiting = ([], [])
 
 
 def _as_cast(text: str | None, kind: int) -> str | None:
-    """The text that ``value::text`` gives, where a type's output differs from it."""
+    """The text that SQL's ``value::text`` gives, which differs from the log's for booleans and padded characters."""
     if text is not None and kind == _BOOLEAN:
         return {"t": "true", "f": "false"}.get(text, text)
     return text.rstrip(" ") if text is not None and kind == _CHARACTER else text
 
 
 def _written(session: Session) -> int:
-    """A place on the server's disk behind every commit so far: what is not there yet cannot be decoded."""
+    """The place up to which the log is on the server's disk, after all commits so far (only that can be decoded)."""
     session.flush()
     return int(session.one("SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint"))
 

@@ -1,4 +1,4 @@
-"""A quick hash of whole rows of an Arrow table: equal rows have equal hashes, whatever block they are in."""
+"""A quick hash of the rows of an Arrow table. Equal rows have equal hashes, in whatever block they are."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NULL = 0xD6E8FEB86659FD93
 
 
 def row_hashes(table: Any) -> Words:
-    """uint64[rows]; for spreading rows over partitions, not against an adversary.
+    """The hash of each row, uint64[rows], to spread rows over partitions. It does not withstand an adversary.
 
     Args:
-        table: columns of fixed width, booleans, texts or bytes. The same types in every block.
+        table: columns of fixed width, booleans, texts or bytes, with the same types in every block.
 
-    Cost: a few passes over the block's bytes, no Python object per cell; 8 bytes of memory per byte of text.
+    Cost: a few passes over the block's bytes, without a Python object per cell; 8 bytes of memory per byte of text.
 
     >>> import pyarrow as pa
     >>> a, b = row_hashes(pa.table({"x": ["p", None], "y": [1, 2]})), row_hashes(pa.table({"x": ["p"], "y": [1]}))
@@ -56,7 +56,7 @@ def _hashes(values: Any) -> Words:
 
 
 def _fixed(values: Any) -> Words:
-    """Numbers, days, times and decimals, by the bytes of their cells."""
+    """Hashes of numbers, days, times and decimals, from the bytes of their cells."""
     width = values.type.bit_width // 8
     raw = np.frombuffer(values.buffers()[1], np.uint8)
     cells = raw[values.offset * width : (values.offset + len(values)) * width].reshape(-1, width)
@@ -70,7 +70,7 @@ def _fixed(values: Any) -> Words:
 
 
 def _bytes(values: Any) -> Words:
-    """A polynomial in the bytes, and the length (so that zeros at the end count)."""
+    """Hashes of texts: a polynomial in the bytes, plus the length, so that zeros at the end count."""
     _, offset_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offset_buffer, np.int64)[values.offset : values.offset + len(values) + 1]
     lengths = offsets[1:] - offsets[:-1]
@@ -82,7 +82,7 @@ def _bytes(values: Any) -> Words:
     weighted = np.concatenate(
         [(data.astype(np.uint64) + np.uint64(1)) * powers[place], np.zeros(1, np.uint64)]
     )
-    # reduceat gives the cell itself where a text is empty: those are set to zero.
+    # Where a text is empty, reduceat gives a single element instead of an empty sum.
     sums = np.add.reduceat(weighted, starts) if len(starts) else np.zeros(0, np.uint64)
     sums[lengths == 0] = 0
     total: Words = sums + lengths.astype(np.uint64) * np.uint64(_NULL)

@@ -1,4 +1,4 @@
-"""Two snapshots of a table to the changes between them: which rows leave and which arrive."""
+"""Computes the changes between two snapshots of a table: the rows that leave and the rows that arrive."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dpstream.io.sources.rowhash import row_hashes
 
 __all__ = ["Diff", "write_diff"]
 
-#: Bytes of text that one partition should hold.
+#: The size of a partition, in bytes of text.
 _PARTITION_BYTES = 2**25
 _MOST_PARTITIONS = 256
-#: How much smaller gzip and parquet files are than their rows, roughly.
+#: A gzip or parquet file is about so many times smaller than its rows as text.
 _COMPRESSED = 6
 _SIGN = "__sign__"
 _SIDES = (("old", -1), ("new", 1))
@@ -32,13 +32,13 @@ _SIDES = (("old", -1), ("new", 1))
 
 @dataclass(frozen=True)
 class Diff:
-    """How two snapshots are compared, and what each change is marked with.
+    """How two snapshots are compared, and which columns the result gets.
 
     Attributes:
-        key: columns that name a row. Without them, tables are compared as multisets of rows. With them, a
-            row whose key stays is written as ``update-before`` and ``update-after``.
-        op_column: name of the column of operations in the result.
-        step: name and text of a column that says to which step all changes belong, or None.
+        key: columns that name a row. Without them, tables are compared as multisets of rows. With them, a changed row
+            whose key is in both snapshots becomes an ``update-before`` and an ``update-after``.
+        op_column: the name of the result's operation column.
+        step: the name of a column with the step of all changes, and its text; None: no such column.
     """
 
     key: tuple[str, ...] = ()
@@ -46,23 +46,24 @@ class Diff:
     step: tuple[str, str] | None = None
 
     def added(self) -> list[str]:
-        """Names of the columns that the result has besides those of the snapshots."""
+        """The names of the result's columns that the snapshots do not have."""
         return [*([self.step[0]] if self.step else []), self.op_column]
 
 
 def write_diff(old: Path, new: Path, out: Path, options: Diff | None = None) -> None:
-    """Write the changes that make ``new`` out of ``old``; private, mode 0600, all or nothing.
+    """Write the changes that turn ``old`` into ``new`` to a private file (mode 0600), all or nothing.
 
     Applying them (remove each deleted row once, add each inserted row once) to the rows of ``old`` gives the
     rows of ``new``. A row that is in both snapshots equally often is not in the result.
 
     Args:
         old, new: csv (cells are texts) or parquet files with the same columns.
-        out: .csv or .parquet; csv only between csv files (it has no types and no nulls).
+        out: a .csv or .parquet file that does not exist yet; .csv only between csv files, as csv has no types and no
+            nulls.
 
     Errors:
-        DataError: damaged files, columns that differ, a key that names two rows (no value is told).
-        ConfigError: names that clash, a format that cannot hold the result, a file that is there already.
+        DataError: a file is damaged, the columns differ, or a key names two rows. The message quotes no value.
+        ConfigError: names clash, the format cannot hold the result, or ``out`` exists already.
 
     Cost: both files are read once and cut into partitions of about 32 MB by a hash of the rows, in a folder
     of mode 0700 beside ``out``; memory is one partition. 10^7 rows of 5 columns: see docs/guide/data-in.md.
@@ -90,7 +91,7 @@ def write_diff(old: Path, new: Path, out: Path, options: Diff | None = None) -> 
 
 
 def _schema(old: Path, new: Path, out: Path, options: Diff) -> Any:
-    """The rows' columns and types, one for both snapshots."""
+    """The columns of both snapshots, with common types."""
     import pyarrow as pa
 
     kinds = _formats(old, new, out)
@@ -114,7 +115,7 @@ def _schema(old: Path, new: Path, out: Path, options: Diff) -> Any:
     for column in added:
         if column in names or column == _SIGN or added.count(column) > 1:
             raise ConfigError(
-                f"the name {column!r} is taken", where="diff", allowed="names that no other column has"
+                f"the name {column!r} is taken", where="diff", allowed="a name that no other column has"
             )
     tables = [next(iter(blocks(path, columns=names))).schema for path in (old, new)]
     if "csv" in kinds[:2] and kinds[0] != kinds[1]:
@@ -131,7 +132,7 @@ def _schema(old: Path, new: Path, out: Path, options: Diff) -> Any:
             raise DataError(
                 f"column {number} has different types in the two snapshots",
                 where=f"{old}, {new}",
-                allowed="one type for a column",
+                allowed="the same type in both",
             ) from None
     schema = pa.unify_schemas(plain, promote_options="permissive")
     for number, field in enumerate(schema, start=1):
@@ -145,7 +146,8 @@ def _schema(old: Path, new: Path, out: Path, options: Diff) -> Any:
 
 
 def _without_metadata(schema: Any) -> Any:
-    """Plain fields; dictionaries as what they stand for, since each file has its own."""
+    """The fields without metadata, and with the value types of dictionaries, because each file has its own
+    dictionary."""
     import pyarrow as pa
 
     fields = []
@@ -161,7 +163,9 @@ def _formats(old: Path, new: Path, out: Path) -> list[str]:
         kind = file_format(path)
         if kind == "ndjson" or (path is out and path.suffix not in (".csv", ".parquet")):
             raise ConfigError(
-                "the format cannot be used here",
+                f"{kind} cannot be used here"
+                if path is not out
+                else "the changes cannot be written in this format",
                 where=str(path),
                 allowed=".csv, .parquet" if path is out else ".csv, .csv.gz, .parquet",
             )
@@ -185,7 +189,7 @@ def _partitions(old: Path, new: Path) -> int:
 
 
 def _signed(path: Path, sign: int, schema: Any) -> Iterator[Any]:
-    """The rows of a snapshot, in the common types, with a sign."""
+    """The rows of a snapshot in the common types, with the column ``_SIGN`` (-1: old, 1: new)."""
     import pyarrow as pa
 
     for block in blocks(path, columns=schema.names):
@@ -195,7 +199,8 @@ def _signed(path: Path, sign: int, schema: Any) -> Iterator[Any]:
 
 
 def _spread(paths: tuple[Path, Path], schema: Any, options: Diff, parts: int, work: Path) -> Iterator[Any]:
-    """The rows of both snapshots, partition by partition; equal rows (or keys) are in the same one."""
+    """The rows of both snapshots, partition by partition. Equal rows (with ``key``: rows of one key) share a
+    partition."""
     import pyarrow as pa
 
     signed = (
@@ -209,9 +214,9 @@ def _spread(paths: tuple[Path, Path], schema: Any, options: Diff, parts: int, wo
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(pa.ipc.new_file(str(name), full)) for name in names]
         for block in signed:
-            where = row_hashes(block.select(list(options.key) or schema.names)) % np.uint64(parts)
-            order = np.argsort(where, kind="stable")
-            ends = np.searchsorted(where[order], np.arange(parts + 1, dtype=np.uint64))
+            partition = row_hashes(block.select(list(options.key) or schema.names)) % np.uint64(parts)
+            order = np.argsort(partition, kind="stable")
+            ends = np.searchsorted(partition[order], np.arange(parts + 1, dtype=np.uint64))
             for part, writer in enumerate(writers):
                 rows = order[ends[part] : ends[part + 1]]
                 if len(rows):
@@ -224,7 +229,7 @@ def _spread(paths: tuple[Path, Path], schema: Any, options: Diff, parts: int, wo
 
 
 def _changes(table: Any, options: Diff, new: Path) -> Any:
-    """The rows that one partition loses and gains, marked."""
+    """The deletes and inserts of one partition, with the added columns."""
     names = [name for name in table.column_names if name != _SIGN]
     # Rows with all columns equal are one group; null equals null.
     net = table.group_by(names, use_threads=False).aggregate([(_SIGN, "sum"), (_SIGN, "count")])
@@ -239,7 +244,7 @@ def _changes(table: Any, options: Diff, new: Path) -> Any:
 
 
 def _check_keys(table: Any, key: Sequence[str], new: Path) -> None:
-    """A key names one row of each snapshot."""
+    """Check that no key names two rows of a snapshot (DataError)."""
     groups = (
         table.select([*key, _SIGN]).group_by([*key, _SIGN], use_threads=False).aggregate([([], "count_all")])
     )
@@ -248,7 +253,7 @@ def _check_keys(table: Any, key: Sequence[str], new: Path) -> None:
         raise DataError(
             f"a key ({', '.join(key)}) names more than one row of a snapshot",
             where=str(new),
-            allowed="columns that name one row each, or no --key (rows are then compared as a whole)",
+            allowed="columns that name one row each, or no --key (then whole rows are compared)",
         )
 
 
@@ -266,7 +271,7 @@ def _marked(changed: Any, arrives: Any, options: Diff) -> Any:
 
 
 def _has_partner(changed: Any, key: Sequence[str]) -> Any:
-    """Whether the same key leaves and arrives. Keys name one row of each snapshot, so two of a kind are a pair."""
+    """Whether each change is half of an update: its key leaves and arrives. No key names two rows of a snapshot."""
     import pyarrow as pa
 
     place = "__place__"

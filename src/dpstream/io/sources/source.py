@@ -1,4 +1,4 @@
-"""What every source promises to the program that takes its steps."""
+"""The contract of all sources."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ __all__ = ["Source", "check_start"]
 
 
 def check_start(start_step: int) -> None:
-    """Refuse a first step below 1 (StepError)."""
+    """Check that the first step is at least 1 (StepError)."""
     if start_step < 1:
-        raise StepError(f"there is no step {start_step}", where="source", allowed="1 or more")
+        raise StepError(f"there is no step {start_step}", where="source", allowed="a step from 1 on")
 
 
 class Source(ABC):
-    """Private records, step by step. Which step a record belongs to depends on that record and on public facts.
+    """Private records, step by step.
+
+    Guarantee: the step of a record depends on that record and on public facts.
 
     Attributes:
         options: the ``[source]`` table.
-        broken: how many of the records read so far could not be taken apart (``options.broken`` says what became of
-            them). Private: for the owner's terminal only.
+        broken: how many lines so far were no records (``options.broken`` says what happens to them). Private: for the
+            owner's terminal only.
     """
 
     options: SourceOptions
@@ -34,7 +36,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def position(self) -> dict[str, int]:
-        """How far it was read, as of the step handed out last. Private: it is kept with the step."""
+        """How far the source had read when it handed out the last step, as JSON values. Private: kept with the step."""
 
     @abstractmethod
     def steps(
@@ -45,16 +47,20 @@ class Source(ABC):
         Args:
             start_step: first step that is not released yet.
             seen: ``position`` as saved with the last released step.
-            key: secret key for fingerprints in ``position``.
+            key: secret key for fingerprints in ``position``, the same at every reading.
+
+        Errors:
+            StepError: ``start_step`` is below 1, or ``seen`` does not fit the source.
+            DataError: the records cannot be read. UnreadableError: not now; perhaps later.
         """
 
     def committed(self, position: Mapping[str, int]) -> None:  # noqa: B027 - most sources keep nothing back
-        """The step that was saved with ``position`` is durable: what it needed need not be kept for us."""
+        """Called when the step that was saved with ``position`` is durable; the source may forget what it needed."""
 
     def resume(self, step: int, position: Mapping[str, int]) -> None:  # noqa: B027 - most sources read as before
-        """Before ``steps``: a reading that was stopped had handed out ``step`` at ``position``; read it as it was
-        then, whatever came in between."""
+        """Called before ``steps`` after an interrupted reading, which had handed out ``step`` at ``position``. The
+        source gives this step as it was then, without what came in between."""
 
     def signature(self) -> Any:
-        """Something cheap that changes when there may be new records; None where only reading tells."""
+        """A value, cheap to compute, that changes when there may be new records; None where only reading can tell."""
         return None

@@ -44,7 +44,7 @@ def _key(
     secret: bool = False,
     **declared: Any,
 ) -> Any:
-    """A field that is a key of some kinds of sources. ``secret``: its value is not for logs."""
+    """A field for a key that these kinds of sources have. ``secret``: its value is not shown in a ``repr``."""
     shown = "not set" if shown is None and default is None else shown
     chosen = Option(shown=shown, **declared)
     return field(default=default, repr=not secret, metadata={"option": chosen, "kinds": kinds})
@@ -52,12 +52,12 @@ def _key(
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKeys:
-    """The values of all keys, before anything is checked.
+    """The values of all keys of ``[source]``, not checked yet.
 
     Attributes:
-        continues: no key of a file: the stream begins where another one ends, whose records are before ``start``; with
-            ``late = "error"`` they are left alone, and are no error.
-        own: no key of a file: the values of a kind's own keys, as its ``SourceKind.options``.
+        continues: not a key of a file. The stream continues another one, whose records are before ``start``; with
+            ``late = "error"`` they are left out and are no error.
+        own: not a key of a file. The values of the keys that only this kind has, as its ``SourceKind.options``.
     """
 
     kind: str = _key(
@@ -333,7 +333,7 @@ class SourceKeys:
         return self.path == ("-",)
 
     def given(self) -> list[str]:
-        """Keys whose values are not the defaults."""
+        """The keys whose values are not the defaults, without ``kind``."""
         return [one.name for one in _FIELDS if one.name != "kind" and getattr(self, one.name) != one.default]
 
 
@@ -342,17 +342,19 @@ _FIELDS = tuple(one for one in fields(SourceKeys) if "option" in one.metadata)
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What an entry point of the group ``dpstream.sources`` names; such a source is asked for public steps only.
+    """A kind of source of another package: the object of an entry point of the group ``dpstream.sources``.
+
+    Public facts decide the steps of such a source.
 
     Attributes:
-        open: called with the ``SourceOptions``, the folder that paths are relative to, and the names of the columns;
-            gives a ``Source``.
-        keys: of ``[source]``, which a file may write. Needed are ``end``, and with ``every`` ``start``.
-        needed: those of them that it cannot do without; texts.
-        public: what it leaves open to whoever watches the stream, in sentences for plans and manifests.
-        options: keys of its own: a frozen dataclass whose fields are ``core.contracts.option(...)``. The source finds
+        open: makes the ``Source`` from the ``SourceOptions``, the folder that paths are relative to, and the names of
+            the columns.
+        keys: the shared keys of ``[source]`` that it takes. ``end`` must be among them, and ``start`` if ``every`` is.
+        needed: those of ``keys`` that a file must write; their values are texts.
+        public: what it does not protect, in sentences for plans and manifests.
+        options: a frozen dataclass with keys of its own; its fields are ``core.contracts.option(...)``. The source gets
             the values in ``SourceOptions.own``.
-        movable: those of its own keys that may change while a stream lives, such as a place; all others are pinned, and
+        movable: those of its own keys that may change while a stream lives, such as a place. All others are pinned, and
             published with their values.
     """
 
@@ -367,13 +369,13 @@ class SourceKind:
         taken = {one.name for one in _FIELDS}
         if self.options is not None and taken & {one.name for one in fields(self.options)}:
             raise ConfigError(
-                "a source's own key is called like one that all sources share",
+                "an own key of the source has the name of a shared key",
                 where=self.options.__name__,
                 allowed="another name",
             )
 
     def pinned(self, own: Any) -> dict[str, Any]:
-        """The values of its own keys that may not change while a stream lives; JSON-able."""
+        """The values of the own keys that may not change while a stream lives, as JSON values."""
         names = () if self.options is None else (one.name for one in fields(self.options))
         values = {name: getattr(own, name) for name in names if name not in self.movable}
         plain = (str, int, bool, type(None))
@@ -384,19 +386,19 @@ SOURCES = Plugins("dpstream.sources", "the source", SourceKind, KINDS)
 
 
 def wrong_source(what: str, allowed: str) -> ConfigError:
-    """What is wrong in ``[source]``; whoever knows the file adds its name."""
+    """A ConfigError about ``[source]``. The reader of the file adds the file's name."""
     return ConfigError(what, where="[source]", allowed=allowed)
 
 
 def keys_of_kind(kind: str) -> tuple[str, ...]:
-    """The keys that a kind of sources has, besides ``kind``."""
+    """The keys of a kind of source, without ``kind``."""
     if kind not in KINDS:
         return (*SOURCES.get(kind).keys, *_own_rows(kind))
     return tuple(one.name for one in _FIELDS if one.name != "kind" and kind in one.metadata["kinds"])
 
 
 def other_kind(name: object) -> SourceKind | None:
-    """The kind of another package; None for this package's own ones, and for names that nobody has.
+    """The kind of source of another package; None for a kind of this package, and for an unknown name.
 
     Errors:
         ConfigError: the package is broken.
@@ -414,10 +416,10 @@ def _own_rows(kind: object) -> dict[str, Key]:
 
 
 def rows_of_source(of: Iterable[object]) -> dict[str, Key]:
-    """The rows of the table of keys, by name.
+    """The rows of the documentation's table of keys, by key.
 
     Args:
-        of: kinds of other packages whose own keys are among them.
+        of: kinds of other packages, whose own keys are added.
     """
     rows = {row.name: replace(row, mechanisms=()) for row in keys_of_recipes("source", {"": SourceKeys})}
     kinds = SOURCES.names()

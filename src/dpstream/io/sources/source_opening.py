@@ -22,19 +22,22 @@ def open_source(
     reveal: bool = False,
     watched: bool = False,
 ) -> Source:
-    """The source that ``options`` describe. Reads nothing yet.
+    """Open the source that ``options`` describes. Nothing is read yet.
 
     Args:
         base: folder that paths are relative to.
-        columns: names that the records have at least (standard input: a key that no record has is a null; a
-            PostgreSQL table: only these leave the server; a column a period: the variables).
+        columns: the names of the attributes. On standard input a missing key is a null. Of a PostgreSQL table only
+            these columns leave the server. With ``period_columns`` they are the variables.
         ignored: names that records may have besides, and that are not read (files and standard input).
-        reveal: say in errors which record it is; for the owner's eyes only.
+        reveal: name the record in errors; for the owner's eyes only.
         watched: more records will come (``run --watch``).
+
+    Errors:
+        ConfigError: the package of a source of another package is broken.
     """
     if options.key_column is not None:
         return _open_keyed(options, base, columns, ignored, reveal, watched)
-    # Imported on use: each kind needs another library.
+    # Imported on use, because each kind needs another library.
     if options.kind == "duckdb":
         from dpstream.io.sources.query import QuerySource
 
@@ -51,7 +54,9 @@ def open_source(
         source = SOURCES.get(options.kind).open(options, Path(base), tuple(columns))
         if not isinstance(source, Source):
             raise ConfigError(
-                f"the source {options.kind!r} is no dpstream.io.sources.Source", where="[source] kind"
+                f"the package of the source {options.kind!r} does not give a dpstream.io.sources.Source",
+                where="[source] kind",
+                allowed="a package that does",
             )
         return source
     if options.stdin:
@@ -75,7 +80,7 @@ def _open_keyed(
     reveal: bool,
     watched: bool,
 ) -> Source:
-    """The source of records with keys, with the source of plain rows beneath it."""
+    """Open a source of records with keys."""
     from dpstream.io.sources.keyed_source import KeyedSource, plain_options
 
     if options.kind == "postgres-changes":

@@ -31,7 +31,7 @@ _KEYS = tuple(dict.fromkeys(["kind", *(key for kind in KINDS for key in keys_of_
 _WHERE = "[source]"
 _END = 'a last {unit} ("{example}"), "data" (you declare it public into which step the newest record falls)'
 
-#: What each rule for late records leaves open to whoever watches the stream.
+#: late -> what this rule does not protect, in a sentence for plans and manifests.
 _LATE_PUBLIC: dict[str, str] = {
     "error": "a late record stops the stream, and that it stopped is visible, so whether there is one is not "
     'protected (late = "error")',
@@ -46,7 +46,7 @@ _CHANGED_PUBLIC = (
     'visible, so whether a record was changed, or came late, is not protected (late = "error")'
 )
 
-#: What each kind of source leaves open besides.
+#: kind -> what else this kind of source does not protect.
 _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
     "files": (),
     "stdin": (
@@ -72,10 +72,10 @@ _KIND_PUBLIC: dict[str, tuple[str, ...]] = {
     ),
 }
 
-#: Columns that the cut reads take no bins (a record without a time or an operation has no step or no sign).
-#: Where the number of a period stands in the names of columns.
+#: The place of a period's number in ``period_columns``.
 _PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
 
+#: For columns that a source reads itself: a record without a time has no step, and no bin can take it.
 _STOPS = (
     "{what} stops the stream in column {column!r}, and that it stopped is visible, so whether there is one is "
     "not protected ({key}; no bin can take it: check the files before the run)"
@@ -84,10 +84,10 @@ _STOPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(SourceKeys):
-    """Where records come from, and how they are cut into steps: a value for each key of ``[source]``.
+    """Where records come from, and how they are cut into steps: the checked values of all keys of ``[source]``.
 
     Errors:
-        ConfigError: names the key, and what is allowed.
+        ConfigError: a value is not allowed, or keys contradict each other. It names the key and what is allowed.
     """
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class SourceOptions(SourceKeys):
         if self.op_column is None and self.op_values != Operations():
             raise wrong_source("op_values has no meaning without op_column", "op_column")
         if self.user_column is not None and self.user_column in (self.time_column, self.op_column):
-            raise wrong_source("user_column is the time or the operation column as well", "two columns")
+            raise wrong_source("user_column is also the time column or the operation column", "two columns")
         if self.late not in _LATE:
             raise wrong_source(f"unknown late = {self.late!r}", ", ".join(_LATE))
         self._check_records()
@@ -119,27 +119,27 @@ class SourceOptions(SourceKeys):
             self._check_times()
 
     def _check_records(self) -> None:
-        """What a record is, and what becomes of one that is none."""
+        """Check the keys about records of text files."""
         if self.broken not in BROKEN:
             raise wrong_source(f"unknown broken = {self.broken!r}", ", ".join(BROKEN))
         if not isinstance(self.line_breaks, bool):
-            raise wrong_source(f"line_breaks = {self.line_breaks!r} is neither", "true or false")
+            raise wrong_source(f"line_breaks = {self.line_breaks!r} is no boolean", "true or false")
         if self.line_breaks and self.stdin:
             raise wrong_source("line_breaks has no meaning for standard input", "leave it out")
         if self.line_breaks and self.broken != "error":
             raise wrong_source(
-                "line_breaks and broken contradict each other: where a record may run over several lines, a broken one "
-                "cannot be told from those that follow it",
+                "line_breaks and broken contradict each other: where records may run over lines, nobody can say "
+                "where a broken one ends",
                 'one of the two: line_breaks = true with broken = "error", or broken without line_breaks',
             )
         if self.broken == BROKEN[2] and self.rows is not None:
             raise wrong_source(
-                f'broken = "{self.broken}" does not fit rows: a record that is left out would move all others',
+                f'broken = "{self.broken}" does not fit rows: leaving out a record would move all those after it',
                 "error, missing",
             )
 
     def _check_wide(self) -> None:
-        """One column a period: nothing else cuts the files."""
+        """Check the keys of files with one column per period."""
         for key in ("time_column", "every", "rows", "start", "end", "op_column"):
             if getattr(self, key) is not None:
                 raise wrong_source(
@@ -149,19 +149,22 @@ class SourceOptions(SourceKeys):
             key = "late" if self.late != "error" else "path" if self.stdin else "user_column"
             raise wrong_source(
                 f"{key} does not fit period_columns",
-                'late = "error", files, and user_column: the column that says who a row is',
+                'late = "error", files, and user_column, the column that names the person of a row',
             )
         given = self.period_columns
         if isinstance(given, str):
             if len(_PERIOD.findall(given)) != 1 or given.count("{column}") > 1:
                 raise wrong_source(
-                    f"period_columns = {given!r} does not say where the number stands",
+                    f"period_columns = {given!r} does not show the place of the period's number",
                     'one {period} (or {period:02}), such as "poor_{period}"',
                 )
             return
         texts = isinstance(given, list | tuple) and all(isinstance(name, str) and name for name in given)
         if not given or not texts or len(set(given)) != len(given) or self.user_column in given:
-            raise wrong_source("period_columns is no list of different columns", 'such as ["m1", "m2"]')
+            raise wrong_source(
+                "period_columns is not a list of different columns without user_column",
+                'such as ["m1", "m2"]',
+            )
         object.__setattr__(self, "period_columns", tuple(given))
 
     def _check_without_time(self) -> None:
@@ -170,7 +173,7 @@ class SourceOptions(SourceKeys):
         if self.rows is not None and (
             isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1
         ):
-            raise wrong_source(f"rows = {self.rows!r} is not usable", "a whole number, at least 1")
+            raise wrong_source(f"rows = {self.rows!r} is not a number of rows", "a whole number, at least 1")
         cut = 'every = "files"' if self.rows is None else f"rows = {self.rows}"
         for key in ("time_column", "start", "end"):
             if getattr(self, key) is not None:
@@ -197,8 +200,8 @@ class SourceOptions(SourceKeys):
         start = _day(self.start, "start")
         if start is None:
             raise wrong_source(
-                "start is missing: periods are counted from a public first day, because borders of steps "
-                "must not depend on private data",
+                "start is missing: periods are counted from a public first day, because step borders must not "
+                "depend on private data",
                 'such as start = "2026-01-05"',
             )
         object.__setattr__(self, "start", start)
@@ -240,7 +243,11 @@ class SourceOptions(SourceKeys):
         """Read the ``[source]`` table of a configuration file.
 
         Args:
-            own: the values of the keys that only this kind has; these are not in ``table``.
+            table: its keys and values.
+            own: the values of the keys that only this kind of source has; they are not in ``table``.
+
+        Errors:
+            ConfigError: an unknown key, or a value that is not allowed.
 
         >>> options = SourceOptions.parse({"path": "data/*.csv", "rows": 50})
         >>> options.needs_public_sizes
@@ -258,7 +265,7 @@ class SourceOptions(SourceKeys):
 
     @property
     def grid(self) -> Grid | None:
-        """The public step borders; None for ``rows``, ``files`` and ``period_columns``."""
+        """The public step borders; None with ``rows``, ``every = "files"`` or ``period_columns``."""
         if self.rows is not None or self.every == "files" or self.period_columns is not None:
             return None
         if isinstance(self.start, datetime.date) and self.every is not None:
@@ -293,11 +300,11 @@ class SourceOptions(SourceKeys):
 
     @property
     def needs_public_sizes(self) -> bool:
-        """Whether the cut is by number of records: then the unit must be ``event-replace``."""
+        """Whether a step is a number of records. Then the unit must be ``event-replace``."""
         return self.rows is not None
 
     def last_step(self, today: datetime.date) -> int | None:
-        """Last step as far as public facts tell (None: read off the data, or no time at all).
+        """The last step that is due, where public facts decide it; None where the data or the files do.
 
         Args:
             today: the public clock (``clock()``).
@@ -307,14 +314,25 @@ class SourceOptions(SourceKeys):
             return None
         return min(step for step in (grid.closed(today), self.final_step()) if step is not None)
 
+    def due(self, today: datetime.date) -> tuple[Grid, int]:
+        """The step borders and the last step that is due, where public facts decide both.
+
+        Errors:
+            ConfigError: they depend on the data or on the files.
+        """
+        grid, last = self.grid, self.last_step(today)
+        if grid is None or last is None:
+            raise wrong_source("nothing public says where a step ends", "every, start and end")
+        return grid, last
+
     def final_step(self) -> int | None:
-        """The step after which the stream is done, where ``end`` names it."""
+        """The last step of the stream; None where ``end`` is not a day or a step number."""
         if self.grid is None or self.end is None or isinstance(self.end, str):
             return None
         return self.grid.step(day_number(self.end) if isinstance(self.end, datetime.date) else self.end)
 
     def clock(self, now: datetime.datetime | None = None) -> datetime.date:
-        """The day (UTC) that decides which periods are over: now, less the grace period.
+        """The day (UTC) that decides which periods are over: now less the grace period ``lag``.
 
         >>> options = SourceOptions(
         ...     path=("*",), time_column="t", every="day", start="2026-01-05", end="today", lag="6 hours"
@@ -327,19 +345,19 @@ class SourceOptions(SourceKeys):
 
     @property
     def repeatable(self) -> bool:
-        """Whether released steps can be read again from the source, and compared."""
+        """Whether released steps can be read again from the source, for comparison."""
         if reads_now(self):
             return False
         return self.kind in ("duckdb", "postgres") or (self.kind == "files" and not self.stdin)
 
     @property
     def always_compared(self) -> bool:
-        """Whether every run must compare released steps, as a late end shows in them alone."""
+        """Whether every run must compare released steps with the source, because only they show a late end."""
         return self.key_column is not None and needs_comparison(self)
 
     @property
     def whole_tables(self) -> bool:
-        """Whether a step is a whole table, which the stream compares with the records that it has."""
+        """Whether a step holds all records that exist, and the stream finds the changes."""
         return self.key_column is not None and gives_whole_tables(self)
 
     @property
@@ -349,10 +367,10 @@ class SourceOptions(SourceKeys):
         return keyed or self.op_column is not None or self.kind == "postgres-changes"
 
     def declared_public(self, *, by_key: bool = False) -> tuple[str, ...]:
-        """What the configuration treats as public knowledge, in sentences for plans and manifests.
+        """What the source treats as public, and what it does not protect, in sentences for plans and manifests.
 
         Args:
-            by_key: whether ``user_column`` is the key of an insert-only table's records.
+            by_key: whether ``user_column`` is the key of records that are never updated.
         """
         facts = []
         if self.end == "data":
@@ -400,33 +418,33 @@ class SourceOptions(SourceKeys):
         return tuple(facts)
 
     def pinned(self) -> dict[str, Any]:
-        """What may not change while a stream lives, JSON-able: how a record finds its step.
+        """The settings that may not change while a stream lives, as JSON values: how a record gets its step.
 
-        ``end`` is pinned as ``"public"`` (a day, a step number, ``"today"``) or ``"data"``: the owner may
-        move a public end, for it is no fact about the data; a stream that did not read its end off the data
-        cannot begin to. Where the files are is free.
+        ``end`` is pinned as ``"public"`` (a day, a step number, ``"today"``) or ``"data"``. The owner may move a public
+        end, because it is no fact about the data. But a stream with a public end may not change to ``"data"``. The
+        place of the files is not pinned.
         """
         start = self.start.isoformat() if isinstance(self.start, datetime.date) else self.start
         end = self.end if self.end in (None, "data") else "public"
-        # A key that older states do not have is there only where it says something.
+        # Keys that older states do not have are left out where they have their defaults.
         own = self.op_values.pinned()
         words: dict[str, Any] = {} if own == Operations().pinned() else {"op_values": own}
         if self.stdin or self.kind != "files":
             words["kind"] = "stdin" if self.stdin else self.kind
         if self.query is not None:
-            # A manifest says which question it was, and does not quote it.
+            # A manifest identifies the query without quoting it.
             text = " ".join(self.query.split())
             words["query"] = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
         if self.own is not None:
             words["own"] = SOURCES.get(self.kind).pinned(self.own)
-        # How a record is read; see ``streams.declared`` for the sentences.
+        # ``stream.declared`` has the sentences about these.
         if self.broken != "error":
             words["broken"] = self.broken
         if self.line_breaks:
             words["line_breaks"] = True
         user = {} if self.user_column is None else {"user_column": self.user_column}
         if self.period_columns is not None:
-            # A list may grow; a report that changes its period is noticed when released periods are compared.
+            # A list may grow, so it is not pinned itself. The comparison of released periods notices other changes.
             words["period_columns"] = (
                 self.period_columns if isinstance(self.period_columns, str) else "listed"
             )

@@ -1,4 +1,4 @@
-"""Records on standard input: one JSON object a line, closed into steps by later records or by marks."""
+"""Records on standard input: one JSON object per line. Later records, or marks, close a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpstream.io.sources.times import delete_flags, times_of
 
 __all__ = ["MARK", "StdinSource"]
 
-#: A line ``{"end_of_step": TIME}`` ends the step that TIME is in, and all before it.
+#: The key of a mark. The line ``{"end_of_step": TIME}`` closes the step of TIME and all steps before it.
 MARK = "end_of_step"
 _READ = 2**18
 _NAME = "standard input"
@@ -36,28 +36,31 @@ class StdinSource(Source):
     """Private records from a pipe, in the order in which they come.
 
     A step is closed, and handed out, when a record of a later step comes, when a line ``{"end_of_step": TIME}``
-    ends it, or, with ``eof = "close"``, at the end of the input.
-    With ``eof = "hold"`` the step that is open at the end is not handed out: its records have to be sent again.
+    ends it, or, with ``eof = "close"``, at the end of the input. With ``eof = "hold"`` the step that is open at the end
+    is not handed out, and its records have to be sent again.
 
-    Guarantee: which step a record belongs to is decided by its own time and by which steps were closed before
-    it came (``late``). What closes steps is declared public.
+    Guarantee: the step of a record depends on its own time and on the steps that were closed before it came (``late``).
+    What closes steps is declared public.
 
-    Resuming: nothing of a pipe can be read twice, so the sender starts again at the first step that is not
-    released, or earlier. Its first line must not be later than that step (a mark ends a step without
-    records): a gap could be a lost step. Released steps that are sent again have to be sent whole:
-    with ``late = "error"`` they are compared with the release, with ``"drop-and-count-nothing"`` left out, and with
-    ``"next-step"`` they are refused, for they could be counted twice.
+    Resuming: a pipe cannot be read twice, so the sender starts again at the first step that is not released, or
+        earlier.
+    Its first line must not be later than that step, because a gap could be a lost step (a mark closes a step without
+    records). Released steps that are sent again have to be whole. With ``late = "error"`` they are compared with the
+    release. With ``"drop-and-count-nothing"`` they are left out. With ``"next-step"`` they are refused, because they
+    could be counted twice.
 
     Args:
         columns: names that every record has (a missing key is a null). Without them a record may have any key.
         ignored: keys that a record may have besides, and that are not read.
-        stream: bytes; standard input by default.
+        reveal: name the record or the line in errors; for the owner's eyes only.
+        today: the public clock, by default the current day in UTC less the grace period.
+        stream: the bytes to read; standard input by default.
 
     Errors:
-        DataError: a line that is no JSON object, a bad time or operation, a late record.
-        StepError: a gap, or a released step with ``late = "next-step"``.
+        DataError: a line is no JSON object, a time or an operation is bad, or a record is late.
+        StepError: the input begins after a gap, or repeats a released step with ``late = "next-step"``.
 
-    Memory: the records of the steps that are open, and what was read ahead (256 KiB).
+    Memory: the records of the open steps, and 256 KiB that are read ahead.
     """
 
     def __init__(
@@ -74,20 +77,20 @@ class StdinSource(Source):
         user = () if options.user_column is None else (options.user_column,)
         self._columns = (*columns, *user)
         marks = [*user, str(options.time_column), MARK]
-        words = [] if options.op_column is None else [options.op_column]
+        operations = [] if options.op_column is None else [options.op_column]
         #: Keys that a record may have; None: any.
-        self._known = [*self._columns, *marks, *words] if columns else None
+        self._known = [*self._columns, *marks, *operations] if columns else None
         self._rules = Rules(
             options.broken,
             ignored=frozenset(ignored),
             marks=frozenset(marks),
-            words=frozenset(words),
+            operations=frozenset(operations),
             tally=self._count_broken,
         )
         self._reveal = reveal
         self._today = today
         self._stream = stream
-        #: Records so far, for messages to the owner.
+        #: The number of records so far, for messages to the owner.
         self._taken = 0
 
     def _count_broken(self, records: int) -> None:
@@ -95,20 +98,21 @@ class StdinSource(Source):
 
     @property
     def position(self) -> dict[str, int]:
-        """Nothing: a pipe has no place to go back to."""
+        """Empty: a pipe cannot be read again from a position."""
         return {}
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
-        """See ``Source``. Steps before ``start_step`` that are sent again are handed out too, to be compared."""
+        """See ``Source``. With ``late = "error"`` released steps that are sent again are handed out too, for
+        comparison."""
         check_start(start_step)
         grid = self.options.grid
         assert grid is not None  # standard input is always cut by time
         return self._cut(grid, start_step)
 
     def _cut(self, grid: Grid, start_step: int) -> Iterator[StepInput]:
-        pieces, current = Pieces(self._table([], self._columns)), 0  # 0: no line yet
+        pieces, current = Pieces(self._table([], self._columns)), 0  # 0: no record and no mark yet
         for records in self._blocks():
             for part, mark in _parts(records):
                 newest = current
@@ -131,13 +135,13 @@ class StdinSource(Source):
     def _handed_out(
         self, pieces: Pieces, grid: Grid, steps: tuple[int, int], start_step: int
     ) -> Iterator[StepInput]:
-        """The steps that are over; those after a public end are left alone."""
+        """The closed steps, but none after the public end."""
         closed, final = grid.closed(self._clock()), self.options.final_step()
         if steps[1] - steps[0] > MAX_STEPS or (closed is not None and steps[1] - 1 > closed):
             raise DataError(
-                "there is a record of a step that has not begun",
+                "there is a record of a step that has not begun yet",
                 where=_NAME,
-                allowed="records of the steps that have begun, in their order",
+                allowed="records of steps that have begun, in the order of the steps",
             )
         for step in range(*steps):
             inserts, deletes = pieces.take(step)
@@ -149,23 +153,23 @@ class StdinSource(Source):
                 yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
     def _begin(self, first: int, start_step: int) -> int:
-        """The step with which this input begins."""
+        """The step with which this input begins (StepError where it may not begin there)."""
         if first > start_step:
             raise StepError(
-                f"the input begins after step {start_step}, which is not released: it could be a step that was lost",
+                f"the input begins after step {start_step}, which is not released, so records may be lost",
                 where=_NAME,
                 allowed=f'input from step {start_step} on; a line {{"{MARK}": TIME}} ends a step without records',
             )
         if first < start_step and start_step > 1 and self.options.late == "next-step":
             raise StepError(
-                "a released step is sent again, and its records could be counted twice",
+                "the input repeats a released step, and its records could be counted twice",
                 where=_NAME,
                 allowed=f'input from step {start_step} on, or another rule for late records than "next-step"',
             )
         return max(first, 1)
 
     def _on_time(self, places: Steps, current: int) -> Steps:
-        """The step that takes each record; 0 for none."""
+        """The step that each record goes to; 0: it is left out (DataError: it is late, with ``late = "error"``)."""
         reached = np.maximum.accumulate(np.maximum(places, current))
         late = places < reached
         if not late.any() or self.options.late == "next-step":
@@ -205,12 +209,12 @@ class StdinSource(Source):
         return json_table(rows, names, self._rules)
 
     def _blocks(self) -> Iterator[Records]:
-        """Whole lines, as they come."""
+        """The records of whole lines, as they come."""
         stream: Any = self._stream or sys.stdin.buffer
         rest, lines = b"", 0
         while data := stream.read1(_READ):
             *whole, rest = (rest + data).split(b"\n")
-            # Of a line that is too long its beginning is enough: it shows that it is.
+            # A line that is too long is cut off, but stays long enough to be refused.
             rest = rest[: MOST_BYTES + 1]
             if whole:
                 yield self._parsed(whole, lines)
@@ -219,14 +223,14 @@ class StdinSource(Source):
 
     def _parsed(self, lines: list[bytes], before: int) -> Records:
         if not before:
-            # Only the input's first bytes can be a mark of its order: how far a block reaches decides nothing.
+            # A byte order mark is allowed at the very beginning only, wherever the first block ends.
             lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
         shown = before if self._reveal else None
         records = json_records(_NAME, lines, shown, self._rules, self._known)
         strict = self._known is not None and self._rules.broken == "error"
         if strict and any(MARK in record and len(record) > 1 for record in records):
             raise DataError(
-                f"a line has the key {MARK!r} and others",
+                f"a line has the key {MARK!r} and other keys",
                 where=_NAME,
                 allowed=f"a record, or a line with the key {MARK!r} alone",
             )
@@ -237,7 +241,7 @@ class StdinSource(Source):
 
 
 def _parts(records: Records) -> Iterator[tuple[Records, Records]]:
-    """Runs of records, each with the mark that ends it (if one does)."""
+    """Runs of records, each with the mark that ends it (the last run may have none)."""
     part: Records = []
     for record in records:
         if set(record) == {MARK}:

@@ -1,4 +1,4 @@
-"""What a source hands to one step."""
+"""The private input of one step."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class StepInput:
         batch_id: public name of the step, the same at every reading: ``1997-W01``, ``1997-01-02``,
             ``1997-01``, ``1997-01-02_P14D``, ``step-17``, ``block-17``, or a file's path.
         period: first day and the day after the last one; None where steps are no calendar periods.
-        inserts: ``pyarrow.Table`` of arriving records (maybe with no rows).
-        deletes: the same for leaving records; None where the source declares no operation column.
-        users: user ids of the inserts and of the deletes (``pyarrow.ChunkedArray``, or None where there are no
-            deletes); None where the source declares no user column.
-        keyed: what happened to records that have keys; None where they have none. Then there is nothing else.
+        inserts: ``pyarrow.Table`` of arriving records (maybe without rows); None with ``keyed``.
+        deletes: the same for leaving records; None where the source has no operations, and with ``keyed``.
+        users: the user ids of ``inserts`` and of ``deletes`` (``pyarrow.ChunkedArray``, or None where ``deletes`` is
+            None); None where the source has no user column.
+        keyed: the changes or the snapshot of records with keys; None where records have no keys.
     """
 
     step: int
@@ -45,9 +45,14 @@ class StepInput:
 def apart_from_users(
     inserts: Any, deletes: Any, column: str | None
 ) -> tuple[Any, Any, tuple[Any, Any] | None]:
-    """Records without the column of their users, and that column; ``deletes`` may be None."""
+    """Separate the user column from the records.
+
+    Returns:
+        ``inserts`` and ``deletes`` (which may be None) without the column, and the column of both; the arguments and
+        None where ``column`` is None.
+    """
     if column is None:
         return inserts, deletes, None
     users = (inserts.column(column), None if deletes is None else deletes.column(column))
-    left = None if deletes is None else deletes.drop_columns([column])
-    return inserts.drop_columns([column]), left, users
+    others = None if deletes is None else deletes.drop_columns([column])
+    return inserts.drop_columns([column]), others, users

@@ -1,10 +1,9 @@
 """A PostgreSQL table (or view) that only grows, read period by period; each row is read once.
 
-A row's step is told by its own time. Whether it had arrived when that step was read is told by the number of the
-transaction that wrote it. A largest id or time seen so far cannot tell that: a transaction that began
-earlier and commits later brings smaller ones. Here the border ("watermark") is the oldest transaction that was
-still open when the step was read: everything below it is over for good, everything from it on is left to the
-next reading.
+The step of a row follows from its own time. Whether the row was there when that step was read follows from the number
+of the transaction that wrote it. The largest id or time seen so far cannot show that, because a transaction that began
+earlier and commits later brings smaller ones. The border ("watermark") of a reading is the oldest transaction that is
+still open then: all transactions below it have ended, and rows of the others are left to the next reading.
 """
 
 from __future__ import annotations
@@ -15,13 +14,21 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, counted
 from dpstream.io.sources.calendar import Grid
-from dpstream.io.sources.pg_session import SYSTEM, Relation, ServerSource, Session, quoted
+from dpstream.io.sources.pg_session import (
+    SYSTEM,
+    Relation,
+    ServerSource,
+    Session,
+    quoted,
+    text_schema,
+    text_table,
+)
 from dpstream.io.sources.query import split_records
 from dpstream.io.sources.source import check_start
 from dpstream.io.sources.source_options import SourceOptions
 from dpstream.io.sources.step import Period, StepInput, apart_from_users
 
-__all__ = ["TableSource", "wanted_columns"]
+__all__ = ["TableSource", "text_records", "wanted_columns"]
 
 _TIMES = {1082: "date", 1114: "timestamp", 1184: "timestamp with time zone"}
 _XID, _XID8 = 28, 5069
@@ -31,31 +38,28 @@ _WATERMARK = "watermark"
 class TableSource(ServerSource):
     """Private records of a table to which rows are only added.
 
-    Guarantee: a row is in the step of its own time. If it was not committed, and safe, when that step was read, it
-    is late (``late``). No row moves another one. A step is read when its period (and ``lag``) is over by
-    the clock and all transactions that began to write before the reading are over.
+    Guarantee: a row belongs to the step of its own time. If that step was read before the row's transaction was below
+    the border, the row is late, and ``late`` says what happens. No row moves another one. A step is read when its
+    period (and ``lag``) is over by the clock and all transactions that began to write before the reading have ended.
 
-    Errors: those of ``Session``; StepError: another server, or one that was set back; DataError: a late row
-    under ``late = "error"``, a null time.
+    Errors: those of ``Session``; StepError: another server, or one that was set back; DataError: a late row with
+    ``late = "error"``, a null time or transaction number.
 
-    Memory: the records of one step. Cost: one query a step (an index on the time column helps; with
-    ``xid_column``, one on that too), and two transaction numbers for each reading.
+    Memory: the records of one step. Cost: one query per step (an index on the time column helps, and one on
+    ``xid_column``), and two transaction numbers per reading.
     """
 
     def steps(
         self, start_step: int = 1, *, seen: Mapping[str, int] | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
-        """See ``Source``. Every period is read in a session and a snapshot of its own."""
+        """See ``Source``. Each step is read in a session and a snapshot of its own."""
         check_start(start_step)
-        grid, last = self.options.grid, self.options.last_step(self._today)
-        assert grid is not None  # a calendar, and no end in the data: check_kind
-        assert last is not None
-        return self._read(grid, start_step, last, seen)
+        return self._read(*self.options.due(self._today), start_step, seen)
 
-    def _read(self, grid: Grid, first: int, last: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
+    def _read(self, grid: Grid, last: int, first: int, seen: Mapping[str, int] | None) -> Iterator[StepInput]:
         if first > last:
             if first == 1:
-                self._look(grid)
+                self._check_all(grid)
             return
         watermark = None if seen is None else seen.get(_WATERMARK)
         begun, held = (0, None) if self._begun is None else self._begun
@@ -63,7 +67,8 @@ class TableSource(ServerSource):
             system = self._same_system(session, seen, held)
             session.settle()
         for step in range(first, last + 1):
-            # Closed in between: a step may take long, and an open snapshot keeps dead rows alive.
+            # One session per step: what follows a step may take long, and an open snapshot makes the server keep dead
+            # rows.
             with Session(self.options) as session:
                 relation = session.relation(str(self.options.table))
                 with session.transaction() as snapshot:
@@ -84,8 +89,8 @@ class TableSource(ServerSource):
             parts = apart_from_users(inserts, deleted, self.options.user_column)
             yield StepInput(step, grid.batch_id(step), grid.period(step), *parts)
 
-    def _look(self, grid: Grid) -> None:
-        """That the table and its columns are there, before a first step is due."""
+    def _check_all(self, grid: Grid) -> None:
+        """Check that the table and its columns exist, before a first step is due."""
         with Session(self.options) as session:
             relation = session.relation(str(self.options.table))
             wanted_columns(relation, self.options, self._columns)
@@ -94,7 +99,13 @@ class TableSource(ServerSource):
 
 @dataclass(frozen=True)
 class _Safe:
-    """Numbers of transactions: below ``before`` all was read, below ``border`` is read now; ``next`` is free."""
+    """Numbers of transactions.
+
+    Attributes:
+        before: rows of transactions below it were read with released steps; None at the first reading.
+        border: rows of transactions below it are read now.
+        next: the first number that no transaction has.
+    """
 
     before: int | None
     border: int
@@ -102,7 +113,7 @@ class _Safe:
 
 
 class _Reading:
-    """One step, in one snapshot."""
+    """The reading of one step in one snapshot."""
 
     def __init__(
         self,
@@ -115,26 +126,19 @@ class _Reading:
         self._session, self._relation, self._options, self._grid = session, relation, options, grid
         self._safe = safe
         self._time = self._time_column()
-        # Where late rows are left out, a snapshot is enough: no row is looked for again. Only a column of numbers
-        # that no change of the row touches lets a reading that was stopped be repeated.
-        snapshot = options.late == "drop-and-count-nothing" and options.xid_column is None
-        self._number = None if snapshot else self._transaction_number()
+        # Without late rows the snapshot alone decides, and numbers of transactions are not needed. But if the table has
+        # a column of them, an interrupted reading can be repeated exactly.
+        unnumbered = options.late == "drop-and-count-nothing" and options.xid_column is None
+        self._number = None if unnumbered else self._transaction_number()
 
     def records(self, step: int, columns: Sequence[str]) -> tuple[Any, Any]:
-        """Inserts and deletes of a step, every value as text."""
-        import pyarrow as pa
-
+        """The inserts and deletes of a step, with all values as text."""
         names = wanted_columns(self._relation, self._options, columns)
         self._refuse_nulls()
         condition, borders = self._condition(step)
-        cells = ", ".join(f"{quoted(name)}::text" for name in names)
-        query = f"SELECT {cells} FROM {self._relation.name} WHERE {condition}"
-        schema = pa.schema([(name, pa.string()) for name in names])
-        tables = (
-            pa.table([pa.array(column, pa.string()) for column in zip(*block, strict=True)], schema=schema)
-            for block in self._session.stream(query, borders)
+        return text_records(
+            self._session, self._relation, names, self._options, f" WHERE {condition}", borders
         )
-        return split_records(schema.empty_table(), tables, self._options, self._session.where)
 
     def _condition(self, step: int) -> tuple[str, list[Any]]:
         first, after = self._period(step)
@@ -144,7 +148,7 @@ class _Reading:
         own += f" AND {self._below(self._safe.border)}"
         if self._safe.before is None or step == 1 or self._options.late == "drop-and-count-nothing":
             return own, [first, after]
-        # Rows before the start are no part of the stream, whenever they come.
+        # Rows before the public start are in no step, whenever they come.
         late = (
             f"{self._time} >= %s::date AND {self._time} < %s::date "
             f"AND NOT ({self._below(self._safe.before)}) AND {self._below(self._safe.border)}"
@@ -166,11 +170,12 @@ class _Reading:
         return period
 
     def _below(self, border: int) -> str:
-        """The condition that a row's transaction has a smaller number; the border is a number of ours."""
+        """The SQL condition that a row's transaction has a number below ``border``."""
         column, kind = self._number or ("", 0)
         if kind == _XID8:
             return f"{column} < '{border}'::xid8"
-        # 32 bits: counted back from the next number. Numbers up to 2 mean rows older than all counting.
+        # A 32-bit number wraps around: its distance from the next number gives the 64-bit one. Numbers below 3 are
+        # frozen rows, older than every transaction.
         span, raw, following = 2**32, f"{column}::text::bigint", self._safe.next
         back = f"mod(mod({following} - {raw}, {span}) + {span}, {span})"
         return f"(CASE WHEN {raw} < 3 THEN 0 ELSE {following} - {back} END < {border})"
@@ -191,7 +196,7 @@ class _Reading:
         if name is None:
             if self._relation.kind not in ("r", "p"):
                 raise ConfigError(
-                    "only a table knows which transaction wrote a row",
+                    "a view does not have the numbers of the transactions that wrote its rows",
                     where="[source] xid_column",
                     allowed="a column of the type xid8 (or a view's xmin of the table), or a table",
                 )
@@ -206,7 +211,8 @@ class _Reading:
         return quoted(name), kind
 
     def _refuse_nulls(self) -> None:
-        """A row without a time has no step, and one without a transaction could be lost."""
+        """Refuse a null time, which has no step, and a null transaction number, which no reading would take
+        (DataError)."""
         for name in (self._options.time_column, self._options.xid_column):
             if name is None or name in self._relation.required:
                 continue
@@ -220,14 +226,42 @@ class _Reading:
                 )
 
 
-def wanted_columns(relation: Relation, options: SourceOptions, columns: Sequence[str]) -> list[str]:
-    """The columns that leave the server: those of the schema and the marks, or without a schema all but the marks.
+def text_records(
+    session: Session,
+    relation: Relation,
+    names: Sequence[str],
+    options: SourceOptions,
+    where: str = "",
+    borders: Sequence[Any] = (),
+) -> tuple[Any, Any]:
+    """The inserts and deletes in a table, with all values as text; inside ``Session.transaction``.
+
+    Args:
+        names: the columns to read.
+        where: a WHERE clause for the query, with a space before it.
+        borders: the clause's parameters.
 
     Errors:
-        DataError: the table lacks one.
+        DataError: an operation is a null or an unknown word.
     """
-    marks = (options.time_column, options.xid_column)
-    chosen = list(columns) or [name for name in relation.types if name not in marks]
+    schema = text_schema(names)
+    query = f"SELECT {', '.join(f'{quoted(name)}::text' for name in names)} FROM {relation.name}{where}"
+    tables = (text_table(block, schema) for block in session.stream(query, borders))
+    return split_records(schema.empty_table(), tables, options, session.where)
+
+
+def wanted_columns(relation: Relation, options: SourceOptions, columns: Sequence[str]) -> list[str]:
+    """The columns to read: those of the schema (without one: all but time and transaction number), and the columns of
+    operations and of users.
+
+    Args:
+        columns: the columns of the schema; empty without one.
+
+    Errors:
+        DataError: the table lacks one of them.
+    """
+    left_out = (options.time_column, options.xid_column)
+    chosen = list(columns) or [name for name in relation.types if name not in left_out]
     names = dict.fromkeys([*chosen, options.op_column, options.user_column])
     wanted = [name for name in names if name is not None]
     for name in wanted:

@@ -1,4 +1,4 @@
-"""Time and operation columns as plain numbers, with errors that name file and column and no value."""
+"""Time and operation columns as arrays of numbers and booleans, with errors that name file and column and no value."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _NUMBERS = "whole step numbers"
 
 
 def times_of(column: Any, *, numbers: bool, name: str, where: str, before: int | None) -> NDArray[np.int64]:
-    """Days since 1970 (or step numbers) of a time column's block.
+    """A block of a time column as days since 1970 (or step numbers), int64.
 
     Args:
         column: an Arrow array.
         numbers: read step numbers instead of days.
+        name: the column's name, for messages.
         where: the file, for messages.
-        before: how many records of the file precede the block: messages then say which record it is. None:
-            they do not, for a position bounds the (private) number of records.
+        before: how many records of the file come before the block, so that messages can name the record. None: they do
+            not, because its number bounds the private number of records.
 
     Errors:
         DataError: a null or unreadable time, naming file and column.
@@ -69,7 +70,7 @@ def _plain(values: Any, numbers: bool, where: str, allowed: str) -> NDArray[np.i
         if numbers:
             integers = values.cast(pa.int64())
         elif pa.types.is_timestamp(values.type):
-            # Floor, not truncation: the evening before 1970 belongs to 1969.
+            # Round down and not towards zero: 1969-12-31 18:00 is day -1.
             unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit] * 86400
             ticks = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
             return np.asarray(ticks // unit, np.int64)
@@ -98,7 +99,7 @@ def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowe
         try:
             parsed = part.cast(kind)
         except pa.ArrowException:
-            # The shape is right, so it is the 31st of February or 25 o'clock.
+            # The text has the right form, so it is something like 31 February or 25:00.
             raise DataError("a date or a time does not exist", where=where, allowed=allowed) from None
         days[chosen.to_numpy(zero_copy_only=False)] = _plain(parsed, False, where, allowed)
     return pa.array(days.astype("datetime64[D]"))
@@ -107,10 +108,10 @@ def _from_text(texts: Any, numbers: bool, where: str, before: int | None, allowe
 def delete_flags(
     column: Any, *, name: str, where: str, before: int | None, words: Operations | None = None
 ) -> NDArray[np.bool_]:
-    """True where the operation says that a row leaves.
+    """Whether each row is a delete, by its operation. Arguments as of ``times_of``.
 
     Errors:
-        DataError: a word that is not declared; ``update`` with the way to write it.
+        DataError: a null or a word that ``words`` does not have; for ``update`` the message says what to write instead.
     """
     words = words or Operations()
     allowed = ", ".join((*words.insert, *words.delete))
@@ -131,11 +132,11 @@ def _flags(
     if not len(values):
         return np.zeros(0, np.bool_)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        raise DataError("the operation is not a text", where=where, allowed=allowed)
+        raise DataError("an operation is not a text", where=where, allowed=allowed)
     values = pc.fill_null(values, "")
     _refuse(
         pc.equal(values, "update"),
-        "an update does not say what the old row was",
+        "an update lacks the old row",
         where,
         before,
         UPDATE_ADVICE,

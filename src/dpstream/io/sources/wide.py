@@ -1,4 +1,4 @@
-"""Files with one row a person and one column a period: each step is one period's column."""
+"""Files with one row per person and one column per period: each step is the column of one period."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PERIOD = re.compile(r"\{period(?::0([1-9]))?\}")
 
 
 class WideSource(FileSource):
-    """One period of reports after the other, from files of one row a person.
+    """Reports of people, period by period, from files with one row per person.
 
-    Guarantee: which step a report belongs to is its column's name, a public fact. Several files hold several people.
-    Which period columns are there is declared public; nothing else decides how many steps there are.
+    Guarantee: the name of its column, a public fact, decides the step of a report. No person is in two files. Which
+    period columns the files have is declared public, and alone decides the number of steps.
 
     Args:
         options: with ``period_columns``: the columns' names in order, or one text with ``{period}`` (1, 2, ...;
@@ -35,10 +35,10 @@ class WideSource(FileSource):
         columns: the variables' names, as the schema has them.
 
     Errors:
-        DataError: a period that is missing while a later one is there, files that differ in their columns.
-        ConfigError: names of several variables that cannot be told apart.
+        DataError: the files lack a period before the last one, or differ in their columns.
+        ConfigError: ``period_columns`` does not name a column for each variable.
 
-    Cost: a step reads the people's ids and its own columns (of Parquet; csv files are read whole, ndjson files twice).
+    Cost: a step reads the people's ids and its own columns of a Parquet file; csv files whole; ndjson files twice.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class WideSource(FileSource):
     ) -> None:
         super().__init__(options, base=base, ignored=ignored, reveal=reveal)
         self._variables = tuple(columns)
-        # Which periods there are is read off the records' keys: no record may count for being among the first.
+        # The keys of all records decide which periods an NDJSON file has; the order of records must not.
         self._rules = replace(self._rules, all_keys=True)
 
     def steps(
         self, start_step: int = 1, *, seen: Position | None = None, key: bytes = b""
     ) -> Iterator[StepInput]:
-        """The periods from ``start_step`` on. Nothing of earlier ones is read."""
+        """See ``Source``: the periods from ``start_step`` on. The columns of earlier periods are not read."""
         check_start(start_step)
         files = self._checked_files()
         periods = self._periods(self._columns_of(files[0]), self._name(files[0]))
@@ -81,38 +81,38 @@ class WideSource(FileSource):
         return StepInput(step, f"period-{step}", None, *apart_from_users(inserts, None, user))
 
     def _periods(self, names: list[str], where: str) -> list[list[str]]:
-        """The columns of each period that is there."""
+        """The columns of each period that the files have."""
         wanted = self.options.period_columns
         if isinstance(wanted, str):
             periods = self._numbered(wanted, names)
         else:
             if len(self._variables) != 1:
                 raise ConfigError(
-                    "a list of period columns is for one variable",
+                    "a list of period columns fits one variable only",
                     where="[source] period_columns",
                     allowed='a text with {column} and {period}, such as "{column}_{period}"',
                 )
             periods = [[name] for name in wanted or ()]
-        there = [all(name in names for name in period) for period in periods]
-        last = max((number for number, present in enumerate(there, start=1) if present), default=0)
-        if last == 0 or not all(there[:last]):
+        complete = [all(name in names for name in period) for period in periods]
+        last = max((number for number, whole in enumerate(complete, start=1) if whole), default=0)
+        if last == 0 or not all(complete[:last]):
             gap = next(name for period in periods for name in period if name not in names) if periods else ""
-            what = "later periods are there" if last else "no period is there"
+            what = "but there are later periods" if last else "and no period is complete"
             raise DataError(
-                f"there is no column {gap!r}, and {what}",
+                f"there is no column {gap!r}, {what}",
                 where=where,
                 allowed="every period from the first one on",
             )
         return periods[:last]
 
     def _numbered(self, template: str, names: list[str]) -> list[list[str]]:
-        """All periods up to the largest number that a column has."""
+        """The columns of each period, up to the largest number in the name of a column."""
         numbered = _PERIOD.search(template)
         assert numbered is not None  # checked with the options
         width = int(numbered[1] or 1)
         if "{column}" not in template and len(self._variables) != 1:
             raise ConfigError(
-                "the names of several variables' columns cannot be told apart",
+                "period_columns names the same columns for several variables",
                 where="[source] period_columns",
                 allowed='{column} in it, such as "{column}_{period}"',
             )

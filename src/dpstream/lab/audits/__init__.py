@@ -1,4 +1,4 @@
-"""Audits: does any mechanism lose more than it claims, and are broken ones caught?"""
+"""Audits: does a mechanism lose more privacy than it claims, and are broken mechanisms caught?"""
 
 from dpstream.lab.audits.audit_page import AuditReport, write_audit_report
 from dpstream.lab.audits.finding import TOLERANCE, Audit, AuditFinding, AuditLength, AuditProgress

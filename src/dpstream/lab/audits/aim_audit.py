@@ -1,16 +1,16 @@
-"""The exact loss of an AIM run: one record of the table is there or not, or is another one.
+"""The exact loss of an AIM run between neighbouring tables, which differ in one record.
 
-A transcript is everything that a run reveals: what it chose and measured, how often, the model and its total. The
-plan's own code runs on the counts of a table, writing down choices and noise; and on those of its neighbour, with the
-choices given and with the noise that makes every measurement the same. Where anything released differs all the same
-(another number of rounds, another total), something private reached it past choices and noise, and the loss is
-infinite. Otherwise the loss of the transcript is known exactly:
+A transcript is everything that a run reveals: its choices and measurements, their number, the model and its total. The
+plan's own code runs twice: on the counts of a table, recording choices and noise; and on the counts of its neighbour,
+with the same choices and with the noise that makes every measurement the same. If a release differs all the same
+(another number of rounds, another total), private information reached it other than through choices and noise, and the
+loss is infinite. Otherwise the loss of the transcript is known exactly:
 
-* pure: for what was measured, the log-ratio of the probabilities; for each choice, the largest log-ratio of an
-  outcome at the scores that this transcript leads to. Both together have to stay within epsilon for every transcript.
-  Some are drawn; in two more all noise leans to one side, so that every measurement tells the most.
-* zCDP: what the noise had to move (``shift^2 / 2 sigma^2``), and for each choice the square of its privacy loss's range
-  over 8 (Cesar, Rogers 2021).
+* pure: for the measurements, the log-ratio of their probabilities; for each choice, the largest log-ratio of an outcome
+  at the scores that this transcript leads to. Their sum must stay within epsilon for every transcript. Some transcripts
+  are random; in two more all noise has one sign, so that every measurement reveals the most.
+* zCDP: the shift of the noise (``shift^2 / 2 sigma^2``), and for each choice the squared range of its privacy loss,
+  divided by 8 (Cesar, Rogers 2021).
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ __all__ = [
     "run_again",
 ]
 
-#: Transcripts for each pair of neighbours; two of them lean.
+#: Transcripts for each pair of neighbours. In the first two all noise leans to one side.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 12, "long": 200}
-#: Leaning noise is so many standard deviations larger: then hardly anything is left of the other side.
+#: Leaning noise is moved by so many standard deviations, far enough to have the same sign on both neighbours.
 _LEAN = 4
 
 _DOMAIN = Domain(("a", "b", "c", "d", "e"), (2, 3, 2, 4, 2))
 
-#: Few unions hold all pairs; a small model leaves something to select.
+#: A few unions contain all pairs, so that nothing is selected; a small model leaves pairs to select.
 _RECIPES = {
     "nothing selected": AIM(),
     "columns, then a cover": AIM(rounds=100, unions=False),
@@ -113,7 +113,7 @@ def exact_aim(
     *,
     control: bool = False,
 ) -> AuditFinding:
-    """The largest loss over transcripts, on a crowded table, on one whose columns agree, and on one without records."""
+    """The largest loss over transcripts on three tables: a crowded one, one whose columns agree, a nearly empty one."""
     began, worst, where = time.perf_counter(), -1.0, ""
     for name, codes in _tables(plan.workload.domain).items():
         for base, other in _neighbours(plan, codes):
@@ -121,7 +121,7 @@ def exact_aim(
                 lean = (1, -1)[number] if number < 2 else 0
                 loss = aim_loss(plan, base, other, randomness, wrap or _as_it_is, lean)
                 if loss > worst:
-                    how = "noise that leans" if lean else "drawn noise"
+                    how = "noise of one sign" if lean else "random noise"
                     worst, where = loss, f"a {name} table, {how}"
     return AuditFinding.exact(
         began,
@@ -129,7 +129,7 @@ def exact_aim(
         claimed=plan.budget,
         found=worst,
         control=control,
-        detail=f"{transcripts} transcripts of each of some neighbours; most with {where}",
+        detail=f"{transcripts} transcripts of each pair of neighbours; most with {where}",
     )
 
 
@@ -141,7 +141,7 @@ def _tables(domain: Domain) -> dict[str, NDArray[np.int32]]:
 
 
 def _neighbours(plan: AIMPlan, codes: NDArray[np.int32]) -> Iterator[tuple[MarginalCounts, MarginalCounts]]:
-    """Both directions, since a loss has a sign."""
+    """A pair of neighbours in both orders, because the loss of a transcript has a sign."""
     if plan.unit.relation == "replace":
         changed = codes.copy()
         changed[0] = (changed[0] + 1) % np.array(plan.workload.domain.sizes)
@@ -162,11 +162,11 @@ def aim_loss(
     wrap: Wrap | None = None,
     lean: int = 0,
 ) -> float:
-    """What one random transcript of ``base`` loses against ``neighbour``: epsilon or rho, as the budget has it.
+    """The loss of one random transcript of ``base`` against ``neighbour``, in the unit of the budget.
 
     Args:
-        wrap: what is done to the randomness on its way in (controls).
-        lean: the side to which all noise leans, or 0.
+        wrap: replaces the randomness that the plan gets (for controls).
+        lean: the sign of all noise, or 0 for random noise.
     """
     outer = wrap or _as_it_is
     first = first_run(plan, base, randomness, outer, lean)
@@ -175,7 +175,7 @@ def aim_loss(
 
 @dataclass(frozen=True)
 class Transcript:
-    """A run, with its choices and its noise."""
+    """A run, and the tape of its choices and its noise."""
 
     run: AIMRun
     tape: Tape
@@ -189,7 +189,7 @@ def first_run(
     lean: int = 0,
     prior: Model | None = None,
 ) -> Transcript:
-    """A random transcript; arguments as of ``aim_loss``."""
+    """A random transcript of a table with these counts; other arguments as of ``aim_loss``."""
 
     def leaning(noise: Noise, size: int) -> NDArray[np.int64]:
         drawn = randomness.draw(noise, size)
@@ -209,7 +209,7 @@ def run_again(
     wrap: Wrap | None = None,
     prior: Model | None = None,
 ) -> Transcript:
-    """The neighbour's run with the same choices, and the noise that makes it measure the same."""
+    """The run on the neighbour, with the choices of ``first`` and the noise that gives the same measurements."""
     changes = {clique: base[i] - neighbour[i] for i, clique in enumerate(plan.counted)}
     changes[()] = changes[plan.counted[0]].sum(keepdims=True)
     moved = in_order([changes[m.clique] for m in first.run.measurements])
@@ -219,10 +219,10 @@ def run_again(
 
 
 def loss_between(plan: AIMPlan, first: Transcript, second: Transcript, *, largest: bool = False) -> float:
-    """What the first transcript loses against the second; infinite where anything released differs.
+    """The loss of the first transcript against the second; infinite where a release differs.
 
     Args:
-        largest: of each measurement the largest loss over all values that its noise could have had.
+        largest: take the largest loss of each measurement over all values that its noise could have had.
     """
     if not _same(plan, first.run, second.run) or not first.tape.matches(second.tape):
         return math.inf
@@ -231,7 +231,7 @@ def loss_between(plan: AIMPlan, first: Transcript, second: Transcript, *, larges
 
 
 def _same(plan: AIMPlan, one: AIMRun, other: AIMRun) -> bool:
-    """Whether everything that the runs released is equal, bit for bit."""
+    """Whether both runs released the same, bit for bit."""
     facts = [(r.total, r.total_variance, r.rounds, r.spent, r.model.cliques) for r in (one, other)]
     if facts[0] != facts[1] or len(one.measurements) != len(other.measurements):
         return False
@@ -264,7 +264,7 @@ def _as_it_is(randomness: Randomness) -> Randomness:
 
 
 def _scripted(plan: AIMPlan, tape: Tape) -> AIMPlan:
-    """The plan as it is, broken parts included, with choices that are written down."""
+    """The plan, with broken parts if it has any, whose choices go through the tape."""
     clone = copy.copy(plan)
     object.__setattr__(clone, "selector", lambda budget: TapedSelector(budget, tape))
     return clone

@@ -1,10 +1,10 @@
 """Audits of questions to a growing database (PMWG).
 
-* Exact: a run of tests on a grid so coarse that all noise can be looked at. From the running code is read, for each
-  noise of the threshold, which noises of a test say yes; from that follow the probabilities of every place where a run
-  can halt, on two neighbours, and their largest log-ratio. The charge that the code itself books is the claim.
-* What analysts can spend, who choose each question by the answers so far: by asking what was hard again, by bisection
-  on the threshold, by asking after each arrival. It is added up from the noise that is drawn, not from the books.
+* Exact: a run of tests on so coarse a grid that every value of the noise can be tried. For each noise of the threshold
+  the running code shows which noises of a test answer yes. This gives the probability of every question at which the
+  run can halt, on two neighbours, and their largest log-ratio. The claim is the charge that the code itself books.
+* Adaptive analysts, who choose each question by the answers so far: they repeat a hard question, bisect the threshold,
+  or ask after each arrival. Their cost is the sum over the noise that is drawn, whatever the books say.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 
 __all__ = ["audit_asking", "exact_run", "spent_asking"]
 
-#: G of the exact audits, records at a run's start, and how far noise is looked at, in scales: all but ``exp(-40)``.
+#: Of the exact audits: the grid G, the records at a run's start, and the noise that is tried, in scales (all but a part
+#: of ``exp(-40)``).
 _GRID, _START, _REACH = 2, 4, 40
 _QUESTIONS = 400
 
@@ -42,7 +43,7 @@ QuestionShares = tuple[tuple[int, int], ...]
 def audit_asking(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Runs of tests on all noise, honest and broken; then analysts, on honest plans and on one that never stops."""
+    """Runs of tests with all noise, honest and broken; then analysts, with honest plans and one that never stops."""
     progress("tests of questions, all noise")
     for epsilon in (Fraction(1, 2), Fraction(2)):
         # xi_t/t at the start is epsilon: with c t^(1/2), c = epsilon t^(1/2).
@@ -52,13 +53,13 @@ def audit_asking(
     for broken in (BrokenFreshRunThreshold, BrokenQuietQuestions, BrokenHalfCharge):
         facts = (sparse.budget, sparse.noise, sparse.threshold, _GRID)
         yield exact_run(broken(*facts), f"run of tests, {broken.WORDS}", control=True)
-    progress("what analysts can spend on questions")
+    progress("what questions of analysts cost")
     domain = Domain(("cell",), (3,))
     few = PMWG(domain, "1/2", 30, hard_questions=9, learning="matching")
     amounts: list[dict[str, Any]] = [{"epsilon": 1}, {"rho": "1/10"}, {"epsilon": 1, "delta": "1/1000000"}]
     for recipe, amount in itertools.product((few, PMWG(domain, "9/10", 30)), amounts):
         words = f"{', '.join(f'{key} {value}' for key, value in amount.items())}, noise " + (
-            "of theory" if recipe.hard_questions is None else "for 9 hard questions"
+            "by theory" if recipe.hard_questions is None else "for 9 hard questions"
         )
         for name, analyst in ANALYSTS.items():
             yield spent_asking(recipe.calibrate(**amount), f"analyst who {name}, {words}", analyst)
@@ -71,7 +72,7 @@ def audit_asking(
 
 
 def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> AuditFinding:
-    """The worst loss of a run over some questions and neighbours, against the charge that it books."""
+    """The largest loss of a run over several questions and neighbours; the claim is the charge that the run books."""
     began, worst, where = time.perf_counter(), -1.0, ""
     opened = sparse.start(Books(), _START, lambda noise: 0)
     assert opened.run is not None
@@ -80,8 +81,8 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
     for shares, other in _neighbours():
         laws = [_halts(sparse, opened, one, known) for one in (shares, other)]
         losses = np.abs(np.log(laws[0] / laws[1]))
-        # Where it halts, the number is given too: its noise has to make up for how far it moves.
-        losses[:-1] += [_number(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
+        # Where a run halts it also releases a noisy number, which adds its own loss.
+        losses[:-1] += [_number_loss(sparse, opened, *pair) for pair in zip(shares, other, strict=True)]
         loss = float(losses.max())
         if loss > worst:
             worst, where = loss, f"shares {_shares_text(shares)} against {_shares_text(other)}"
@@ -91,12 +92,12 @@ def exact_run(sparse: NumericSparse, subject: str, *, control: bool = False) -> 
         claimed=float(ended.spent),
         found=worst,
         control=control,
-        detail=f"where it halts, most at {where}",
+        detail=f"the question where it halts, most at {where}",
     )
 
 
-def _number(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: tuple[int, int]) -> float:
-    """The loss of the number that is given, from how far it moves."""
+def _number_loss(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: tuple[int, int]) -> float:
+    """The loss of the noisy number that a run releases where it halts."""
     assert opened.run is not None
     (t, share), (_, moved) = one, other
     laws: list[DiscreteLaplace] = []
@@ -105,9 +106,9 @@ def _number(sparse: NumericSparse, opened: Books, one: tuple[int, int], other: t
         laws.append(noise)
         return 0
 
-    found = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
+    numbers = [sparse.halt(opened, opened.run, t, value, 0, record)[1] for value in (share, moved)]
     units = min(sparse.noise.units(t), opened.run.units * t // _START)
-    return float(abs(found[0] - found[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
+    return float(abs(numbers[0] - numbers[1]) * Fraction(sparse.grid * units, 2**XI_BITS) / laws[0].scale)
 
 
 def _shares_text(shares: QuestionShares) -> str:
@@ -115,11 +116,11 @@ def _shares_text(shares: QuestionShares) -> str:
 
 
 def _neighbours() -> Iterator[tuple[QuestionShares, QuestionShares]]:
-    """Tested shares (t, records), and the same with one record's value replaced: each may move by 1 either way."""
+    """Pairs of neighbouring sequences of shares (t, records): replacing one record moves each share by at most 1."""
     for count, last, share, grown in itertools.product((1, 12), (-1, 1), (-2, 0, 1, 3), (0, 3)):
         times = [_START + (grown * i) // 4 for i in range(count)]
         base = tuple((t, share) for t in times)
-        # All before the last move up, and the last one up or down; and both halves of questions in turn.
+        # First all but the last share rise, and the last one rises or falls; then shares rise and fall in turn.
         yield base, tuple((t, share + (last if i == count - 1 else 1)) for i, t in enumerate(times))
         yield base, tuple((t, share + (last if i % 2 else -last)) for i, t in enumerate(times))
 
@@ -130,7 +131,7 @@ def _halts(
     shares: QuestionShares,
     known: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> NDArray[np.float64]:
-    """Probability of halting at each question, and (last) at none."""
+    """The probability that the run halts at each question, and (last) at none."""
     assert opened.run is not None
     kept, alive = _support(sparse.threshold_noise)
     result = []
@@ -147,7 +148,7 @@ def _halts(
 def _rows(
     sparse: NumericSparse, run: SparseRun, kept: list[int], t: int, share: int
 ) -> list[tuple[float, float]]:
-    """The probabilities of a test's two answers for each noise of the threshold, read off the running code."""
+    """The probabilities of yes and no for each noise of the threshold, from the running code."""
     laws: list[DiscreteLaplace] = []
 
     def record(noise: DiscreteLaplace) -> int:
@@ -161,7 +162,7 @@ def _rows(
     sparse.above(run, t, share, 0, record)
     if len(laws) == 1:
         return [answers(noise) for noise in kept]
-    # A test that draws a threshold of its own: that one is averaged over, and the run's must not matter.
+    # The test draws a threshold noise of its own: average over it. Then the run's own noise must not matter.
     values, odds = _support(laws[0])
     ends = [np.array([answers(noise, value) for value in values.tolist()]) for noise in (kept[0], kept[-1])]
     assert np.array_equal(ends[0], ends[1])
@@ -175,14 +176,14 @@ def _tape(*values: int) -> Draw:
 
 
 def _split(law: DiscreteLaplace, says_yes: Callable[[int], bool]) -> tuple[float, float]:
-    """Probability of the noises that say yes, which are all from one on, and of the others."""
+    """The probabilities of the noises that say yes (all those from some value on) and of those that say no."""
     reach = _reach(law)
     low, high = -reach - 1, reach + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if says_yes(middle) else (middle, high)
     rate = float(1 / law.scale)
-    # Each by itself: one minus the other would lose the digits of a small one.
+    # Not one minus the other, which would lose the digits of a small probability.
     beyond = math.exp(-rate * abs(high if high > 0 else high - 1)) / (1 + math.exp(-rate))
     return (beyond, 1 - beyond) if high > 0 else (1 - beyond, beyond)
 
@@ -198,7 +199,7 @@ def _reach(law: DiscreteLaplace) -> int:
 
 @dataclass(frozen=True)
 class BrokenFreshRunThreshold(NumericSparse):
-    """BROKEN: the listing's threshold noise, drawn anew at each test."""
+    """BROKEN: draws the threshold noise anew at each test, as the published listing does."""
 
     WORDS = "threshold noise anew at each test (as listed)"
 
@@ -221,12 +222,12 @@ class BrokenQuietQuestions(NumericSparse):
 
 @dataclass(frozen=True)
 class BrokenHalfCharge(NumericSparse):
-    """BROKEN: a run is charged for its threshold only."""
+    """BROKEN: books half of the charge of a run."""
 
     WORDS = "half of it charged"
 
     def start(self, books: Books, t: int, draw: Draw) -> Books:
-        """Charge half of what the run costs."""
+        """The honest start with half of the charge."""
         honest = super().start(books, t, draw)
         return replace(honest, spent=books.spent + (honest.spent - books.spent) / 2)
 
@@ -265,19 +266,19 @@ ANALYSTS: dict[str, Analyst] = {
 
 
 class BrokenEndless(PMWGPlan):
-    """BROKEN: starts runs that nothing pays for."""
+    """BROKEN: starts runs without end, whatever was spent."""
 
     def _open_run(self, state: PMWGState, draw: Draw) -> str:
-        """Open a run as if nothing had been spent."""
+        """Open a run as if nothing had been spent before."""
         state.books = replace(state.books, spent=Fraction(0))
         return super()._open_run(state, draw)
 
 
 def spent_asking(plan: PMWGPlan, subject: str, analyst: Analyst, *, control: bool = False) -> AuditFinding:
-    """What an analyst spends at most, by the noise that is really drawn, whatever the books say.
+    """The most that an analyst's questions cost, by the noise that is really drawn, whatever the books say.
 
-    Tests find every question hard: the noise is chosen so, since the sum of charges must stay within the budget
-    for every outcome of the noise, not only for likely ones.
+    The noise is chosen so that every test finds its question hard, because the sum of charges must stay within the
+    budget for every outcome of the noise, not only for likely ones.
     """
     began, paid = time.perf_counter(), Fraction(0)
     state = plan.start()

@@ -1,4 +1,4 @@
-"""The audit as a page: plain words for a data steward first, then every number. Holds nothing private."""
+"""The report of an audit: plain words for a data steward first, then every number. It holds nothing private."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class AuditReport:
     """All findings of one audit.
 
     Attributes:
-        command: that made it, for readers who want to make it again.
-        config: name of the stream whose configuration was audited; None for the program itself.
-        seconds: wall-clock time of the whole.
+        command: the command that made the report, so that readers can repeat it.
+        config: the name of the stream whose configuration was audited; None: the program itself was.
+        seconds: wall-clock time of the whole audit.
     """
 
     findings: tuple[AuditFinding, ...]
@@ -38,7 +38,7 @@ class AuditReport:
 
     @property
     def passed(self) -> bool:
-        """Whether everything is as it must be: no honest mechanism caught, every control caught."""
+        """Whether no honest mechanism and every control was caught. Without findings: no."""
         return bool(self.findings) and all(finding.passed for finding in self.findings)
 
     @property
@@ -48,16 +48,16 @@ class AuditReport:
 
     @property
     def missed(self) -> tuple[AuditFinding, ...]:
-        """Broken mechanisms that were not caught."""
+        """Controls that were not caught."""
         return tuple(f for f in self.findings if f.control and not f.caught)
 
     @property
     def false_alarm(self) -> float:
-        """Bound on the probability that chance alone accuses some honest mechanism."""
+        """An upper bound on the probability that chance alone makes the audit accuse an honest mechanism."""
         return sum(1 - f.confidence for f in self.findings if f.confidence is not None and not f.control)
 
     def complaints(self) -> list[str]:
-        """One sentence for each thing that is not as it must be."""
+        """One sentence for each finding that did not pass."""
         sentences = [
             f"{f.subject} loses {amount(f.found)} and claims {amount(f.claimed)} ({f.unit})"
             for f in self.exceeding
@@ -65,7 +65,7 @@ class AuditReport:
         return sentences + [f"the control was not caught: {f.subject}" for f in self.missed]
 
     def as_json(self) -> dict[str, Any]:
-        """All findings, JSON-able."""
+        """The report as JSON values."""
         return {
             "format": AUDIT_FORMAT,
             "version": dpstream.__version__,
@@ -175,7 +175,7 @@ def _table(findings: Sequence[AuditFinding]) -> list[str]:
         "| " + " | ".join(heads) + " |",
         "|---|---:|---:|---|" + ("---:|---|" if empirical else "") + "---|",
     ]
-    # By subject: findings come in whatever order two processes make them.
+    # Sorted by subject, because the order of findings depends on the processes.
     for f in sorted(findings, key=lambda finding: finding.subject.lower()):
         unit = "" if f.unit == "epsilon" else " rho"
         cells = [f.subject, f"{amount(f.claimed)}{unit}", f"{amount(f.found)}{unit}", verdict(f)]
@@ -188,7 +188,7 @@ def _table(findings: Sequence[AuditFinding]) -> list[str]:
 
 
 def verdict(finding: AuditFinding) -> str:
-    """In one word; words in capitals are alarms.
+    """The verdict in one word; a word in capitals is an alarm.
 
     >>> verdict(AuditFinding("x", "exact", 1.0, 1.5, None, None, True, "", 0.0))
     'caught'
@@ -199,17 +199,17 @@ def verdict(finding: AuditFinding) -> str:
 
 
 def amount(value: float) -> str:
-    """Four digits; what is infinite in words."""
+    """A loss with four digits, or the word "infinite"."""
     return "infinite" if math.isinf(value) else f"{value:.4g}"
 
 
 def _error(confidence: float) -> str:
-    """One minus the confidence; the digits that the subtraction of floats leaves behind are cut off first."""
+    """One minus the confidence, rounded up, without the stray digits of the floating-point subtraction."""
     return rounded_up(float(f"{1 - confidence:.6g}"))
 
 
 def rounded_up(value: float) -> str:
-    """Two digits, never less than the value: for bounds on probabilities.
+    """The value with two digits, rounded up, for upper bounds on probabilities.
 
     >>> rounded_up(1.11e-6), rounded_up(0.0)
     ('1.2e-6', '0')
@@ -223,10 +223,10 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def prepare_folder(folder: str | Path) -> Path:
-    """The folder for the results, made where it is missing.
+    """Make the folder for the results, if it does not exist.
 
     Errors:
-        ConfigError: the name is taken by something that is no folder.
+        ConfigError: the path, or a part of it, is not a folder.
     """
     place = Path(folder)
     taken = next((p for p in (place, *place.parents) if p.exists() and not p.is_dir()), None)
@@ -237,7 +237,7 @@ def prepare_folder(folder: str | Path) -> Path:
 
 
 def write_audit_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
-    """``audit.md`` and ``audit.json``; each replaces an older one as a whole."""
+    """Write ``audit.md`` and ``audit.json``, and return their paths. Each replaces an older file atomically."""
     page, data = folder / "audit.md", folder / "audit.json"
     durable.replace_file(page, report.markdown().encode(), mode=0o644)
     body = json.dumps(report.as_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,7 +1,7 @@
-"""Neighbouring streams that make a mechanism show its loss: one invented record more, at one step.
+"""Tiny neighbouring streams for audits: a canary, one invented record more, at one step.
 
-All records here are invented and public. A *scene* is one tiny stream without the canary, some variations of it, and
-which of these streams are neighbours (or a stated number of events apart).
+All records are invented and public. A *scene* has one tiny stream without the canary, variations of it, and a list of
+pairs among these streams that are neighbours (or a stated number of events apart).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Record = tuple[int, ...]
 
 @dataclass(frozen=True)
 class TinyStream:
-    """Records by step. ``deletes`` is None where the source gives none."""
+    """Records by step. ``deletes`` is None for a stream without deletes."""
 
     domain: Domain
     inserts: tuple[Codes, ...]
@@ -32,30 +32,30 @@ class TinyStream:
         return len(self.inserts)
 
     def with_insert(self, record: Record, at: int) -> TinyStream:
-        """One record more, inserted at step ``at`` (1, 2, ...)."""
+        """The stream with one more record, inserted at step ``at`` (1, 2, ...)."""
         return TinyStream(self.domain, _more(self.inserts, record, at), self.deletes)
 
     def with_delete(self, record: Record, at: int) -> TinyStream:
-        """One record more, deleted at step ``at``. Only for streams with deletes."""
+        """The stream with one more delete, at step ``at``. Only for streams with deletes."""
         assert self.deletes is not None
         return TinyStream(self.domain, self.inserts, _more(self.deletes, record, at))
 
     def with_replaced(self, record: Record, at: int) -> TinyStream:
-        """The first record inserted at step ``at`` has other values: batch sizes stay."""
+        """The stream with ``record`` in place of the first insert of step ``at``; batch sizes stay the same."""
         changed = self.inserts[at - 1].copy()
         changed[0] = record
         return TinyStream(self.domain, (*self.inserts[: at - 1], changed, *self.inserts[at:]), self.deletes)
 
     def batches(self) -> tuple[EncodedBatch, ...]:
-        """What a plan is given, step by step."""
+        """The batches for a plan, step by step."""
         deletes: Sequence[Codes | None] = self.deletes or [None] * len(self)
         return tuple(EncodedBatch(self.domain, *pair) for pair in zip(self.inserts, deletes, strict=True))
 
 
 def crowded(domain: Domain, steps: int, each: int, *, deletions: bool = False) -> TinyStream:
-    """Every value combination ``each`` times at every step: far from zero, so that no fit clips anything.
+    """A stream with every combination of values ``each`` times at every step, so that no fit clips a count at zero.
 
-    With ``deletions`` half as many of each go again at every step but the first.
+    With ``deletions``, every step but the first deletes half as many.
     """
     every = np.indices(domain.sizes).reshape(len(domain), -1).T.astype(np.int32)
     inserts = (np.repeat(every, each, axis=0),) * steps
@@ -66,13 +66,13 @@ def crowded(domain: Domain, steps: int, each: int, *, deletions: bool = False) -
 
 
 def empty(domain: Domain, steps: int) -> TinyStream:
-    """No record at all."""
+    """A stream without records."""
     return TinyStream(domain, (np.empty((0, len(domain)), np.int32),) * steps)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two streams of a scene by their numbers, and how many events they are apart."""
+    """Two streams of a scene, by their numbers, which differ in so many events."""
 
     name: str
     first: int
@@ -82,28 +82,29 @@ class Pair:
 
 @dataclass(frozen=True)
 class Scene:
-    """Some tiny streams of one length over one domain; number 0 is the one that the others vary."""
+    """Tiny streams of one length over one domain. The others are variations of number 0."""
 
     streams: tuple[TinyStream, ...]
     pairs: tuple[Pair, ...]
 
     @classmethod
     def inserted(cls, base: TinyStream, record: Record, steps: Sequence[int]) -> Scene:
-        """A canary inserted at one step, for several such steps."""
+        """Variations with a canary inserted at one of these steps."""
         streams = (base, *(base.with_insert(record, at) for at in steps))
         pairs = (Pair(f"canary at step {at}", 0, i) for i, at in enumerate(steps, start=1))
         return cls(streams, tuple(pairs))
 
     @classmethod
     def replaced(cls, base: TinyStream, record: Record, steps: Sequence[int]) -> Scene:
-        """The first record of a step has other values, for several such steps."""
+        """Variations with other values in the first record of one of these steps."""
         streams = (base, *(base.with_replaced(record, at) for at in steps))
         pairs = (Pair(f"record replaced at step {at}", 0, i) for i, at in enumerate(steps, start=1))
         return cls(streams, tuple(pairs))
 
     @classmethod
     def come_and_gone(cls, base: TinyStream, record: Record, at: int, gone: int) -> Scene:
-        """A canary inserted at one step, the same deleted later: each is an event, both are two."""
+        """Variations with a canary inserted at step ``at``, and with the same canary deleted at step ``gone``: 2
+        events."""
         inserted = base.with_insert(record, at)
         pairs = (
             Pair(f"canary at step {at}", 0, 1),

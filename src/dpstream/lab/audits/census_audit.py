@@ -1,12 +1,12 @@
-"""The exact loss of whole census streams: one stay more, or one record with other values.
+"""The exact loss of whole census streams between neighbours: one more stay, or one record with other values.
 
-* By integers (``census_stays``): every stay of up to so many steps, for every gap, ratio and number of levels, over
-  whatever else is in the table. The loss has to be the budget at most, and to reach it.
-* By transcripts, as for AIM: a transcript is everything that a stream reveals. The plan's own code runs on a stream,
-  writing down choices and noise, and on its neighbour, with the choices given and with the noise that makes every
-  measurement and every count the same. Where any release differs all the same, the loss is infinite.
+* By integers (``census_stays``): every stay within a number of steps, for several gaps, ratios and numbers of levels.
+  The loss must not exceed the budget, and must reach it.
+* By transcripts, as for AIM (``aim_audit``): the plan's own code runs on a stream, recording choices and noise, and on
+  its neighbour, with the same choices and with the noise that makes every measurement and every count the same. If a
+  release differs all the same, the loss is infinite.
 
-Controls break the plan, or the reading of records, in the ways that are easiest to get wrong.
+Controls break the plan, or the reading of records, in the ways in which it is easiest to make mistakes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 
 __all__ = ["audit_census", "census_loss", "exact_census", "exact_stays", "keyed_ends"]
 
-#: By integers: steps, gaps, ratios, levels.
+#: Audits by integers: steps, gaps, ratios, levels.
 _GRIDS: dict[AuditLength, tuple[int, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {
     "short": (18, (1, 3), (2,), (1, 2)),
     "long": (60, tuple(range(1, 10)), (2, 4), (1, 2, "unlimited")),
@@ -63,7 +63,7 @@ _PLANS: dict[str, dict[str, Any]] = {
 def audit_census(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """All stays by integers, transcripts, then the controls. Cost: short: about 25 s of a core."""
+    """All stays by integers, transcripts, and the controls. Cost: the short audit about 25 s of one core."""
     steps, gaps, ratios, levels = _GRIDS[length]
     for level in levels:
         subject = f"census, levels {level}, all stays of up to {steps} steps"
@@ -93,7 +93,7 @@ def audit_census(
 
 
 def all_stays(steps: int) -> Iterator[Stay]:
-    """Every (comes, leaves) within so many steps, and those that never leave."""
+    """Every stay within so many steps, and every stay from one of them without end."""
     for comes in range(1, steps + 1):
         yield comes, None
         for leaves in range(comes + 1, steps + 1):
@@ -101,7 +101,7 @@ def all_stays(steps: int) -> Iterator[Stay]:
 
 
 def others(steps: int) -> list[Stay]:
-    """Stays that are there in any case."""
+    """The stays of the records that both neighbours have."""
     generator = np.random.default_rng(steps)
     comes = generator.integers(1, steps + 1, 25).tolist()
     return [(come, come + 1 + int(generator.integers(0, steps))) for come in comes]
@@ -118,7 +118,13 @@ def exact_stays(
     *,
     control: bool = False,
 ) -> AuditFinding:
-    """The largest loss of any stay under any of some schedules; in parts of the budget."""
+    """The largest loss of a stay, over several schedules, as a part of the budget (epsilon = 1).
+
+    Args:
+        kind: the plan to audit, ``CountedPlan`` or a broken one.
+        steps, gaps, ratios, levels: the schedules.
+        rule: how the source reads stays.
+    """
     began, worst, where, known = time.perf_counter(), Fraction(-1), "", others(steps)
     most: Fraction | float = worst
     for gap in gaps:
@@ -144,9 +150,9 @@ def _broken_stays(progress: AuditProgress) -> Iterator[AuditFinding]:
         ("a window that begins too early", _EarlyWindow, 2, as_written),
         ("departures of level 1 counted at level 0, too", _TwoLevels, 2, as_written),
         ("departures counted at every level", _EveryLevel, 3, as_written),
-        ("departures that two counts read", _NotReset, 2, as_written),
+        ("departures that are counted twice", _NotReset, 2, as_written),
         ("amounts that grow", _Growing, 2, as_written),
-        ("a first step that an update renews", CountedPlan, 2, _renewed),
+        ("an update that renews the first step", CountedPlan, 2, _renewed),
         ("a row limit for each step", CountedPlan, 2, _limited),
     ):
         subject = f"census with {name}"
@@ -157,14 +163,14 @@ def _broken_stays(progress: AuditProgress) -> Iterator[AuditFinding]:
 
 
 class _EarlyWindow(CountedPlan):
-    """BROKEN: a window holds the first step that it should begin after."""
+    """BROKEN: a window begins one step too early."""
 
     def window(self, state: CensusState, level: int) -> int:
         return last_of(state.last, level) - 1
 
 
 class _TwoLevels(CountedPlan):
-    """BROKEN: who leaves from level 1 is counted at level 0 as well."""
+    """BROKEN: a record that leaves from level 1 is counted at level 0 too."""
 
     def note_departures(self, state: CensusState, present: PresentRecords) -> None:
         before = list(state.left)
@@ -174,7 +180,7 @@ class _TwoLevels(CountedPlan):
 
 
 class _EveryLevel(CountedPlan):
-    """BROKEN: who leaves is counted at every level up to its own, as if each paid for itself."""
+    """BROKEN: a record that leaves is counted at every level up to its own, as if each level had a budget for it."""
 
     def note_departures(self, state: CensusState, present: PresentRecords) -> None:
         before = list(state.left)
@@ -185,7 +191,7 @@ class _EveryLevel(CountedPlan):
 
 
 class _NotReset(CountedPlan):
-    """BROKEN: a count reads half of what it has read before once more: a departure is in two counts."""
+    """BROKEN: a count is not reset after it was released, so a departure is in two counts."""
 
     def count_departures(self, state: CensusState, randomness: Randomness) -> None:
         fresh = getattr(self, "_fresh", [])
@@ -196,7 +202,7 @@ class _NotReset(CountedPlan):
 
 
 class _Growing(CountedPlan):
-    """BROKEN: the levels' shares are exchanged half way; at any step they add up, over a stay they do not."""
+    """BROKEN: the levels swap their shares half way. The shares add up at every step, but not over a stay."""
 
     def amount_of(self, level: int) -> Budget:
         shares = self.amounts.of_level(0), self.amounts.of_level(1)
@@ -204,32 +210,33 @@ class _Growing(CountedPlan):
 
 
 def _renewed(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
-    """BROKEN: every third step all records are updated, which gives them new first steps (they leave and come back)."""
-    found: list[Stay] = []
+    """BROKEN: every third step updates all records, and an update gives a new first step (as a delete and an
+    insert)."""
+    renewed: list[Stay] = []
     for comes, leaves in stays:
         end = steps + 1 if leaves is None else min(leaves, steps + 1)
         borders = [comes, *(step for step in range(comes + 1, end) if step % 3 == 0)]
-        found += zip(borders, [*borders[1:], leaves], strict=True)
-    return found
+        renewed += zip(borders, [*borders[1:], leaves], strict=True)
+    return renewed
 
 
 def _limited(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
-    """BROKEN: a step reads one insert at most, the others wait for the next one."""
-    found, waiting = list[Stay](), sorted(stays, key=lambda stay: stay[0])
+    """BROKEN: a step reads at most one insert; the others wait for the next step."""
+    seen, waiting = list[Stay](), sorted(stays, key=lambda stay: stay[0])
     for step in range(1, steps + 1):
         here = [stay for stay in waiting if stay[0] <= step]
         if here:
             waiting.remove(here[0])
             if here[0][1] is None or here[0][1] > step:
-                found.append((step, here[0][1]))
-    return found
+                seen.append((step, here[0][1]))
+    return seen
 
 
 # By transcripts.
 
 
 def transcript_plan(kind: type[CensusPlan], budget: Budget, unit: Record, **options: Any) -> CensusPlan:
-    """A gap of 2 steps, and small models: a few records are enough for a run to select something."""
+    """A plan with a gap of 2 steps and small models, so that a run on a few records selects something."""
     workload = Workload.all_k_way(_DOMAIN, 2)
     recipe = Census(workload, **{"turnover": 4, "ratio": 2, "iterations": 5, "max_cells": 8, **options})
     return kind(recipe, budget, unit, None)
@@ -237,14 +244,14 @@ def transcript_plan(kind: type[CensusPlan], budget: Budget, unit: Record, **opti
 
 @dataclass(frozen=True)
 class KeyedStay:
-    """A record: its steps and, from some steps on, its values."""
+    """A record: its stay, and step -> its values from this step on."""
 
     comes: int
     leaves: int | None
     values: dict[int, tuple[int, ...]]
 
     def at(self, step: int) -> tuple[int, ...] | None:
-        """Its values at the end of a step; None: it is absent."""
+        """The record's values at the end of a step; None: it is absent."""
         if step < self.comes or (self.leaves is not None and step >= self.leaves):
             return None
         return self.values[max(when for when in self.values if when <= step)]
@@ -253,12 +260,12 @@ class KeyedStay:
 def keyed_ends(
     stays: Sequence[KeyedStay], steps: int, domain: Domain, *, renewed: bool = False
 ) -> list[PresentBatch]:
-    """The table at the end of every step.
+    """The batches with the table at the end of every step.
 
     Args:
         renewed: BROKEN: an update is read as a delete and an insert, which begins another stay.
     """
-    table, found = PresentTable.empty(domain), list[PresentBatch]()
+    table, batches = PresentTable.empty(domain), list[PresentBatch]()
     for step in range(1, steps + 1):
         now = {key: stay.at(step) for key, stay in enumerate(stays)}
         changed = [key for key, stay in enumerate(stays) if now[key] != stay.at(step - 1)]
@@ -271,8 +278,8 @@ def keyed_ends(
             none = KeyedChanges(keys, np.zeros(len(keys), np.bool_), changes.codes[:0])
             table, gone = table.after(none, step)
         table, departed = table.after(changes, step)
-        found.append(PresentBatch(PresentView(table, np.concatenate([gone, departed]))))
-    return found
+        batches.append(PresentBatch(PresentView(table, np.concatenate([gone, departed]))))
+    return batches
 
 
 def exact_census(
@@ -285,7 +292,7 @@ def exact_census(
     first: int = 60,
     renewed: bool = False,
 ) -> AuditFinding:
-    """The largest loss over stays with updates, both directions, and transcripts.
+    """The largest loss over several stays with updates, both orders of neighbours, and transcripts.
 
     Args:
         first: records that others have at step 1.
@@ -340,10 +347,10 @@ def census_loss(
     randomness: Randomness,
     lean: int = 0,
 ) -> float:
-    """What one random transcript of ``base`` can lose against ``neighbour``: epsilon or rho, as the budget has it.
+    """The largest loss of one random transcript of ``base`` against ``neighbour``, in the unit of the budget.
 
-    Choices are those of the transcript. For each measurement and each count of departures the loss is the largest over
-    all values that its noise could have had.
+    The choices are those of the transcript. For each measurement and each count of departures the loss is the largest
+    over all values that its noise could have had.
     """
     first = _Log(lean=lean)
     released = _releases(plan, first, base, randomness)
@@ -368,9 +375,13 @@ def census_loss(
 
 @dataclass
 class _Log:
-    """Runs with what they read, and counts of departures (noise, output, exact).
+    """A record of a stream.
 
-    ``script``: those of the other stream, which are followed.
+    Attributes:
+        script: the record of the other stream, whose choices and outputs this stream follows; None: it makes its own.
+        lean: the sign of all noise, or 0 for random noise.
+        runs: each census, with the counts that it read and its transcript.
+        counts: each count of departures: noise, output, exact count.
     """
 
     script: _Log | None = None
@@ -381,7 +392,7 @@ class _Log:
 
 @dataclass(frozen=True)
 class _ScriptedRun:
-    """A census that writes down its choices and its noise, or follows those of the other stream."""
+    """A census that records its choices and its noise, or follows the record of the other stream."""
 
     plan: AIMPlan
     log: _Log
@@ -398,18 +409,18 @@ class _ScriptedRun:
     ) -> AIMRun:
         log = self.log
         if log.script is None:
-            found = first_run(self.plan, counts, randomness, None, log.lean, prior)
+            transcript = first_run(self.plan, counts, randomness, None, log.lean, prior)
         else:
             base, one = log.script.runs[len(log.runs)][1]
-            found = run_again(self.plan, one, base, counts, randomness, None, prior)
-        log.runs.append((self.plan, (counts, found)))
-        return found.run
+            transcript = run_again(self.plan, one, base, counts, randomness, None, prior)
+        log.runs.append((self.plan, (counts, transcript)))
+        return transcript.run
 
 
 def _releases(
     plan: CensusPlan, log: _Log, batches: Sequence[PresentBatch], randomness: Randomness
 ) -> list[NDArray[Any]]:
-    """Everything released at all steps: totals, words, whole models."""
+    """Everything that a stream releases, as arrays: totals, metadata, whole models."""
     own = type(plan)
 
     class Scripted(own):  # type: ignore[misc, valid-type]
@@ -426,12 +437,12 @@ def _releases(
             return output
 
     scripted = Scripted(plan.recipe, plan.budget, plan.unit, plan.horizon)
-    state, found = scripted.start(), list[NDArray[Any]]()
+    state, released = scripted.start(), list[NDArray[Any]]()
     for batch in batches:
         packed = scripted.step(state, batch, randomness).pack()
-        found.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
-        found.extend(packed.arrays.values())
-    return found
+        released.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
+        released.extend(packed.arrays.values())
+    return released
 
 
 class _EarlyPlan(CensusPlan):
@@ -442,7 +453,7 @@ class _EarlyPlan(CensusPlan):
 
 
 class _QuietPlan(CensusPlan):
-    """BROKEN: every census has the noise of one with half as much budget again."""
+    """BROKEN: every census has the noise of a census with 3/2 of the budget."""
 
     def run_of(self, level: int) -> AIMPlan:
         own = super().run_of(level)

@@ -1,9 +1,9 @@
-"""Whole streams of a census, reduced to the private integers that they read: every stay, every part, compared.
+"""The loss of one stay in a census stream, from the private integers that the stream reads.
 
-The plan's own code runs on a table without one stay and on the same table with it. In place of a census there is
-something that writes down how many records its window holds; in place of noise, something that writes down the exact
-count of departures and gives the same output in both. What differs between the two lists, times the amounts, is what
-the stay loses.
+The plan's own code runs on a table without the stay and on the same table with it. Each census is replaced by a reader
+that records the number of records in its window. The noise of departures is replaced by a reader that records the exact
+count and gives the same output in both runs. The loss of the stay is the sum over all parts: the difference of the two
+numbers times the budget of the part.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _MODEL = Model.uniform(_DOMAIN, 1.0)
 _NOTHING = np.zeros(1)
 _NO_SHARES = np.zeros(1, dtype=np.float32)
 
-#: First steps and last ones: (comes, leaves), where ``leaves`` is the first step without it; None: it stays.
+#: (comes, leaves): the first step with the record, and the first step without it afterwards (None: it never leaves).
 Stay = tuple[int, int | None]
-#: How a source makes first steps of what happens to all stays together.
+#: How a source turns the true stays into the stays that the plan sees.
 ReadRule = Callable[[Sequence[Stay], int], Sequence[Stay]]
 
 
 @dataclass(frozen=True)
 class PartRead:
-    """One part of a stream: a census or a count of departures, what it costs, and the private number that it read."""
+    """A census or a count of departures, with its budget and with the private number that it read."""
 
     kind: str
     step: int
@@ -62,18 +62,18 @@ class PartRead:
 
     @property
     def public(self) -> tuple[str, int, int, Fraction]:
-        """What has to be the same in both streams."""
+        """The facts that must be the same in both streams."""
         return self.kind, self.step, self.level, self.amount
 
 
 def as_written(stays: Sequence[Stay], steps: int) -> Sequence[Stay]:
-    """The first step is the one that reads the insert, and nothing changes it."""
+    """The honest rule: the plan sees every stay as it is."""
     return stays
 
 
 @dataclass(frozen=True)
 class _Table:
-    """``PresentRecords`` of the end of a step."""
+    """The ``PresentRecords`` at the end of a step."""
 
     first: NDArray[np.int32]
     departed: NDArray[np.int32]
@@ -88,7 +88,7 @@ class _Batch:
 
 
 def tables(stays: Sequence[Stay], steps: int) -> Iterator[PrivateBatch]:
-    """The ends of all steps."""
+    """The batches of all steps."""
     first = np.array([comes for comes, _ in stays], dtype=np.int32)
     last = np.array([steps + 1 if leaves is None else leaves for _, leaves in stays], dtype=np.int64)
     for step in range(1, steps + 1):
@@ -99,7 +99,7 @@ def tables(stays: Sequence[Stay], steps: int) -> Iterator[PrivateBatch]:
 
 @dataclass
 class _Reader:
-    """In place of a census: writes down the size of its window."""
+    """Stands in for a census, and records the number of records in its window."""
 
     plan: CountedPlan
     level: int
@@ -113,7 +113,7 @@ class _Reader:
 
 
 class _NoShapes:
-    """In place of fits."""
+    """Stands in for the fits, which these audits do not need."""
 
     def measured(self, measurements: Any, records: float) -> tuple[Any, Any]:
         return _NOTHING, _NOTHING
@@ -129,30 +129,30 @@ class _NoShapes:
 
 
 class CountedPlan(CensusPlan):
-    """The plan's own code around readers."""
+    """The plan's own code, with readers in place of censuses and noise."""
 
     log: list[PartRead]
     state: CensusState
 
     def amount_of(self, level: int) -> Budget:
-        """What a census of a level costs."""
+        """The budget of a census of a level."""
         return self.amounts.of_level(level)
 
     def steps_done(self) -> int:
-        """The step that is under way."""
+        """The current step."""
         return self.state.step
 
     def run_of(self, level: int) -> Any:
-        """A reader."""
+        """A reader in place of a census."""
         return _Reader(self, level)
 
     @property
     def shapes(self) -> Any:
-        """No fits."""
+        """A stand-in for the fits."""
         return _NoShapes()
 
     def noisy(self, exact: int, noise: Noise | None, randomness: Randomness) -> int:
-        """Writes down the count; the output is the same whatever it is."""
+        """Record the exact count; the output is always 0."""
         amount = self.amounts.of_departures.amount
         self.log.append(PartRead("departures", self.state.step, len(self.log), amount, exact))
         return 0
@@ -164,10 +164,11 @@ class CountedPlan(CensusPlan):
 def counted_plan(
     kind: type[CountedPlan], budget: Budget, gap: int, ratio: int, levels: Any, unit: Record | None = None
 ) -> CountedPlan:
-    """A plan whose parts are written down.
+    """A plan that records its parts.
 
     Args:
-        gap: most steps between two censuses.
+        kind: ``CountedPlan``, or a broken one.
+        gap: the most steps between two censuses.
     """
     recipe = Census(
         Workload.all_k_way(_DOMAIN, 1),
@@ -183,7 +184,7 @@ def counted_plan(
 def parts_read(
     plan: CountedPlan, stays: Sequence[Stay], steps: int, rule: ReadRule = as_written
 ) -> list[PartRead]:
-    """What each part of a stream reads."""
+    """The parts of a stream with these stays, with the numbers that they read."""
     state, randomness = plan.start(), Randomness.seeded("no noise")
     object.__setattr__(plan, "log", [])
     object.__setattr__(plan, "state", state)
@@ -193,7 +194,7 @@ def parts_read(
 
 
 def loss_of(one: list[PartRead], other: list[PartRead]) -> Fraction | float:
-    """The sum over all parts of their amount for each unit that they differ by; infinite where the parts differ."""
+    """The sum over all parts of budget times difference of the numbers; infinite where public facts differ."""
     if [part.public for part in one] != [part.public for part in other]:
         return float("inf")
     pairs = zip(one, other, strict=True)

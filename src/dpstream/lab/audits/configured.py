@@ -1,4 +1,4 @@
-"""The counter and the selector of one configuration file, audited exactly as its plan would run them."""
+"""Audits of the counter and the selector of one configuration file, exactly as its plan runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["configured_audits"]
 
-#: Ticks looked at where the stream has more (or no) steps: claims of counters hold for every prefix.
+#: The most ticks that are audited, also of longer streams: the claim of a counter holds for every prefix.
 _EXACT_TICKS: dict[AuditLength, int] = {"short": 48, "long": 200}
 _TICKS: dict[AuditLength, int] = {"short": 12, "long": 32}
 _COUNTER_RUNS: dict[AuditLength, int] = {"short": 200_000, "long": 600_000}
@@ -38,25 +38,32 @@ _CHOICES: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a plan is made of, as far as privacy goes."""
+    """The parts of a plan that spend budget.
+
+    Attributes:
+        measure: the budget line of the measurements.
+        counter: the counter that makes them.
+        select: the budget line of the selections; None: nothing is selected.
+        sensitivity: of the scores.
+        joint: the loss of measurements by joint draws, of one protected unit.
+    """
 
     measure: Part
     counter: CalibratedCounter
     select: Part | None
     sensitivity: Fraction
-    #: Loss of what is measured by joint draws, of one protected unit.
     joint: float = 0.0
 
 
 def configured_audits(config: Config) -> dict[str, Audit]:
     """Audits of the parts of one plan, by the names of the general audits ("exact", "counters", "selection").
 
-    Everything is taken from the plan: the counter with its noise, the selector's budget, the scores' sensitivity.
-    No data are read; the scores and streams are invented. Exact audits carry controls; runs do not, because few
-    runs cannot tell small epsilons apart.
+    The counter with its noise, the selector's budget and the scores' sensitivity come from the plan. No data are read;
+    scores and streams are invented. The exact audits have controls. The empirical ones have none, because few runs
+    would not catch them at a small epsilon.
 
     Errors:
-        ConfigError: a mechanism whose parts are not known here.
+        ConfigError: the audit does not know the parts of this mechanism.
     """
     plan = config.plan()
     parts = _parts(plan)
@@ -121,7 +128,7 @@ def configured_audits(config: Config) -> dict[str, Audit]:
 
 
 def _controls(parts: _Parts, ticks: int) -> Iterator[AuditFinding]:
-    """The configured counter and selector with 2/3 of their noise, which the exact audits must see at this budget."""
+    """The configured counter and selector with 2/3 of their noise, which the exact audits must catch."""
     quiet = broken_quiet_counter(parts.counter)
     yield exact_counter([(quiet, ticks)], "configured counter with 2/3 of its noise", control=True)
     if parts.select is not None:
@@ -135,7 +142,7 @@ def _controls(parts: _Parts, ticks: int) -> Iterator[AuditFinding]:
 
 
 def _who(unit: Unit) -> str:
-    """Whose loss the sum of a plan's parts is."""
+    """The protected unit to which the sum of a plan's parts refers, in words."""
     if isinstance(unit, InsertedRecord):
         return "one record's one insert"
     if isinstance(unit, User):
@@ -163,17 +170,17 @@ def _parts(plan: object) -> _Parts:
             score.grid_sensitivity,
         )
     if isinstance(plan, PooledPlan):
-        return _of_a_run(plan)
+        return _pooled_parts(plan)
     raise ConfigError(
-        "the parts of this mechanism are not known to the audit of a configuration",
+        "the audit of a configuration does not know the parts of this mechanism",
         where="audit",
         allowed='pooled, dpstabs, or baseline with offline = "mwem-pgm"; all others are audited without a '
         "configuration (dpstream audit)",
     )
 
 
-def _of_a_run(plan: PooledPlan) -> _Parts:
-    """A run with one selection where there is something to select: how many it has follows from released values."""
+def _pooled_parts(plan: PooledPlan) -> _Parts:
+    """The parts of one run, with one selection if there is something to select (released values decide how many)."""
     runner, times = plan.runner, plan.unit.factor(plan.budget)
     selections = int(runner.followed.columns < len(plan.cells.cliques))
     design = Design(runner.followed.columns, selections, 0.0)
@@ -182,20 +189,24 @@ def _of_a_run(plan: PooledPlan) -> _Parts:
     measure = Part("measure", alone * times, runner.division.histogram_budget(design), noise.describe())
     select = Part("select", times, runner.budget.scaled(share), "") if selections else None
     score = Score(plan.cells, "sum-noise", runner.unit)
-    loss = times * sum(_loss_of_signs(draw, runner.unit.changed_cells, n) for draw, n in joint)
+    loss = times * sum(_joint_loss(draw, runner.unit.changed_cells, n) for draw, n in joint)
     return _Parts(measure, _once(noise, measure, runner.unit), select, score.grid_sensitivity, loss)
 
 
-def _loss_of_signs(noise: CubeNoise | DiscreteGaussian, change: int, sums: int) -> float:
-    """All sums move by as much as one record can move them."""
+def _joint_loss(noise: CubeNoise | DiscreteGaussian, change: int, sums: int) -> float:
+    """The loss of one joint draw, if one record moves each of its sums by ``change``, the most that it can."""
     if isinstance(noise, CubeNoise):
         return float(change / noise.scale)
     return float(sums * change**2 / (2 * noise.sigma_squared))
 
 
 def _once(noise: Noise, measure: Part, unit: Event) -> CalibratedCounter:
-    """A measured histogram is a counter that is used once: the same noise, for the same claim."""
+    """A measured histogram as a counter that is used once, with the same noise and the same claim."""
     counter = SimpleCounter().calibrate(measure.budget, unit)
     if counter.materialize(1).scales[0] != noise:
-        raise ConfigError("the noise of a measurement is not that of its budget", where="audit")
+        raise ConfigError(
+            "the noise of a measurement does not fit its budget",
+            where="audit",
+            allowed="noise of the budget that the plan states",
+        )
     return counter

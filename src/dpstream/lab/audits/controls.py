@@ -1,7 +1,7 @@
 """Mechanisms that are broken on purpose: an audit that does not catch them is worth nothing.
 
-**Never use anything here on real data.** No configuration file can name these mechanisms and nothing outside the
-audits imports them. Each claims a guarantee that it does not give.
+**Never use them on real data.** Each claims a guarantee that it does not give. No configuration file can name them, and
+nothing outside the audits imports them.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ _QUIET = Fraction(2, 3)
 
 
 def _overspent(budget: Budget) -> Budget:
-    """What is truly spent where 2/3 of the noise of ``budget`` is drawn."""
+    """The true cost of 2/3 of the noise of ``budget``."""
     factor = 1 / _QUIET
     return budget.scaled(factor if isinstance(budget, PureDP) else factor**2)
 
 
 class _QuietCounter(CalibratedIntervalCounter):
-    """Claims ``budget`` and draws 2/3 of its noise."""
+    """BROKEN: claims ``budget`` and draws 2/3 of its noise."""
 
     def noise(self, share: Fraction) -> Noise:
         return super().noise(share * _overspent(self.budget).amount / self.budget.amount)
 
 
 def broken_quiet_counter(counter: CalibratedCounter) -> CalibratedCounter:
-    """BROKEN: ``counter`` with 2/3 of its noise and the claim of all of it. True loss: 3/2 epsilon, 9/4 rho.
+    """BROKEN: ``counter`` with 2/3 of its noise and the same claim. True loss: 3/2 epsilon, 9/4 rho.
 
     Errors:
-        ConfigError: a counter of somebody else's making has no noise to take away here.
+        ConfigError: this function does not know how to reduce the noise of a counter of another package.
     """
     if isinstance(counter, CalibratedIntervalCounter):
         return _QuietCounter(counter.recipe, counter.budget, counter.unit)
     if isinstance(counter, FactoredCounter):
         return _quiet_halves(counter)
     raise ConfigError(
-        "this counter is not built of intervals, nor of two halves",
+        "this counter is neither an interval counter nor a factored counter, so it has no broken version",
         where="audit",
-        allowed="the counters by name",
+        allowed="the counters that configuration files can name",
     )
 
 
@@ -89,24 +89,24 @@ def _quiet_halves(counter: FactoredCounter) -> FactoredCounter:
 
 
 class QuietNoise(SameWords):
-    """BROKEN: draws 2/3 of the noise that it is asked for. True loss: 3/2 epsilon, 9/4 rho."""
+    """BROKEN: draws noise of 2/3 of the scale. True loss: 3/2 epsilon, 9/4 rho."""
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """The quieter noise."""
+        """Draw noise of 2/3 of the scale."""
         if isinstance(noise, DiscreteLaplace):
             return self._inner.draw(DiscreteLaplace(noise.scale * _QUIET), size)
         return self._inner.draw(DiscreteGaussian(noise.sigma_squared * _QUIET**2), size)
 
 
 class ReusedNoise(SameWords):
-    """BROKEN: gives the first noise of each law again and again, as if it were fresh."""
+    """BROKEN: gives the first draw of each law and size again and again, as if it were fresh."""
 
     def __init__(self, inner: Randomness) -> None:
         super().__init__(inner)
         self._kept: dict[tuple[Noise, int], NDArray[np.int64]] = {}
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """The noise that was drawn first."""
+        """The first draw of this law and size."""
         if (noise, size) not in self._kept:
             self._kept[noise, size] = self._inner.draw(noise, size)
         return self._kept[noise, size].copy()
@@ -119,10 +119,10 @@ class _ShortTreeCalibrated(CalibratedIntervalCounter):
 
 
 class BrokenShortTree(TreeCounter):
-    """BROKEN: a tree whose budget is shared by ``log2 T`` levels although an increment is in ``log2 T + 1``.
+    """BROKEN: a tree that divides its budget by ``log2 T`` levels, although an increment is in ``log2 T + 1``.
 
-    True loss ``L / (L - 1)`` times the claim, ``L`` the number of levels: a slip that published listings contain.
-    For horizons that are powers of two, at least 2.
+    Its true loss is ``L / (L - 1)`` times the claim, where ``L`` is the number of levels. Published listings contain
+    this mistake. For horizons that are powers of two, at least 2.
     """
 
     def calibrate(self, budget: Budget, unit: Event) -> CalibratedIntervalCounter:
@@ -132,7 +132,7 @@ class BrokenShortTree(TreeCounter):
 
 
 def broken_quiet_selector(selector: Selector) -> Selector:
-    """BROKEN where it is said to cost what ``selector`` costs: it chooses with 2/3 of the noise."""
+    """BROKEN: a selector with 2/3 of the noise of ``selector``, to be audited against the claim of ``selector``."""
     return Selector(_overspent(selector.budget))
 
 
@@ -153,13 +153,13 @@ class BrokenQuietThreshold(AboveThreshold):
 
 @dataclass(frozen=True)
 class BrokenFreshThreshold(AboveThreshold):
-    """BROKEN: above-threshold that draws new threshold noise at every question, as some listings have it.
+    """BROKEN: above-threshold that draws new threshold noise at every question, as some published listings do.
 
-    The noise of all the questions answered "no" is then not paid for by anything: the loss grows with their number.
+    Then nothing pays for the questions answered "no", and the loss grows with their number.
     """
 
     def ask(self, state: dict[str, Any], value: int, threshold: int, randomness: Randomness) -> bool:
         """Whether the value passes a threshold whose noise is drawn anew."""
         fresh = int(randomness.draw(self.threshold_noise, 1)[0])
-        # Moving the threshold by the difference has the effect of replacing the kept noise.
+        # Moving the threshold by the difference is the same as replacing the noise.
         return super().ask(state, value, threshold + fresh - int(state["threshold_noise"]), randomness)

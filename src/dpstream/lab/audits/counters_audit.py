@@ -1,15 +1,15 @@
-"""Empirical audits of counters: what an attacker who sees every output can truly tell.
+"""Empirical audits of counters: what an attacker who sees every output can really infer.
 
-Cells of a histogram get independent noise, so one run of a counter of ``n`` cells is ``n`` runs. Two streams differ by
-one in one increment; the attacker knows both, sees all outputs, and subtracts what is the same. The changed step is
-swept over borders, middles and ends, because a slip in a counter often shows at one step only.
+The cells of a histogram get independent noise, so one run of a counter with ``n`` cells is ``n`` runs. Two streams
+differ by one in one increment. The attacker knows both, sees all outputs, and subtracts the known stream. The changed
+step is in turn at borders, in the middle and at the ends, because a mistake in a counter often shows at one step only.
 
 * Pure budgets: for every pair ``s < j <= t`` around the changed step ``j``, whether the sum over ``(s, t]`` looks one
-  higher. These indicators are what the likelihood of Laplace noise is made of; pilot runs choose the most telling, a
-  logistic regression weighs them, and runs that neither has seen judge (see ``statistics``).
-* zCDP budgets: the same sums, weighed by a linear discriminant (the likelihood of Gaussian noise is linear). The bound
-  on rho follows from one event, since Renyi divergences shrink under every function of the output: for each order a,
-  ``rho >= D_a(P(S), Q(S)) / a``.
+  higher. The likelihood of Laplace noise is made of these indicators. Pilot runs choose the most informative ones, a
+  logistic regression weighs them, and other runs judge the result (see ``loss_bounds``).
+* zCDP budgets: the same sums, weighed by a linear discriminant (the likelihood of Gaussian noise is linear). One event
+  S bounds rho, because no function of the output increases a Renyi divergence: for each order a, ``rho >= D_a(P(S),
+  Q(S)) / a``.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ __all__ = [
     "rho_lower_bound",
 ]
 
-#: Of every empirical finding: the dozen of honest counters and selectors are accused with probability 6e-7 at most.
+#: Of every empirical finding: chance accuses one of the dozen honest counters and selectors with probability 6e-7 at
+#: most.
 COUNTERS_CONFIDENCE = 1 - 5e-8
 
-#: Runs a side that only choose what to look at, and how many sums are looked at.
+#: Runs per side that only choose the sums to look at, and the number of these sums.
 _PILOT, _COLUMNS = 6_000, 14
-#: Part of the other runs that trains; the rest judges.
+#: The part of the other runs that trains; the rest judges.
 _TRAIN = 0.2
 #: Public seed of the split into training and judging runs.
 _SPLIT_SEED = 5
@@ -67,7 +68,7 @@ _SIZES: dict[AuditLength, _Size] = {"short": _Size(16, 200_000), "long": _Size(3
 def audit_counters(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Every counter of configuration files, by its public running code; then the controls."""
+    """Every counter that a configuration file can name, through its public running code; then the controls."""
     size, one, half = _SIZES[length], PureDP.of(1), ZCDP.of("0.5")
     for name in COUNTER_NAMES:
         progress(f"counter {name}")
@@ -101,7 +102,7 @@ def audit_counters(
 def calibrated_by_name(
     name: str, horizon: int, budget: Budget, unit: Event | None = None
 ) -> CalibratedCounter | None:
-    """A counter of configuration files; None where it does not take this kind of budget."""
+    """The counter with this name in configuration files; None where it does not take this kind of budget."""
     recipe = counter_by_name(name, horizon=horizon)
     try:
         return recipe.calibrate(budget, unit or Event())
@@ -119,12 +120,12 @@ def audit_counter(
     control: bool = False,
     steps: Sequence[int] | None = None,
 ) -> AuditFinding:
-    """Lower confidence bound on what a counter's first ``ticks`` outputs cost.
+    """A lower confidence bound on the loss of a counter's first ``ticks`` outputs.
 
     Args:
         counter: any counter; its claim is its budget.
-        runs: per side and changed step.
-        steps: the ticks changed in turn; by default ``border_steps(ticks)``. The error is shared out among them.
+        runs: runs per side and changed step.
+        steps: the steps that are changed in turn, by default ``border_steps(ticks)``. They share the error.
 
     Cost: about ``runs * ticks * len(steps)`` draws and as many regressions as steps; 8 bytes for each output of a side.
     """
@@ -137,7 +138,7 @@ def audit_counter(
     best, detail = -1.0, ""
     for step in steps:
         moved = _outputs(counter, ticks, step, _PILOT + runs, cells, randomness)
-        columns = _telling(noise[:, :, :_PILOT], moved[:, :, :_PILOT], step, pure)
+        columns = _most_different(noise[:, :, :_PILOT], moved[:, :, :_PILOT], step, pure)
         a, b = (_sums(outputs[:, :, _PILOT:], columns, pure) for outputs in (moved, noise))
         if pure:
             bound = distinguish(a, b, confidence=confidence, seed=_SPLIT_SEED, train=_TRAIN).epsilon
@@ -146,22 +147,22 @@ def audit_counter(
             bound = rho_lower_bound(a @ weights, b @ weights, confidence=confidence, train=_TRAIN)
         if bound > best:
             best, detail = bound, f"most at tick {step} of {_listing(steps)}"
-    return AuditFinding(
+    return AuditFinding.empirical(
+        began,
         subject=subject,
-        kind="empirical",
-        claimed=float(counter.budget.amount),
+        claimed=counter.budget,
         found=best,
         confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=detail,
-        seconds=time.perf_counter() - began,
-        unit="epsilon" if pure else "rho",
     )
 
 
 def border_steps(ticks: int) -> list[int]:
     """First and last tick, the middle, powers of two and their successors, borders of square-root and growing blocks.
+
+    Between them these are the ticks at which mistakes in a counter show.
 
     >>> border_steps(16)
     [1, 2, 3, 4, 5, 8, 9, 13, 14, 15, 16]
@@ -178,7 +179,7 @@ def border_steps(ticks: int) -> list[int]:
         chosen |= {partition, partition + 1}
         size += 1
         partition += size * size
-    chosen -= {17, 33, 65} - {ticks}  # neighbours of higher powers tell nothing that 9 does not
+    chosen -= {17, 33, 65} - {ticks}  # successors of higher powers show nothing that 9 does not show
     return sorted(step for step in chosen if 1 <= step <= ticks)
 
 
@@ -189,16 +190,16 @@ def _listing(steps: Sequence[int]) -> str:
 def _outputs(
     counter: CalibratedCounter, ticks: int, changed: int | None, runs: int, cells: int, randomness: Randomness
 ) -> NDArray[np.int64]:
-    """What is left of the outputs when the known stream is subtracted: int64 (ticks + 1, cells, runs).
+    """The outputs less the known stream: int64[ticks + 1, cells, runs].
 
-    Row 0 is the empty sum. The changed increment is one higher in the first cell of each run, and one lower in the
-    second where the unit is a replacement. The second cell is given with its sign turned: both look one higher.
+    Row 0 is the empty sum. At tick ``changed`` the increment is one higher in the first cell of each run, and one lower
+    in the second cell where the unit is a replacement. The second cell has its sign turned, so both look one higher.
     """
     state = counter.init(cells * runs)
     result = np.zeros((ticks + 1, cells, runs), np.int64)
     known = np.zeros((), np.int64)
     for tick in range(1, ticks + 1):
-        # Any public stream will do; a constant one would hide a counter that depends on its input.
+        # Any public stream will do, but a constant one would hide a counter whose noise depends on its input.
         base = np.int64(7 * tick % 5 - 1)
         known = known + base
         increment = np.full((cells, runs), base)
@@ -212,7 +213,7 @@ def _outputs(
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which sums over ``(start, end]`` to look at, in which cell."""
+    """Sums to look at: each over ``(start, end]`` in a cell."""
 
     cell: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -220,15 +221,15 @@ class _Columns:
 
 
 def _sums(outputs: NDArray[np.int64], columns: _Columns, pure: bool) -> NDArray[np.float64]:
-    """One row per run: the chosen sums, or (pure) whether they look one higher."""
+    """The chosen sums of each run (one row); with ``pure``, whether each looks one higher."""
     sums = outputs[columns.end, columns.cell] - outputs[columns.start, columns.cell]
     return (sums >= 1 if pure else sums).T.astype(np.float64)
 
 
-def _telling(
+def _most_different(
     noise: NDArray[np.int64], moved: NDArray[np.int64], step: int, pure: bool, most: int = _COLUMNS
 ) -> _Columns:
-    """The sums around the changed step that differ most, by pilot runs that are used for nothing else."""
+    """The sums around the changed step that differ most between the pilot runs of both sides."""
     ticks, cells = noise.shape[0] - 1, noise.shape[1]
     grid = np.meshgrid(np.arange(cells), np.arange(step), np.arange(step, ticks + 1), indexing="ij")
     cell, start, end = (axis.ravel() for axis in grid)
@@ -242,7 +243,7 @@ def _telling(
 
 
 def _discriminant(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of Fisher's linear discriminant (sums may be combinations of each other)."""
+    """The weights of Fisher's linear discriminant (with a pseudo-inverse, because sums may be linearly dependent)."""
     spread = np.atleast_2d(np.cov(np.concatenate([a - a.mean(axis=0), b - b.mean(axis=0)]).T))
     weights: NDArray[np.float64] = np.linalg.pinv(spread, rcond=1e-6) @ (a.mean(axis=0) - b.mean(axis=0))
     return weights
@@ -251,13 +252,13 @@ def _discriminant(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.
 def rho_lower_bound(
     scores_a: NDArray[np.float64], scores_b: NDArray[np.float64], *, confidence: float, train: float = 0.5
 ) -> float:
-    """Lower confidence bound on rho (zCDP) from a statistic that was fixed beforehand.
+    """A lower confidence bound on rho (zCDP) from a statistic that was fixed beforehand.
 
-    The first ``train`` of the runs choose a tail of the statistic and the direction; the others judge it by two
+    The first ``train`` of the runs choose a tail of the statistic and the direction. The others judge it by two
     Clopper-Pearson limits, each with half of the error.
 
     Args:
-        scores_a, scores_b: of independent runs on two neighbouring inputs.
+        scores_a, scores_b: the statistic of independent runs on two neighbouring inputs, shape (runs,).
 
     Errors:
         DataError: fewer than four runs on a side.
@@ -288,7 +289,7 @@ def _rate(scores: NDArray[np.float64], threshold: float, upper: bool) -> float:
 
 
 def _rho(k: float, n: int, j: float, m: int, alpha: float, on_a: bool) -> float:
-    """The largest ``D_a(p, q) / a`` over the orders, with p at its lower and q at its upper limit."""
+    """The largest ``D_a(p, q) / a`` over the orders, with p at its lower limit and q at its upper limit."""
     (k, n), (j, m) = ((k, n), (j, m)) if on_a else ((j, m), (k, n))
     low, high = float(clopper_pearson(k, n, alpha)[0]), float(clopper_pearson(j, m, alpha)[1])
     if not 0 < high < low < 1:
@@ -297,7 +298,8 @@ def _rho(k: float, n: int, j: float, m: int, alpha: float, on_a: bool) -> float:
 
 
 def divergence_rate(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
-    """The rho that two laws on a finite set prove: the supremum of ``D_a(p, q) / a`` over a grid of orders ``a > 1``.
+    """The rho that two distributions on a finite set prove: the largest ``D_a(p, q) / a`` on a grid of orders ``a >
+    1``.
 
     >>> round(divergence_rate(np.array([0.75, 0.25]), np.array([0.25, 0.75])), 4)
     0.5483

@@ -1,10 +1,10 @@
-"""The exact loss of private classifiers: one record of a small database is replaced, its label included.
+"""The exact loss of private classifiers, when one record of a small database is replaced, with its label.
 
-A run releases whole numbers (its coefficients on a grid) with one draw of noise each. The running code is run with
-noise of 0, which gives what the noise is added to; the laws that it asked for are written down. With independent
-discrete Laplace noise the worst log-ratio of two neighbours is ``sum |difference| / scale``, exactly; with discrete
-Gaussian noise ``rho`` is ``sum difference^2 / (2 sigma^2)``. Neighbours are tried in which the bound is nearly reached:
-columns of two values, so that one record pulls at all coefficients alike, and strong regularisation.
+A run releases whole numbers (its coefficients on a grid) with one draw of noise each. The running code runs with noise
+of 0, which shows the numbers before noise, and a tape records the laws of the noise. With independent discrete Laplace
+noise the largest log-ratio between two neighbours is exactly ``sum |difference| / scale``; with discrete Gaussian noise
+``rho`` is ``sum difference^2 / (2 sigma^2)``. The databases are chosen so that the bound is nearly reached: columns of
+two values, so that one record moves all coefficients alike, and strong regularisation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("1/2"))
 def audit_classifiers(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Both losses under both budgets, then three broken ones."""
+    """Both loss functions with both kinds of budget, then three broken classifiers."""
     progress("classifiers, all replacements of a record")
     features = FeatureMap(_DOMAIN, "label")
     losses: tuple[LossName, ...] = ("logistic", "svm")
@@ -61,7 +61,7 @@ def audit_classifiers(
 
 
 def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = False) -> AuditFinding:
-    """The largest loss over all replacements of one record in some databases."""
+    """The largest loss over all replacements of one record, in several databases."""
     began, worst, where = time.perf_counter(), 0.0, ""
     every = [np.array(code, np.int32) for code in itertools.product(*map(range, _DOMAIN.sizes))]
     databases = [np.tile(one, (_RECORDS, 1)) for one in every[::3]]
@@ -71,8 +71,8 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
         for one in every:
             near = records.copy()
             near[0] = one
-            found, noise = _before_noise(box, budget, near)
-            rounded.append(found)
+            numbers, noise = _before_noise(box, budget, near)
+            rounded.append(numbers)
         assert noise is not None
         for (i, first), (j, second) in itertools.combinations(enumerate(rounded), 2):
             loss = _loss(first - second, noise)
@@ -89,7 +89,7 @@ def exact_classifier(box: ERM, budget: Budget, subject: str, *, control: bool = 
 
 
 def _before_noise(box: ERM, budget: Budget, records: NDArray[np.int32]) -> tuple[NDArray[np.int64], Noise]:
-    """What the noise is added to, in steps of the grid, and the one law of the noise."""
+    """The numbers before noise, in steps of the grid, and the law of their noise."""
     tape = NoiseTape()
     cells = np.ravel_multi_index(tuple(records.T), _DOMAIN.sizes)
     counts = np.bincount(cells, minlength=_DOMAIN.cells(range(len(_DOMAIN))))
@@ -109,25 +109,25 @@ def _loss(difference: NDArray[np.int64], noise: Noise) -> float:
 
 
 class _Quiet(ERM):
-    """Two thirds of the noise."""
+    """BROKEN: two thirds of the noise."""
 
     def plan(self, budget: Budget, t: int) -> ErmRun:
         run = super().plan(budget, t)
         factor = Fraction(3, 2)
-        return _Louder(run.features, run.loss, run.lam, run.budget, run.t, factor)
+        return _Underestimated(run.features, run.loss, run.lam, run.budget, run.t, factor)
 
 
 class _AddRemove(ERM):
-    """Noise for a record that is there or not: half of what a replacement can move."""
+    """BROKEN: the noise for a record that is added or removed, half of what a replacement needs."""
 
     def plan(self, budget: Budget, t: int) -> ErmRun:
         run = super().plan(budget, t)
-        return _Louder(run.features, run.loss, run.lam, run.budget, run.t, Fraction(2))
+        return _Underestimated(run.features, run.loss, run.lam, run.budget, run.t, Fraction(2))
 
 
 @dataclass(frozen=True)
-class _Louder(ErmRun):
-    """Believes in a smaller sensitivity."""
+class _Underestimated(ErmRun):
+    """BROKEN: a run whose noise fits the sensitivity divided by ``factor``."""
 
     factor: Fraction = Fraction(1)
 
@@ -138,7 +138,7 @@ class _Louder(ErmRun):
 
 
 class _Longer(FeatureMap):
-    """Features whose norm is 1.2."""
+    """BROKEN: features of norm 1.2."""
 
     @cached_property
     def scale(self) -> float:

@@ -1,13 +1,13 @@
 """Exact audits: losses that are computed, not estimated.
 
-* Counters: their certificate (``dpstream.lab.checks``), read off the running code with a tape of unit impulses.
-* Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores: every pattern of changes
-  by less, nothing or more than nothing, on ties, ladders and large gaps.
-* Above-threshold: the running code on every value of its noise, summed up with the noise's probabilities.
-* The sparse counter: every pattern of releases of tiny streams (see ``sparse``).
-* DP-STabS: the exact log-ratio of whole transcripts of tiny streams (see ``transcripts``), typical ones and ones whose
-  noise leans to one side. Each is exact; the largest of those that were tried is a lower bound on the loss, without
-  any error probability.
+* Counters: their certificate (``dpstream.lab.checks``), which runs the code on a tape of unit impulses.
+* Selectors: the log-ratio of every outcome's probability on adversarial neighbouring scores. Each score falls, stays or
+  rises, starting from ties, ladders and large gaps.
+* Above-threshold: the running code on every value of its noise, weighed by the probability of the noise.
+* The sparse counter: every pattern of releases of tiny streams (see ``sparse_audit``).
+* DP-STabS: the exact log-ratio of whole transcripts of tiny streams (see ``transcripts``), with random noise and with
+  noise that leans to one side. The loss of each transcript is exact; the largest one is a lower bound on the loss of
+  the mechanism, without any probability of error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
 from dpstream.lab.audits.sparse_audit import audit_sparse
 from dpstream.lab.audits.transcript_tape import SameWords, selection_probabilities
 from dpstream.lab.audits.transcripts import transcript_loss
-from dpstream.lab.checks import certify
+from dpstream.lab.checks import NoiseTape, certify
 
 __all__ = ["audit_exact", "exact_counter", "exact_selector", "exact_threshold", "exact_transcripts"]
 
@@ -49,7 +49,8 @@ _HORIZONS: dict[AuditLength, tuple[int, ...]] = {
     "short": (1, 2, 7, 16, 33, 64, 300),
     "long": (*range(1, 65), 100, 128, 257, 512, 1000, 1500),
 }
-#: Noise that is drawn ahead makes more noise than outputs: a linear program a tick, hours at 1,500 ticks.
+#: Counters that draw noise ahead have more noises than outputs, so their certificate solves a linear program per tick,
+#: which would take hours at 1,500 ticks.
 _MOST_AHEAD = 128
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 30, "long": 400}
 _BUDGETS: tuple[Budget, ...] = (PureDP.of(1), ZCDP.of("0.5"))
@@ -59,11 +60,11 @@ _UNITS = (Event(), Event("replace"))
 def audit_exact(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """All exact audits, then their controls. ``randomness`` makes the transcripts."""
+    """All exact audits, then their controls. ``randomness`` is for the transcripts."""
     for name, budget, unit in itertools.product(COUNTER_NAMES, _BUDGETS, _UNITS):
         progress(f"certificate of counter {name}")
         every = [(calibrated_by_name(name, t, budget, unit), t) for t in _HORIZONS[length]]
-        # A counter of one kind of budget only has nothing to certify under the other.
+        # Left out: counters that do not take this kind of budget.
         counters = [
             (counter, t)
             for counter, t in every
@@ -121,7 +122,7 @@ def _controls(transcripts: int, randomness: Randomness, progress: AuditProgress)
 def exact_counter(
     counters: Sequence[tuple[CalibratedCounter, int]], subject: str, *, control: bool = False
 ) -> AuditFinding:
-    """The worst certified loss of some counters with the same claim, each over its number of ticks."""
+    """The largest certified loss of some counters with the same claim, each over its number of ticks."""
     began = time.perf_counter()
     proofs = [certify(counter, ticks) for counter, ticks in counters]
     worst = max(proofs, key=lambda proof: proof.certified)
@@ -130,7 +131,7 @@ def exact_counter(
         began,
         subject=f"{subject}, certificate",
         claimed=worst.claimed,
-        # A proof with slack must not catch a control.
+        # A control must be caught by a loss that is proved, not by an upper bound that is too large.
         found=worst.lower if control else worst.certified,
         control=control,
         detail=f"ticks {horizons}; most at tick {worst.worst_step} of {worst.ticks}",
@@ -139,7 +140,7 @@ def exact_counter(
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in rising order, runs of three and more as a range.
+    """Rising numbers as a text, with three or more consecutive ones as a range.
 
     >>> _ranges([1, 2, 7, 8, 9, 33])
     '1, 2, 7 to 9, 33'
@@ -161,14 +162,15 @@ def exact_selector(
     sensitivity: Fraction | int = 1,
     control: bool = False,
 ) -> AuditFinding:
-    """The worst loss of one choice over adversarial neighbouring scores.
+    """The largest loss of one choice over adversarial neighbouring scores.
 
-    Scores are multiples of the sensitivity; in each neighbour every score falls, stays or rises by it.
-    Pure: the largest log-ratio of any outcome. zCDP: the largest Renyi divergence over its order.
+    Scores are multiples of the sensitivity. In a neighbour every score falls, stays or rises by the sensitivity.
+    Pure: the largest log-ratio of an outcome. zCDP: the largest Renyi divergence divided by its order.
 
     Args:
-        selector: its law is taken as it is.
-        claimed: what a choice is said to cost.
+        selector: audited as it is.
+        claimed: the claimed cost of a choice.
+        sensitivity: the sensitivity of the scores.
     """
     began = time.perf_counter()
     pure, scale = isinstance(claimed, PureDP), Fraction(sensitivity)
@@ -197,7 +199,7 @@ def exact_selector(
     )
 
 
-#: In multiples of the sensitivity: alone, ties, ladders, one far ahead, two groups.
+#: Scores in multiples of the sensitivity: one alone, ties, ladders, one far ahead, two groups.
 _SCORES: tuple[tuple[int, ...], ...] = (
     (0,),
     (0, 0),
@@ -217,17 +219,17 @@ _SCORES: tuple[tuple[int, ...], ...] = (
 def exact_threshold(
     test: AboveThreshold, subject: str, *, deviations: int = 30, control: bool = False
 ) -> AuditFinding:
-    """The worst loss of a whole above-threshold run, by its running code on every value of its noise.
+    """The largest loss of a whole above-threshold run, with its running code on every value of its noise.
 
-    Neighbours: four numbers that are each low or near the threshold, each changed by less, nothing or more (or all
-    the same way where the test is monotone); and long runs of "no" before a last question.
+    Neighbours: four numbers, each low or near the threshold, each of which falls, stays or rises (all in one direction
+    where the test is monotone); and many questions answered "no" before a last one.
 
     Args:
-        deviations: noise beyond so many standard deviations is left out, the same on both inputs; with 30 that is
-            a part of ``exp(-42)``.
+        deviations: noise beyond so many standard deviations is left out on both inputs; with 30 that is a part of
+            ``exp(-42)``.
 
-    Cost: a few calls of ``ask`` for each value of all the noise but one question's; under a second, but minutes for a
-    test that draws several noises at each question.
+    Cost: a few calls of ``ask`` for each combination of all noises but the last; under a second, but minutes for a test
+    that draws several noises at each question.
     """
     began = time.perf_counter()
     reader = _ThresholdReader(test, deviations)
@@ -256,13 +258,13 @@ def exact_threshold(
 
 
 class _ThresholdReader:
-    """Laws of an above-threshold run, read off ``start`` and ``ask`` on every value of the noise they draw."""
+    """Computes the distribution of an above-threshold run from ``start`` and ``ask`` on every value of their noise."""
 
     THRESHOLD = 3
 
     def __init__(self, test: AboveThreshold, deviations: int) -> None:
         self.test, self.deviations = test, deviations
-        tape = _Given(())
+        tape = NoiseTape()
         test.start(tape)
         (law,) = tape.laws
         self.kept, self.weights = self._support(law)
@@ -270,7 +272,7 @@ class _ThresholdReader:
         self._laws: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
     def law(self, values: tuple[int, ...]) -> NDArray[np.float64]:
-        """Probability of the first yes at each question, and (last) of none."""
+        """The probability of the first yes at each question, and (last) of no yes."""
         if values not in self._laws:
             running, result = self.weights, []
             for value in values:
@@ -283,35 +285,35 @@ class _ThresholdReader:
         return self._laws[values]
 
     def _answer(self, kept: int, value: int) -> tuple[float, float]:
-        """Probabilities of no and of yes in a run that started with the noise ``kept``.
+        """The probabilities of no and of yes in a run with the threshold noise ``kept``.
 
-        Each is summed by itself: one minus the other would lose all digits of a small one.
+        Each is a sum of its own, because one minus the other would lose all digits of a small probability.
         """
-        probe = _Given(())
+        probe = NoiseTape()
         self._ask(kept, value, probe)
         *earlier, question = (self._support(law) for law in probe.laws)
         no = yes = 0.0
         for chosen in itertools.product(*(range(len(values)) for values, _ in earlier)):
             given = [int(values[i]) for (values, _), i in zip(earlier, chosen, strict=True)]
             weight = math.prod(float(weights[i]) for (_, weights), i in zip(earlier, chosen, strict=True))
-            turn = self._turn(kept, value, given, question[0])
-            no += weight * float(question[1][:turn].sum())
-            yes += weight * float(question[1][turn:].sum())
+            first_yes = self._first_yes(kept, value, given, question[0])
+            no += weight * float(question[1][:first_yes].sum())
+            yes += weight * float(question[1][first_yes:].sum())
         return no, yes
 
-    def _turn(self, kept: int, value: int, given: list[int], noises: NDArray[np.int64]) -> int:
-        """Where the answer turns from no to yes as the question's own noise rises (it turns once)."""
+    def _first_yes(self, kept: int, value: int, given: list[int], noises: NDArray[np.int64]) -> int:
+        """The index of the smallest noise of the question with the answer yes; all larger ones have it too."""
         low, high = 0, len(noises)
         while low < high:
             middle = (low + high) // 2
-            if self._ask(kept, value, _Given((*given, int(noises[middle])))):
+            if self._ask(kept, value, NoiseTape(np.array([*given, noises[middle]]))):
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def _ask(self, kept: int, value: int, tape: _Given) -> bool:
-        state = self.test.start(_Given((kept,)))
+    def _ask(self, kept: int, value: int, tape: NoiseTape) -> bool:
+        state = self.test.start(NoiseTape(np.array([kept])))
         return self.test.ask(state, value, self.THRESHOLD, tape)
 
     def _support(self, law: Noise) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -320,27 +322,12 @@ class _ThresholdReader:
         return values, np.asarray(law.pmf(values), dtype=np.float64)
 
 
-class _Given(Randomness):
-    """Gives known noise, then zeros, and writes down the laws that were asked for."""
-
-    def __init__(self, values: Sequence[int]) -> None:
-        super().__init__(bytes)
-        self._values = list(values)
-        self.laws: list[Noise] = []
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Give the next known values, then zeros."""
-        self.laws.extend([noise] * size)
-        given, self._values = self._values[:size], self._values[size:]
-        return np.array([*given, *[0] * (size - len(given))], dtype=np.int64)
-
-
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _STEPS = 4
 
 
 def _plans() -> Iterator[tuple[str, DPStabsPlan]]:
-    """Tiny streams of every kind: both relations, with deletions, both readings of the paper, other counters."""
+    """Plans for tiny streams of every kind: both relations, deletions, both readings of the paper, other counters."""
     workload = Workload.all_k_way(_DOMAIN, 2)
     half = Fraction(1, 2)
     for unit in _UNITS:
@@ -363,9 +350,9 @@ def exact_transcripts(
 ) -> Iterator[AuditFinding]:
     """The largest exact losses among random transcripts of tiny random streams over the plan's columns.
 
-    The neighbour has one more record at one step, in turn; or another one in place of it (replace). First the loss
-    of everything against the whole budget; then, where something is selected, of the counters' outputs alone
-    against the counters' share.
+    The neighbour has one more record at one step (each step in turn), or another record in place of one. The first
+    finding is the whole loss against the whole budget. Where something is selected, the second finding is the loss of
+    the counters' outputs alone against their share.
     """
     began = time.perf_counter()
     generator = np.random.default_rng(randomness.below(1 << 63))
@@ -376,8 +363,8 @@ def exact_transcripts(
         total, noise = max(total, (abs(loss.total), at)), max(noise, (abs(loss.noise), at))
     seconds = time.perf_counter() - began
     counters = next(float(part.total) for part in plan.parts() if part.name == "measure")
-    lines = [(subject, float(plan.budget.amount), total), (f"{subject}, counters' share", counters, noise)]
-    for name, claimed, (found, at) in lines if plan.selector is not None else lines[:1]:
+    losses = [(subject, float(plan.budget.amount), total), (f"{subject}, counters' share", counters, noise)]
+    for name, claimed, (found, at) in losses if plan.selector is not None else losses[:1]:
         yield AuditFinding(
             subject=f"{name}, transcripts",
             kind="exact",
@@ -414,9 +401,9 @@ def _tiny_streams(
 
 
 class _Leaning(SameWords):
-    """Noise as it comes (0), all above zero (1), or with a fixed sign for each cell (2).
+    """Random noise (kind 0), positive noise (1), or noise with a fixed sign for each cell (2).
 
-    Outcomes of the last two kinds are rare, and as possible as others: no transcript may lose more than the budget.
+    Outcomes of the last two kinds are rare, but possible, and no transcript may lose more than the budget.
     """
 
     def __init__(self, inner: Randomness, kind: int, generator: np.random.Generator) -> None:
@@ -425,7 +412,7 @@ class _Leaning(SameWords):
         self._signs = generator.choice(np.array([-1, 1]), size=64)
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Draw noise, and turn its signs to the side."""
+        """Draw noise, and set its signs."""
         drawn = super().draw(noise, size)
         if self._kind == 0:
             return drawn

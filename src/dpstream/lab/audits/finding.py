@@ -1,4 +1,4 @@
-"""What one audit of one mechanism says: the claimed loss, the loss that was found, and whether that is right."""
+"""The result of one audit of one mechanism: the claimed loss, the loss that was found, and the verdict."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["TOLERANCE", "Audit", "AuditFinding", "AuditLength", "AuditProgress"]
 
 AuditLength = Literal["short", "long"]
 
-#: Is called with words for what is audited next.
+#: Called with the subject that is audited next, in words.
 AuditProgress = Callable[[str], None]
 
-#: Relative slack (absolute for a claim of nothing) of ``AuditFinding.caught``: exact losses are sums and logarithms
-#: of floats.
+#: Relative tolerance (absolute where the claim is 0) of ``AuditFinding.caught``, because exact losses are computed with
+#: floats.
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """One subject, audited once. Public: audits read invented neighbours only, never private data.
+    """The result for one subject. It is public, because audits read invented data only.
 
     Attributes:
         subject: what was audited, such as ``"counter tree, T = 16"``.
         kind: ``"exact"`` where ``found`` is the true loss, ``"empirical"`` where it is a lower bound from runs.
-        claimed: the loss that the mechanism promises not to pass, in ``unit``.
+        claimed: the most that the mechanism claims to lose, in ``unit``.
         found: the exact loss, or the lower confidence bound, in ``unit``; may be infinite.
-        confidence: of the lower bound; None where exact.
-        runs: how often the mechanism ran on each neighbour; None where exact.
-        control: whether the mechanism was broken on purpose, and therefore has to be caught.
-        detail: where the loss was found, in words.
+        confidence: the confidence of the lower bound; None for an exact loss.
+        runs: how often the mechanism ran on each neighbour; None for an exact loss.
+        control: whether the mechanism was broken on purpose, and so must be caught.
+        detail: the neighbours with the largest loss, in words.
         seconds: wall-clock time of this audit.
         unit: ``"epsilon"`` or ``"rho"``.
     """
@@ -62,24 +62,46 @@ class AuditFinding:
         detail: str,
         unit: Literal["epsilon", "rho"] = "epsilon",
     ) -> AuditFinding:
-        """The true loss; ``began``: ``time.perf_counter()`` then. A claimed budget says its own unit."""
-        if isinstance(claimed, PureDP | ZCDP):
-            claimed, unit = float(claimed.amount), "epsilon" if isinstance(claimed, PureDP) else "rho"
+        """A finding of the true loss.
+
+        Args:
+            began: ``time.perf_counter()`` at the beginning of the audit.
+            claimed: a budget, or its amount in ``unit``.
+        """
+        amount, unit = _amount(claimed, unit)
         seconds = time.perf_counter() - began
-        return cls(subject, "exact", claimed, found, None, None, control, detail, seconds, unit)
+        return cls(subject, "exact", amount, found, None, None, control, detail, seconds, unit)
+
+    @classmethod
+    def empirical(
+        cls,
+        began: float,
+        *,
+        subject: str,
+        claimed: float | Budget,
+        found: float,
+        confidence: float,
+        runs: int,
+        control: bool,
+        detail: str,
+    ) -> AuditFinding:
+        """A finding of a lower confidence bound; ``began`` and ``claimed`` as of ``exact``."""
+        amount, unit = _amount(claimed, "epsilon")
+        seconds = time.perf_counter() - began
+        return cls(subject, "empirical", amount, found, confidence, runs, control, detail, seconds, unit)
 
     @property
     def caught(self) -> bool:
-        """Whether the loss passes the claim by more than float arithmetic explains (``TOLERANCE``)."""
+        """Whether the loss exceeds the claim by more than the errors of floats (``TOLERANCE``)."""
         return not self.found <= self.claimed + TOLERANCE * (self.claimed or 1.0)
 
     @property
     def passed(self) -> bool:
-        """Whether this is as it must be: honest mechanisms are not caught, controls are."""
+        """Whether the verdict is right: honest mechanisms must not be caught, and controls must be."""
         return self.caught == self.control
 
     def as_json(self) -> dict[str, Any]:
-        """All fields and both verdicts; an infinite loss is the word ``"infinite"``, which JSON can hold."""
+        """All fields, ``caught`` and ``passed``, as JSON values; an infinite loss is the text ``"infinite"``."""
         facts = asdict(self) | {"caught": self.caught, "passed": self.passed}
         for key in ("claimed", "found"):
             if facts[key] in (float("inf"), float("-inf")):
@@ -87,5 +109,14 @@ class AuditFinding:
         return facts
 
 
-#: One part of an audit: findings as they come. Real randomness in use, seeded in tests.
+def _amount(
+    claimed: float | Budget, unit: Literal["epsilon", "rho"]
+) -> tuple[float, Literal["epsilon", "rho"]]:
+    if isinstance(claimed, PureDP | ZCDP):
+        return float(claimed.amount), "epsilon" if isinstance(claimed, PureDP) else "rho"
+    return claimed, unit
+
+
+#: One part of an audit, which gives findings as they come. Users run it with the system's randomness, tests with a
+#: seed.
 Audit = Callable[[AuditLength, Randomness, AuditProgress], Iterator[AuditFinding]]

@@ -1,14 +1,14 @@
-"""The exact loss of schedulers around black boxes: one early record of a growing database is replaced.
+"""The exact loss of schedulers around black boxes, when one record of a growing database is replaced.
 
-A transcript is everything that a stream reveals: what every run of the black box chose and measured, and all releases.
-The stream's own code runs on a database, writing down choices and noise; and on its neighbour, with the choices given
-and the noise that makes every measurement the same. Where any release differs all the same, something private reached
-it past choices and noise, and the loss is infinite. Otherwise the loss is known exactly:
+A transcript is everything that a stream reveals: the choices and measurements of every run of the black box, and all
+releases. The stream's own code runs twice: on a database, recording choices and noise; and on its neighbour, with the
+same choices and with the noise that makes every measurement the same. If a release differs all the same, private
+information reached it other than through choices and noise, and the loss is infinite. Otherwise it is known exactly:
 
-* pure: the log-ratio of the transcript's probabilities, which has to stay within epsilon for every transcript. Some
-  transcripts are drawn; in two more all noise leans to the side that tells most.
-* zCDP: what the noise had to move (``shift^2 / 2 sigma^2``), and for each choice the square of its privacy loss's range
-  over 8 (Cesar, Rogers 2021), at the scores that this transcript leads to.
+* pure: the log-ratio of the transcript's probabilities, which must stay within epsilon for every transcript. Some
+  transcripts are random; in two more all noise leans to the side that reveals most.
+* zCDP: the shift of the noise (``shift^2 / 2 sigma^2``), and for each choice the squared range of its privacy loss,
+  divided by 8 (Cesar, Rogers 2021), at the scores that this transcript leads to.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from dpstream.lab.audits.transcript_tape import Tape, TapedNoise, TapedSelector,
 
 __all__ = ["GrowingSubject", "audit_growing", "exact_growing", "growing_loss"]
 
-#: Transcripts for each pair of neighbours; two of them lean.
+#: Transcripts for each pair of neighbours. In the first two all noise leans to one side.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 4, "long": 60}
-#: A leaning noise is so many of its scales larger: then hardly anything is left of the other side.
+#: Leaning noise is moved by so many standard deviations, far enough to have the same sign on both neighbours.
 _LEAN = 4
 
 
@@ -61,13 +61,13 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
     for at in (0, len(subject.steps) - 1):
         other = _replaced(subject.plan, subject.steps, at)
         for number in range(transcripts):
-            # Both leanings: the canary's cells up, or down.
+            # The noise of the canary's cells is positive, then negative, then random.
             lean = (1, -1)[number] if number < 2 else 0
             loss = growing_loss(plan, subject.steps, other, randomness, subject.wrap, lean)
             if loss > worst:
                 worst, where = (
                     loss,
-                    f"a record of step {at + 1}, {'noise that leans' if lean else 'drawn noise'}",
+                    f"a record of step {at + 1}, {'noise of one sign' if lean else 'random noise'}",
                 )
     return AuditFinding.exact(
         began,
@@ -80,7 +80,7 @@ def exact_growing(subject: GrowingSubject, transcripts: int, randomness: Randomn
 
 
 def _replaced(plan: GrowingPlan, steps: Sequence[Codes], at: int) -> tuple[Codes, ...]:
-    """Every value of the first record of one step is another one."""
+    """The steps with other values in the first record of step ``at``."""
     changed = steps[at].copy()
     changed[0] = (changed[0] + 1) % np.array(plan.domain.sizes)
     return (*steps[:at], changed, *steps[at + 1 :])
@@ -94,10 +94,14 @@ def growing_loss(
     wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
     lean: int = 0,
 ) -> float:
-    """What one random transcript of ``base`` loses against ``neighbour``: epsilon or rho, as the budget has it.
+    """The loss of one random transcript of ``base`` against ``neighbour``, in the unit of the budget.
+
+    Args:
+        wrap: replaces the randomness that the plan gets (for controls).
+        lean: the sign of the noise of all cells that differ, or 0 for random noise.
 
     Errors:
-        ConfigError: a black box that this audit cannot script.
+        ConfigError: this audit cannot record the choices of the black box.
     """
     moved = _Moved(plan, base, neighbour)
     first, second = _RunTape(), _RunTape()
@@ -122,7 +126,7 @@ def growing_loss(
 
 
 class _Moved:
-    """By how much the counts of the two databases differ, at each size at which a run may be made."""
+    """The differences between the counts of two databases, at the end of each step."""
 
     def __init__(self, plan: GrowingPlan, base: Sequence[Codes], neighbour: Sequence[Codes]) -> None:
         reads = plan.box.reads
@@ -139,44 +143,50 @@ class _Moved:
         self._smallest = int(np.argmin([change.shape[1] for change in self._changes]))
 
     def of(self, t: int, choice: int | None, size: int) -> NDArray[np.int64]:
-        """The change of what was chosen: a marginal, or one cell of all; the smallest marginal without choice."""
+        """The difference in what was chosen: a marginal, or one of all cells; without a choice, the smallest
+        marginal."""
         step = int(np.searchsorted(self._sizes, t))
         counts: list[NDArray[np.int64]] = [change[step] for change in self._changes]
         if choice is None:
             return counts[self._smallest]
         cells = np.concatenate(counts)
-        # One number was drawn, of many: it is a cell's.
+        # A single noise, where there are several cells, is that of one cell.
         return cells[choice : choice + 1] if size == 1 and len(cells) > 1 else counts[choice]
 
 
 @dataclass
 class _RunTape(Tape):
-    """A tape that knows which run of the black box it is in."""
+    """A tape that knows the current run of the black box.
+
+    Attributes:
+        t: the number of records of this run.
+        before: the number of choices before this run.
+    """
 
     t: int = 0
     before: int = 0
 
     def begin(self, t: int) -> None:
-        """A run of the black box."""
+        """Begin a run of the black box on ``t`` records."""
         self.t, self.before = t, len(self.choices)
 
     @property
     def last(self) -> int | None:
-        """What this run chose last; None before its first choice."""
+        """The last choice of this run; None before its first one."""
         return self.choices[-1].chosen if len(self.choices) > self.before else None
 
 
 def _run(
     plan: GrowingPlan, steps: Sequence[Codes], tape: _RunTape, randomness: Randomness
 ) -> list[NDArray[np.generic]]:
-    """Everything that is released, as it is kept, with the stated accuracy."""
+    """Everything that is released, as it is stored, with the stated accuracy."""
     plan = replace(plan, box=_WatchedBox(_scripted(plan.box, tape), tape))
     state, released = plan.start(), list[NDArray[np.generic]]()
     for codes in steps:
         synthesis = plan.step(state, EncodedBatch(plan.domain, codes), randomness)
         packed = synthesis.pack()
-        told = json.dumps([packed.meta, synthesis.accuracy(), list(packed.arrays)])
-        released += [np.frombuffer(told.encode(), np.uint8), *packed.arrays.values()]
+        facts = json.dumps([packed.meta, synthesis.accuracy(), list(packed.arrays)])
+        released += [np.frombuffer(facts.encode(), np.uint8), *packed.arrays.values()]
     return released
 
 
@@ -189,25 +199,25 @@ class _WatchedBox(BlackBox[AnyTable]):
 
     @property
     def reads(self) -> Counts:
-        """Of the black box inside."""
+        """As the inner black box."""
         assert isinstance(self.inner.reads, Counts)
         return self.inner.reads
 
     def options(self) -> dict[str, Any]:
-        """Of the black box inside."""
+        """As the inner black box."""
         return self.inner.options()
 
     def describe(self) -> str:
-        """Of the black box inside."""
+        """As the inner black box."""
         return self.inner.describe()
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> AnyTable:
-        """Of the black box inside."""
+        """Tell the tape that a run begins, and run the inner black box."""
         self.tape.begin(data.t)
         return self.inner.run(budget, data, randomness)
 
     def unpack(self, packed: Packed) -> AnyTable:
-        """Of the black box inside."""
+        """As the inner black box."""
         return self.inner.unpack(packed)
 
 
@@ -225,7 +235,7 @@ class _ScriptedRecipe(MWEMPGM):
     tape: _RunTape | None = None
 
     def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
-        """As the recipe does, whatever it is; its choices by the tape."""
+        """The inner recipe's plan, whose choices go through the tape."""
         plan = self.inner.calibrate(workload, budget, unit)
         return _ScriptedPlan(plan.recipe, plan.workload, plan.budget, plan.unit, plan.k, self.tape)
 
@@ -247,11 +257,13 @@ class _ScriptedSmallDB(SmallDB):
 
 
 def _scripted(box: BlackBox[AnyTable], tape: _RunTape) -> BlackBox[AnyTable]:
-    """The same black box, with choices by the tape."""
+    """The same black box, whose choices go through the tape."""
     if isinstance(box, MWEMPGMBox):
         return MWEMPGMBox(box.workload, _ScriptedRecipe(inner=box.recipe, tape=tape))
     if isinstance(box, MWEM):
         return _ScriptedMWEM(box.workload, box.rounds, box.passes, tape)
     if isinstance(box, SmallDB):
         return _ScriptedSmallDB(box.workload, box.size, tape)
-    raise ConfigError(f"no script for {box.name}", where="audit", allowed="mwem-pgm, mwem, smalldb")
+    raise ConfigError(
+        f"the audit cannot record the choices of {box.name}", where="audit", allowed="mwem-pgm, mwem, smalldb"
+    )

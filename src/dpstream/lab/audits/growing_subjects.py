@@ -1,7 +1,7 @@
-"""What the audit of growing databases looks at, and plans that break their promise on purpose.
+"""The subjects of the audit of growing databases: honest plans, and plans that are broken on purpose.
 
-**Never use anything broken here on real data.** None of it can be reached from a configuration, and nothing outside the
-audits imports it.
+**Never use the broken plans on real data.** No configuration file can name them, and nothing outside the audits imports
+them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class GrowingSubject:
     """One plan to be audited, on a database that grows to ``steps``.
 
     Attributes:
-        steps: what arrives at each step; the canary is the first record of step 1, and the first of the last step.
-        wrap: what is done to the randomness on its way in (controls).
+        steps: the records that arrive at each step. The canary is the first record of the first or of the last step.
+        wrap: replaces the randomness that the plan gets (for controls).
     """
 
     name: str
@@ -59,7 +59,7 @@ def growing_subjects() -> tuple[GrowingSubject, ...]:
 
 
 def arrivals(domain: Domain, sizes: list[int]) -> tuple[Codes, ...]:
-    """Invented records, none of them drawn."""
+    """Invented records for steps of these sizes; nothing is random."""
     start, steps = 0, []
     for size in sizes:
         numbers = np.arange(start, start + size)[:, None] * np.arange(1, len(domain) + 1)
@@ -68,7 +68,7 @@ def arrivals(domain: Domain, sizes: list[int]) -> tuple[Codes, ...]:
     return tuple(steps)
 
 
-#: The first run at 8 records; most of the budget is spent by the end, and some steps bring no epoch or several.
+#: The first run is at 8 records. Some steps end no epoch, others several. At the end most of the budget is spent.
 _SIZES = [5, 4, 2, 9, 1, 12, 40, 3, 60, 100, 500]
 
 
@@ -120,7 +120,7 @@ def _with_growth(plan: GrowingPlan, kind: type[Growth]) -> GrowingPlan:
 
 
 class _NotDecaying(Growth):
-    """BROKEN: every run has what the first four epochs have together."""
+    """BROKEN: every run has the budget of the first four epochs together."""
 
     def run(self, first: int, last: int, t: int) -> ScheduledRun:
         """A run whose budget does not decay."""
@@ -128,27 +128,27 @@ class _NotDecaying(Growth):
 
 
 class _EveryStep(Growth):
-    """BROKEN: the black box runs at every step, with its epoch's budget, as if an epoch were one run."""
+    """BROKEN: the black box runs at every step with the budget of its epoch, as if it ran once per epoch."""
 
     def due(self, done: int, t: int) -> ScheduledRun | None:
-        """A run at every step, whatever was done before."""
+        """A run at every step."""
         epoch = self.epoch(t)
         return None if epoch < 0 else self.run(min(done + 1, epoch), epoch, t)
 
 
 class _PastAgain(Growth):
-    """BROKEN: a run is given the budgets of all epochs so far, which earlier runs have spent."""
+    """BROKEN: a run gets the budgets of all epochs so far, which earlier runs have spent already."""
 
     def due(self, done: int, t: int) -> ScheduledRun | None:
-        """From the first epoch on."""
+        """The honest run, with the budgets from the first epoch on."""
         run = super().due(done, t)
         return None if run is None else self.run(0, run.last, t)
 
 
 @dataclass(frozen=True)
 class _AddedOnly(MWEMPGM):
-    """BROKEN: calibrated for a record that is added or removed, which moves one cell and not two."""
+    """BROKEN: noise for a record that is added or removed, which moves one cell instead of two."""
 
     def calibrate(self, workload: Workload, budget: Budget, unit: Event) -> MWEMPGMPlan:
-        """For another unit than asked for; the number of records stays public."""
+        """A plan with the noise of twice the budget; the number of records stays public."""
         return super().calibrate(workload, budget.scaled(2), unit)

@@ -1,7 +1,6 @@
-"""Whole streams that break their promise on purpose: an audit that does not catch them is blind.
+"""Whole streams that are broken on purpose: an audit that does not catch them is blind.
 
-**Never use anything here on real data.** None of it can be reached from a configuration, and nothing outside the
-audits imports it.
+**Never use them on real data.** No configuration file can name them, and nothing outside the audits imports them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def a_quarter_of_the_noise(plan: DPStabsPlan) -> DPStabsPlan:
 
 
 def spent_once_per_counter(plan: DPStabsPlan) -> DPStabsPlan:
-    """BROKEN: each of the ``k`` counters that an event enters runs at the budget meant for all of them."""
+    """BROKEN: each of the ``k`` counters that an event enters spends the budget that all of them should share."""
     return _with_counters_at(plan, plan.recipe.rounds)
 
 
@@ -54,7 +53,7 @@ class ExactTotal:
     plan: DPStabsPlan
 
     def start(self) -> _CountedBox:
-        """A state in which nothing is counted yet."""
+        """A new state, before any record."""
         return _CountedBox(self.plan.start(), 0)
 
     def step(self, state: _CountedBox, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
@@ -64,7 +63,7 @@ class ExactTotal:
         return replace(synthesis, records=float(state.records))
 
     def pack_state(self, state: _CountedBox) -> Packed:
-        """The plan's state and the count."""
+        """The plan's state and the exact number of records."""
         packed = self.plan.pack_state(state.inner)
         return Packed({"inner": packed.meta, "records": state.records}, packed.arrays)
 

@@ -1,18 +1,17 @@
 """Lower confidence bounds on a privacy loss from independent runs on two neighbouring inputs.
 
-A mechanism with (epsilon, delta) differential privacy keeps ``P(S) <= e^epsilon Q(S) + delta`` for every event
-``S``, with P and Q the laws of its output on the two inputs, in both directions. So any event whose probabilities
-are known to within an interval proves a lower bound::
+A mechanism with (epsilon, delta) differential privacy has ``P(S) <= e^epsilon Q(S) + delta`` for every event ``S``,
+where P and Q are the distributions of its output on the two inputs, in either order. So an event whose probabilities
+are known to lie in intervals proves a lower bound::
 
     epsilon >= log((P(S) - delta) / Q(S))
 
-The event is chosen on one part of the runs (training) and judged on the others (held out), which it has never seen:
-one event, one direction, so only two intervals can go wrong. Each is exact (Clopper and Pearson 1934) and has half of
-the error. The runs of one side must be independent of each other. Run ``i`` of one side may share randomness with run
-``i`` of the other, if both sides have the same number of runs: the two errors are added (a union bound), and both
-runs train or both judge.
+One part of the runs (training) chooses the event, and the other runs (held out) judge it. There is one event and one
+direction, so only two intervals can fail. Each is exact (Clopper and Pearson 1934) and has half of the error. The runs
+of one side must be independent of each other. Run ``i`` of one side may share randomness with run ``i`` of the other,
+if both sides have the same number of runs: the two errors are added (a union bound), and both runs train or both judge.
 
-Nothing here draws private noise. All randomness (splits) comes from a general generator with a public seed.
+No private noise is drawn here. The splits use a general-purpose generator with a public seed.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from dpstream.core.errors import ConfigError, DataError
 
 __all__ = ["Bound", "clopper_pearson", "distinguish", "lower_bound"]
 
-#: Thresholds tried per statistic: quantiles of the training scores.
+#: How many thresholds are tried per statistic: quantiles of the training scores.
 _THRESHOLDS = 256
-#: Fewer when many columns are tried each by itself.
+#: Fewer thresholds for each single column, because there are many columns.
 _THRESHOLDS_PER_COLUMN = 32
 #: Inverse strength of the ridge on standardised columns.
 _RIDGE = 0.01
 _ITERATIONS = 200
-#: Relative spread of a column that counts as none.
+#: A column with a smaller relative spread counts as constant.
 _STILL = 1e-12
-#: Error of each limit by which events are compared in training, at most.
+#: The largest error of the limits that compare events in training.
 _TRAINING_ERROR = 1e-3
 
 
@@ -45,12 +44,12 @@ class Bound:
     """A proved lower bound on a privacy loss.
 
     Attributes:
-        epsilon: with probability ``confidence`` at least, no mechanism with a smaller epsilon (at this ``delta``)
-            made the runs. 0 where nothing was found.
-        delta: of the (epsilon, delta) guarantee under test; 0 for a pure one.
-        confidence: one minus the probability that ``epsilon`` lies above the truth.
-        runs: independent runs per side, training included (the smaller side's).
-        statistic: what the event looks at, for people.
+        epsilon: the bound. The probability that it exceeds the true epsilon (at this ``delta``) is at most
+            ``1 - confidence``. 0 where the runs show no loss.
+        delta: the delta of the guarantee under test; 0 for a pure one.
+        confidence: the confidence of the bound.
+        runs: the number of independent runs on the smaller side, with those for training.
+        statistic: the statistic of the event, in words.
     """
 
     epsilon: float
@@ -63,10 +62,10 @@ class Bound:
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, alpha: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Exact one-sided limits of binomial probabilities, each of which fails with probability ``alpha`` at most.
+    """The exact lower and upper limits of binomial probabilities. Each fails with probability at most ``alpha``.
 
-    Together they are the two-sided interval of confidence ``1 - 2 alpha``. Works on arrays. ``successes`` may be
-    fractions of a run (for planning); only whole numbers carry the guarantee.
+    Together they are a two-sided interval of confidence ``1 - 2 alpha``. Arguments may be arrays. ``successes`` may be
+    fractions (for planning), but the guarantee holds for whole numbers only.
 
     >>> low, high = clopper_pearson(0, 10, 0.05)
     >>> float(low), round(float(high), 4)
@@ -77,9 +76,13 @@ def clopper_pearson(
     _check_rate(alpha, "alpha")
     k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
     if np.any(n < 1) or np.any(k < 0) or np.any(k > n):
-        raise DataError("successes lie outside 0 .. trials", where="clopper_pearson")
-    # The limits solve P(X >= k) = alpha and P(X <= k) = alpha; both are incomplete beta functions. At the ends
-    # the inverse has no parameter, and the limit is the end itself.
+        raise DataError(
+            "successes are not between 0 and trials",
+            where="clopper_pearson",
+            allowed="0 <= successes <= trials",
+        )
+    # The limits solve P(X >= k) = alpha and P(X <= k) = alpha, which are incomplete beta functions. For k = 0 and k = n
+    # the inverse is not defined, and the limit is 0 or 1.
     with np.errstate(invalid="ignore"):
         low = np.where(k > 0, betaincinv(np.maximum(k, 1e-300), n - k + 1, alpha), 0.0)
         high = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1e-300), 1 - alpha), 1.0)
@@ -94,21 +97,21 @@ def lower_bound(
     delta: float = 0.0,
     train: float = 0.5,
 ) -> Bound:
-    """Lower bound on epsilon from a statistic that was fixed beforehand.
+    """A lower bound on epsilon from a statistic that was fixed beforehand.
 
-    Events are the two tails of the statistic at any threshold, in both directions (more likely on a, or on b).
-    The first ``train`` of the runs choose one of them; the rest judge it.
+    The events are both tails of the statistic at any threshold, each taken as more likely on a or on b. The first
+    ``train`` of the runs choose one event; the others judge it.
 
     Args:
         scores_a: the statistic of independent runs on one input, shape (runs,).
         scores_b: the same on the neighbouring input.
-        confidence: of the bound, for example ``1 - 1e-6``.
-        delta: of the guarantee under test.
-        train: part of the runs that chooses the event.
+        confidence: the confidence of the bound, for example ``1 - 1e-6``.
+        delta: the delta of the guarantee under test.
+        train: the part of the runs that chooses the event.
 
     Errors:
-        DataError: fewer than four runs a side, or a score that is not a number. ConfigError: confidence, delta or
-        train is no probability strictly between 0 and 1 (delta may be 0).
+        DataError: a side has fewer than four runs, or a score is not a finite number. ConfigError: confidence, delta or
+        train is not strictly between 0 and 1 (delta may be 0).
 
     Cost: a sort, and 4 x 256 evaluations of the incomplete beta function.
     """
@@ -128,28 +131,33 @@ def distinguish(
     train: float = 0.5,
     names: tuple[str, ...] | None = None,
 ) -> Bound:
-    """Lower bound on epsilon from whole outputs, with a statistic that is learned.
+    """A lower bound on epsilon from whole outputs, with a statistic that is learned.
 
-    On the training runs: a logistic regression of "a or b" on the standardised columns (the mean of two, one from
-    each half, so that each half judges the other's without having seen it), and every column by itself; the one with
-    the best training bound is kept, with its best tail. The held-out runs judge that one event.
+    The training runs compare the columns, each by itself, and a logistic regression of "a or b" on all standardised
+    columns. The regression is the mean of two, one from each half of the training runs, and each half judges the
+    regression of the other. The statistic with the best training bound is kept, with its best tail. The held-out runs
+    judge that one event.
 
     Args:
         features_a: one row of numbers per run on one input, shape (runs, columns).
         features_b: the same on the neighbouring input.
-        seed: of the shuffle that splits the runs (public).
-        names: of the columns, for ``Bound.statistic``.
+        seed: the public seed of the shuffle that splits the runs.
+        names: the names of the columns, for ``Bound.statistic``.
 
-    Everything else, the errors too, as in ``lower_bound``. Needs scikit-learn (``dpstream[evaluate]``).
+    Other arguments and errors as of ``lower_bound``. Needs scikit-learn (``dpstream[evaluate]``).
     Cost: two regressions, and 128 evaluations of the incomplete beta function per column.
     """
     a, b = _columns(features_a, "a"), _columns(features_b, "b")
     if a.shape[1] != b.shape[1]:
-        raise DataError(f"{a.shape[1]} columns against {b.shape[1]}", where="distinguish")
+        raise DataError(
+            f"one side has {a.shape[1]} columns and the other {b.shape[1]}",
+            where="distinguish",
+            allowed="the same columns on both sides",
+        )
     split = _Split.of(len(a), len(b), confidence, delta, train)
     a, b = _shuffled(a, seed), _shuffled(b, seed)
     spread = np.concatenate([a[: split.train_a], b[: split.train_b]])
-    # Columns that never moved in training have nothing to say.
+    # Columns that are constant in training cannot distinguish anything.
     moving = np.flatnonzero(spread.std(axis=0) > _STILL * (1.0 + np.abs(spread).max(axis=0)))
     if not len(moving):
         return Bound(0.0, delta, confidence, min(len(a), len(b)), "nothing moves")
@@ -163,16 +171,16 @@ def distinguish(
 
 
 def _shuffled(table: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """The same order for both sides: runs that share randomness stay together."""
+    """The rows in a random order that depends on the seed only, so that runs that share randomness stay together."""
     return table[np.random.default_rng(seed).permutation(len(table))]
 
 
 def _learned(
     a: NDArray[np.float64], b: NDArray[np.float64], split: _Split
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], _Event]:
-    """Scores of all runs by the mean of two regressions, and the event that promises most.
+    """The scores of all runs by the mean of two regressions, and the event with the best training bound.
 
-    The promise is not the regressions' opinion of their own training runs: each half is scored by the other one.
+    For the training bound each half of the training runs is scored by the regression of the other half.
     """
     halves = [(slice(0, m // 2), slice(m // 2, m)) for m in (split.train_a, split.train_b)]
     if min(split.train_a, split.train_b) < 4:
@@ -190,7 +198,7 @@ def _learned(
 
 
 def _regression(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of the raw columns in a ridge logistic regression."""
+    """The weights of the columns (not standardised) in a ridge logistic regression."""
     try:
         from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
@@ -198,12 +206,11 @@ def _regression(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.fl
             "scikit-learn is not installed", where="audit", allowed="pip install 'dpstream[evaluate]'"
         ) from None
     both = np.concatenate([a, b])
-    # Standardised, so that the ridge means the same for every column; a column that does not move here gets none.
+    # Standardised, so that the ridge acts alike on every column. A column that is constant here gets the weight 0.
     deviation = both.std(axis=0)
     deviation[deviation <= _STILL * (1.0 + np.abs(both).max(axis=0))] = np.inf
     labels = np.repeat([1, 0], [len(a), len(b)])
-    # Newton's method needs no tuning, and the solution is only a choice of a statistic: not converging costs
-    # power, never validity.
+    # Newton's method needs no tuning. The solution only chooses a statistic, so a bad one costs power, never validity.
     model = LogisticRegression(C=_RIDGE, solver="newton-cholesky", max_iter=_ITERATIONS)
     model.fit((both - both.mean(axis=0)) / deviation, labels)
     weights: NDArray[np.float64] = model.coef_[0] / deviation
@@ -212,7 +219,11 @@ def _regression(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class _Event:
-    """``score >= threshold`` or its complement, as likelier on a than on b, or the other way round."""
+    """``score >= threshold`` in a column, or its complement, expected to be likelier on a (or on b).
+
+    Attributes:
+        promise: its training bound on epsilon.
+    """
 
     column: int
     threshold: float
@@ -221,14 +232,14 @@ class _Event:
     promise: float
 
     def count(self, scores: NDArray[np.float64]) -> int:
-        """In how many runs it happened."""
+        """The number of runs in which the event happened."""
         above = int(np.count_nonzero(scores >= self.threshold))
         return above if self.upper else len(scores) - above
 
 
 @dataclass(frozen=True)
 class _Split:
-    """How many runs train, how many judge, and at which rates of error."""
+    """The numbers of runs that train and that judge, and the guarantee under test."""
 
     train_a: int
     train_b: int
@@ -251,16 +262,16 @@ class _Split:
 
     @property
     def alpha(self) -> float:
-        """Error of one of the two limits."""
+        """The error of one of the two limits."""
         return (1.0 - self.confidence) / 2.0
 
     def best(self, a: NDArray[np.float64], b: NDArray[np.float64], thresholds: int) -> _Event:
-        """The event that promises most, by its frequency in the training runs; all columns, tails, directions."""
+        """The event with the best training bound, over all columns, thresholds, tails and directions."""
         a, b = a[: self.train_a], b[: self.train_b]
         quantiles = np.linspace(0.0, 1.0, thresholds + 2)[1:-1]
         found = _Event(0, 0.0, True, True, -1.0)
         pooled = np.quantile(np.concatenate([a, b]), quantiles, axis=0, method="higher")
-        # All columns in one call: the beta function costs more than everything else here.
+        # All columns in one call, because the beta function costs more than everything else here.
         rate_a = np.stack([_above(a[:, i], pooled[:, i]) for i in range(a.shape[1])], axis=1)
         rate_b = np.stack([_above(b[:, i], pooled[:, i]) for i in range(b.shape[1])], axis=1)
         for upper in (True, False):
@@ -286,8 +297,8 @@ class _Split:
     def _promises(
         self, p: NDArray[np.float64], q: NDArray[np.float64], likelier_on_a: bool
     ) -> NDArray[np.float64]:
-        """Bounds from training frequencies. Their own uncertainty counts too, and strictly: the largest of many
-        is else one that was lucky."""
+        """Bounds from the frequencies in training, with a strict confidence of their own; otherwise the best of many
+        events would be one that was lucky."""
         n, m, alpha = self.train_a, self.train_b, min(self.alpha, _TRAINING_ERROR)
         if likelier_on_a:
             return self._epsilon(p * n, n, q * m, m, alpha)
@@ -303,7 +314,7 @@ class _Split:
 
 
 def _above(scores: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Part of the scores at or above each threshold."""
+    """The part of the scores that is at or above each threshold."""
     ordered = np.sort(scores)
     return 1.0 - np.searchsorted(ordered, thresholds, side="left") / len(ordered)
 
@@ -311,10 +322,14 @@ def _above(scores: NDArray[np.float64], thresholds: NDArray[np.float64]) -> NDAr
 def _columns(values: NDArray[Any], side: str) -> NDArray[np.float64]:
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or not np.isfinite(table).all():
-        raise DataError(f"the runs of side {side} are not a table of finite numbers", where="audit")
+        raise DataError(
+            f"the runs of side {side} are not a table of finite numbers",
+            where="audit",
+            allowed="shape (runs, columns)",
+        )
     return table
 
 
 def _check_rate(value: float, name: str) -> None:
     if not 0.0 < value < 1.0:
-        raise ConfigError(f"{name} = {value}", where="audit", allowed="between 0 and 1")
+        raise ConfigError(f"{name} = {value} is not a probability", where="audit", allowed="between 0 and 1")

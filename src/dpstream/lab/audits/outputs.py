@@ -1,8 +1,8 @@
-"""Whole output sequences of stream mechanisms, over and over, as tables of numbers.
+"""The outputs of many runs of a stream mechanism, as tables of numbers.
 
-What is looked at is what a reader of all releases sees: at every step every marginal of the workload as the model
-has it and, where it was released, as it was measured; the total and its standard error; and which marginals were
-measured at every step (it tells what was selected).
+A table has what a reader of all releases sees. At every step these are: every marginal of the workload by the model,
+and as it was measured where that was released; the total and its standard error; and which marginals were measured,
+which shows what was selected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Mechanism", "Outputs", "features", "run_scene"]
 
 
 class Mechanism(Protocol):
-    """What an audit needs of a plan (``StreamPlan`` has it)."""
+    """The methods of a plan that an audit needs (``StreamPlan`` has them)."""
 
     def start(self) -> Any: ...
 
@@ -38,14 +38,14 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class Outputs:
-    """Released numbers of many runs on the streams of a scene.
+    """The released numbers of many runs on the streams of a scene.
 
     Attributes:
-        cliques: the marginals that were read.
+        cliques: the marginals in the tables.
         values: shape (streams, runs, steps, columns): all cells by the model, all cells as measured (by the model
             where no measurement was released), and the total.
-        flags: shape (streams, runs, steps, cliques and one): 1 where a marginal came as measured; in the last column
-            the standard error of the total, -1 where there is none.
+        flags: shape (streams, runs, steps, cliques + 1): 1 where a marginal was released as measured; the last column
+            is the standard error of the total, or -1 where there is none.
     """
 
     domain: Domain
@@ -64,11 +64,11 @@ def run_scene(
 ) -> Outputs:
     """Run every stream of a scene ``runs`` times.
 
-    Run ``i`` of a variation continues run ``i`` of the first stream from the step at which they part (through packed
-    state): runs of one stream are independent of each other, run ``i`` of two streams share their beginning.
-    ``tick`` is called after each run.
+    Run ``i`` of a variation continues run ``i`` of the first stream from the step at which the two streams begin to
+    differ (through packed state). So the runs of one stream are independent of each other, but runs ``i`` of two
+    streams share their beginning. ``tick`` is called after each run.
 
-    Cost: per run one whole stream, and of each variation the steps from its canary on.
+    Cost: for each run one whole stream, and the steps of each variation from its canary on.
     """
     streams = [stream.batches() for stream in scene.streams]
     parts = [_parting(scene.streams[0], stream) for stream in scene.streams]
@@ -127,14 +127,13 @@ def _read(
 def features(
     outputs: Outputs, scene: Scene, pair: Pair, law: LinearMap
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]:
-    """Two tables for ``distinguish`` (one row a run), and what their columns are.
+    """Two tables for ``distinguish`` (one row per run), and the names of their columns.
 
-    * Every released number's gain at every step, and which marginals came as measured.
-    * The evidence: for every noisy sum that a counter with the matrices ``law`` would have made of a number in which
-      the two streams differ, the logarithm of its likelihood under the one true sum over that under the other; and
-      all the marginals' evidence added up. Where everything is measured at every step that sum is the exact
-      log-likelihood ratio of the whole output: no statistic is better. Elsewhere it is a guess, and the regression
-      has the gains to learn from.
+    * The gain of every released number at every step, and which marginals were released as measured.
+    * The evidence: for every noisy sum that a counter with the matrices ``law`` makes, and in which the two streams
+      differ, the log-likelihood ratio of the two true sums; and the sum of this evidence over all marginals. Where
+      everything is measured at every step, that sum is the log-likelihood ratio of the whole output, the best
+      statistic. Elsewhere it is only a guess, and the regression can use the gains.
     """
     first, second = (_increments(scene.streams[i], outputs.cliques) for i in (pair.first, pair.second))
     cells = [
@@ -149,8 +148,8 @@ def features(
     ]
     steps = range(1, len(scene) + 1)
     names = [f"gain of {label} at step {at}" for at in steps for label in labels]
-    told = [*(f"marginal {i} measured" for i in range(len(outputs.cliques))), "error of the total"]
-    names += [f"{what}, step {at}" for at in steps for what in told]
+    flagged = [*(f"marginal {i} measured" for i in range(len(outputs.cliques))), "error of the total"]
+    names += [f"{flag}, step {at}" for at in steps for flag in flagged]
     evidence = _Evidence(law, first, second)
     names += [
         f"evidence in {[*cells, 'total'][column]}, noisy sum {row + 1}" for row, column in evidence.places
@@ -166,7 +165,7 @@ def features(
 
 
 class _Evidence:
-    """Log-likelihood ratios of the noisy sums behind a counter's outputs."""
+    """Computes the log-likelihood ratios of the noisy sums behind a counter's outputs."""
 
     def __init__(self, law: LinearMap, first: NDArray[np.float64], second: NDArray[np.float64]) -> None:
         # Every tick makes one noisy sum, so the decoder is square; it is unit lower triangular.
@@ -175,11 +174,11 @@ class _Evidence:
         rows, columns = np.nonzero(self.sums[0] != self.sums[1])
         self.places = list(zip(rows.tolist(), columns.tolist(), strict=True))
         self.laws = [law.scales[row] for row in rows]
-        # The total is a sum over noisy cells: no noise of its own, so it is not added up with the others.
+        # The total is a sum of noisy cells without noise of its own, so its evidence is not added to that of the cells.
         self.own = columns != first.shape[1] - 1
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Shape (runs, noisy sums that differ, and their sum in the last column)."""
+        """The evidence, shape (runs, noisy sums that differ + 1); the last column is the sum over the cells."""
         sums = np.einsum("nt,rtc->rnc", self.back, values)
         terms = [
             _distance(noise, sums[:, row, column] - self.sums[1][row, column])
@@ -191,13 +190,13 @@ class _Evidence:
 
 
 def _distance(noise: Noise, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Minus the logarithm of a likelihood, up to a constant."""
+    """The negative log-likelihood, up to a constant."""
     if isinstance(noise, DiscreteLaplace):
         return np.abs(values) / float(noise.scale)
     return values**2 / (2.0 * float(noise.sigma_squared))
 
 
 def _increments(stream: TinyStream, cliques: tuple[Clique, ...]) -> NDArray[np.float64]:
-    """True net counts, shape (steps, cells and total)."""
+    """The true net counts, shape (steps, cells + 1); the last column is the total."""
     counts = [np.concatenate(batch.count((*cliques, ()))) for batch in stream.batches()]
     return np.array(counts, dtype=np.float64)

@@ -1,10 +1,11 @@
-"""Audits of panels: one person's whole history is changed at every period.
+"""Audits of panels: neighbours differ in the whole history of one person.
 
-* Exact: the running code is run on a panel, its noise written down; and on a neighbour, with the noise that makes every
-  noisy count the same. How far the noise had to move is the loss (rho). Where any release differs all the same,
-  something private reached it past the noise, and the loss is infinite. Histories: every pair for small panels.
-* Empirical: many runs on two neighbours; a linear discriminant of everything that is released, judged by runs that it
-  has not seen (see ``counters``).
+* Exact: the running code runs on a panel, recording its noise, and on a neighbour, with the noise that makes every
+  noisy count the same. The shift of the noise gives the loss (rho). If a release differs all the same, private
+  information reached it other than through the noise, and the loss is infinite. Small panels try every pair of
+  histories.
+* Empirical: many runs on two neighbours; a linear discriminant of everything that is released, judged by other runs
+  (see ``counters_audit``).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["PanelSubject", "audit_panels", "exact_panel", "history_loss", "panel
 Plan = FixedWindowPlan | CumulativePlan
 History = tuple[int, ...]
 
-#: Pairs of histories, at most; runs a side of an empirical audit, of which the pilot only chooses weights.
+#: The most pairs of histories; the runs per side of an empirical audit; and as many pilot runs, which choose weights.
 _PAIRS: dict[AuditLength, int] = {"short": 150, "long": 2000}
 _RUNS: dict[AuditLength, int] = {"short": 8_000, "long": 60_000}
 _PILOT = 1_000
@@ -54,8 +55,9 @@ class PanelSubject:
     """One synthesizer to be audited.
 
     Attributes:
-        wrap: what is done to the randomness on its way in (controls).
-        pair: the two histories of the empirical audit; the first is None where the person is added.
+        wrap: replaces the randomness that the plan gets (for controls).
+        pair: the two histories of the empirical audit; the first is None where the person is added. None: the audit is
+            exact.
     """
 
     name: str
@@ -68,7 +70,7 @@ class PanelSubject:
 def audit_panels(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Both synthesizers under both relations, exactly and by runs; then the controls."""
+    """Both synthesizers under both relations, exactly and empirically, with their controls."""
     for subject in panel_subjects():
         progress(subject.name)
         if subject.pair is None:
@@ -78,7 +80,7 @@ def audit_panels(
 
 
 def panel_subjects() -> tuple[PanelSubject, ...]:
-    """All synthesizers that are audited: honest ones, controls, and those that are audited by runs."""
+    """All subjects: honest synthesizers, controls, and those of the empirical audits."""
     return (*_honest(), *_controls(), *_sampled())
 
 
@@ -120,7 +122,7 @@ def _controls() -> Iterator[PanelSubject]:
 
 
 def _sampled() -> Iterator[PanelSubject]:
-    """Small panels in which the releases hide nothing of the noisy counts."""
+    """Small panels whose releases show all noisy counts."""
     window = FixedWindow(2, 2).calibrate(2, Individual("replace"))
     pair: tuple[History, History] = ((0, 0), (1, 1))
     yield PanelSubject("window of 2 of 2, replace, runs", window, pair=pair)
@@ -142,7 +144,7 @@ def _sampled() -> Iterator[PanelSubject]:
 
 
 def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> AuditFinding:
-    """The largest loss over pairs of histories: all of them where there are no more than ``pairs``."""
+    """The largest loss over at most ``pairs`` pairs of histories; over all where there are no more."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
     recipe = plan.recipe
@@ -164,7 +166,7 @@ def exact_panel(subject: PanelSubject, pairs: int, randomness: Randomness) -> Au
 
 
 def _pairs(plan: Plan, most: int, generator: np.random.Generator) -> list[tuple[History | None, History]]:
-    """Pairs of histories: the worst by intuition first (all alike; all ones early or late), then all or any."""
+    """At most so many pairs of histories: all, or some random ones with histories of zeros followed by ones."""
     symbols, periods = plan.recipe.symbols, plan.recipe.periods
     every: list[History] = list(itertools.product(range(symbols), repeat=periods))
     if plan.unit.relation == "add-remove":
@@ -198,14 +200,14 @@ def history_loss(
     randomness: Randomness,
     wrap: Callable[[Randomness], Randomness] = lambda randomness: randomness,
 ) -> float:
-    """What a panel's releases lose about ``base`` against ``neighbour`` (rho), both of shape (people, periods).
+    """The loss (rho) of a panel's releases between two panels of shape (people, periods).
 
     Infinite where the noise cannot make all releases the same. Cost: two runs, and the counters' matrices.
 
     Errors:
-        ConfigError: noise that is not Gaussian.
+        ConfigError: the plan draws noise that is not Gaussian.
     """
-    # The coins that follow the noise have to be the same in both runs.
+    # Random choices after the noise must be the same in both runs.
     seed = randomness.words(4).tobytes()
     first = Tape()
     released = _run(plan, base, wrap(TapedNoise.apart(seed, first)))
@@ -213,13 +215,15 @@ def history_loss(
     shifts = moved(plan, base, neighbour)  # type: ignore[arg-type]
     second = Tape(script=first)
     again = _run(plan, neighbour, wrap(TapedNoise.apart(seed, second, in_order(shifts))))
-    # Fewer draws than noisy counts: some noise was used twice.
+    # Fewer draws than noisy counts mean that some noise was used twice.
     if len(first.draws) != len(shifts) or not all(map(np.array_equal, released, again)):
         return math.inf
     loss = Fraction(0)
     for (law, _), shift in zip(first.draws, shifts, strict=True):
         if not isinstance(law, DiscreteGaussian):
-            raise ConfigError("a panel drew noise that is not Gaussian", where="audit")
+            raise ConfigError(
+                "the panel drew noise that is not Gaussian", where="audit", allowed="a zCDP budget"
+            )
         loss += int((shift**2).sum()) / (2 * law.sigma_squared)
     return float(loss)
 
@@ -240,7 +244,7 @@ def _run(plan: Plan, panel: NDArray[np.int64], randomness: Randomness) -> list[N
 def _window_moves(
     plan: FixedWindowPlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """How much each noise has to rise on the neighbour: by what its histogram lacks."""
+    """The shift of each noise on the neighbour: the difference of the two histograms."""
     recipe = plan.recipe
     powers = recipe.symbols ** np.arange(recipe.window - 1, -1, -1)
     moves = []
@@ -256,7 +260,7 @@ def _window_moves(
 def _cumulative_moves(
     plan: CumulativePlan, base: NDArray[np.int64], neighbour: NDArray[np.int64]
 ) -> list[NDArray[np.int64]]:
-    """How much each noise has to rise: a counter's matrix times the change of its increments, in the order of draws."""
+    """The shift of each noise, in the order of draws: a counter's matrix times the difference of its increments."""
     periods, largest = plan.recipe.periods, plan.recipe.largest
     moves = [] if plan.total_noise is None else [np.array([len(base) - len(neighbour)])]
     moved, drawn = [], []
@@ -274,7 +278,7 @@ def _cumulative_moves(
 
 
 def _arrivals(panel: NDArray[np.int64], b: int) -> NDArray[np.int64]:
-    """How many people have their ``b``-th one at each period."""
+    """The number of people who report their ``b``-th one at each period."""
     so_far = np.cumsum(panel == 1, axis=1)
     arrived: NDArray[np.int64] = ((so_far == b) & (panel == 1)).sum(axis=0)
     return arrived
@@ -284,7 +288,7 @@ def _arrivals(panel: NDArray[np.int64], b: int) -> NDArray[np.int64]:
 
 
 def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> AuditFinding:
-    """Lower confidence bound on the loss of one pair of histories, from ``runs`` runs on each."""
+    """A lower confidence bound on the loss between one pair of histories, from ``runs`` runs on each."""
     began = time.perf_counter()
     assert subject.pair is not None
     plan = subject.plan
@@ -296,21 +300,19 @@ def sampled_panel(subject: PanelSubject, runs: int, randomness: Randomness) -> A
     weights = _discriminant(sides[0][:_PILOT], sides[1][:_PILOT])
     scores: Sequence[NDArray[np.float64]] = [side[_PILOT:] @ weights for side in sides]
     found = rho_lower_bound(scores[0], scores[1], confidence=COUNTERS_CONFIDENCE)
-    return AuditFinding(
+    return AuditFinding.empirical(
+        began,
         subject=subject.name,
-        kind="empirical",
-        claimed=float(plan.budget.rho),
+        claimed=plan.budget,
         found=found,
         confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=subject.control,
         detail=f"{'nobody' if subject.pair[0] is None else subject.pair[0]} against {subject.pair[1]}",
-        seconds=time.perf_counter() - began,
-        unit="rho",
     )
 
 
 def _features(released: list[NDArray[np.generic]]) -> NDArray[np.float64]:
-    """Counts and estimates; the columns tell no more than counts do."""
+    """The released counts and estimates; the synthetic columns follow from the counts."""
     parts = [part.ravel() for i, part in enumerate(released) if i % 3]
     return np.concatenate(parts).astype(np.float64)

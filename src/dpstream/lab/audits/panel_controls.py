@@ -1,7 +1,6 @@
-"""Panels that break their promise on purpose: an audit that does not catch them is blind.
+"""Panels that are broken on purpose: an audit that does not catch them is blind.
 
-**Never use anything here on real data.** None of it can be reached from a configuration, and nothing outside the
-audits imports it.
+**Never use them on real data.** No configuration file can name them, and nothing outside the audits imports them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _Broken(FixedWindowPlan):
 
 
 class BrokenPrivateSplit(_Broken):
-    """BROKEN: who is extended is looked up among the private people, as the published listing has it."""
+    """BROKEN: groups the synthetic people by the histories of the private people, as the published listing does."""
 
     def _extend(
         self, state: WindowState, noisy: NDArray[np.int64], generator: np.random.Generator
@@ -55,16 +54,16 @@ class BrokenPrivateSplit(_Broken):
 
 
 class BrokenUnpairedNoise(_Broken):
-    """BROKEN: under replacement one person moves two counts; this has the noise for one. True loss: twice."""
+    """BROKEN: has the noise for one changed count, but a replaced person changes two. True loss: twice the claim."""
 
     @cached_property
     def noises(self) -> tuple[DiscreteGaussian, ...]:
-        """Half of the variance that replacement needs."""
+        """Noise of half of the variance that replacement needs."""
         return tuple(DiscreteGaussian(noise.sigma_squared / 2) for noise in super().noises)
 
 
 def broken_unpaired_counters(plan: CumulativePlan) -> CumulativePlan:
-    """BROKEN: counters that pay for one changed increment, though a replaced person changes two."""
+    """BROKEN: counters with the noise for one changed increment, but a replaced person changes two."""
     counters = tuple(
         counter.recipe.calibrate(replace(plan.budget, rho=rho), Event())
         for counter, rho in zip(plan.counters, plan.shares, strict=True)

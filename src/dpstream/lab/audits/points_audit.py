@@ -1,12 +1,12 @@
-"""Audits of online points: one early, middle or late point is moved, near or far.
+"""Audits of online points: neighbours differ in one early, middle or late point, which is moved a little or far.
 
-* Exact: the running code is run on a stream, its noise written down; and on a neighbour, with the noise that makes
-  every noisy sum the same. How far the noise had to move is the loss of the sums; what the sparse counters cost besides
-  is read off the rules in use (the noise of their tests; a certificate of the counter of segments), for each cell in
-  which the streams differ. Thresholds are out of reach, so that no segment ends: where any release differs all the
-  same, or noise is drawn that the schedule does not know, the loss is infinite.
-* Empirical: when the segments of one cell end. Many runs on two neighbours, an event learned from some and judged by
-  others.
+* Exact: the running code runs on a stream, recording its noise, and on a neighbour, with the noise that makes every
+  noisy sum the same. The shift of the noise gives the loss of the sums. The loss of the sparse counters follows from
+  the rules in use (the noise of their tests, and a certificate of the counter of segments), for each cell in which the
+  streams differ. Thresholds are out of reach, so no segment ends. If a release differs all the same, or the plan draws
+  noise that its schedule does not have, the loss is infinite.
+* Empirical: the ticks at which the segments of one cell end, in many runs on two neighbours. Some runs choose an event,
+  and the others judge it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpstream.tools.evaluate.array_types import Floats, Ints
 __all__ = ["PointsSubject", "audit_points", "exact_points", "points_subjects"]
 
 
-#: Of each empirical bound.
+#: The confidence of each empirical bound.
 POINTS_CONFIDENCE = 1 - 1e-7
 _RUNS: dict[AuditLength, int] = {"short": 12_000, "long": 30_000}
 _PLACES: dict[AuditLength, int] = {"short": 4, "long": 40}
@@ -59,7 +59,7 @@ class PointsSubject:
     """One synthesizer to be audited exactly.
 
     Attributes:
-        wrap: what is done to the randomness on its way in (controls).
+        wrap: replaces the randomness that the plan gets (for controls).
     """
 
     name: str
@@ -71,7 +71,7 @@ class PointsSubject:
 def audit_points(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Sums of whole streams exactly; segments and whole releases by runs; with their controls."""
+    """The sums of whole streams exactly, and the ends of segments empirically, with their controls."""
     for subject in points_subjects():
         progress(subject.name)
         yield exact_points(subject, _PLACES[length], randomness)
@@ -81,7 +81,7 @@ def audit_points(
 
 
 def points_subjects() -> tuple[PointsSubject, ...]:
-    """What is audited exactly."""
+    """The subjects of the exact audits."""
     return (*_honest(), *_controls())
 
 
@@ -112,7 +112,7 @@ def _controls() -> Iterator[PointsSubject]:
 
 
 def exact_points(subject: PointsSubject, places: int, randomness: Randomness) -> AuditFinding:
-    """The largest loss over streams that differ in one point: first, last, at borders of levels; near and far."""
+    """The largest loss over streams that differ in one point, for several points and distances."""
     began = time.perf_counter()
     plan, generator = subject.plan, np.random.default_rng(randomness.below(1 << 63))
     points = generator.random((_POINTS, plan.recipe.dimension))
@@ -137,7 +137,7 @@ def exact_points(subject: PointsSubject, places: int, randomness: Randomness) ->
 
 
 def _places(plan: OnlinePointsPlan, most: int, generator: np.random.Generator) -> list[int]:
-    """First, last, at the middle; the first of each level; some others."""
+    """The indices of the points that are moved: first, middle, last, the first of each level, and some others."""
     starts = {plan.schedule.start(level) - 1 for level in range(12)}
     some = generator.permutation(_POINTS)[:most].tolist()
     return sorted({0, _POINTS // 2, _POINTS - 1, *some, *(place for place in starts if place < _POINTS)})
@@ -149,14 +149,14 @@ def _loss(
     streams: tuple[Floats, Floats],
     place: int,
 ) -> float:
-    """What all sums of a stream lose about it against the neighbour, and its sparse counters at most."""
+    """The loss of all sums of a stream against its neighbour, and the largest loss of its sparse counters."""
     (seed, first, released), second = run, Tape()
     second.script = first
     base, neighbour = (codes_of(points, _DEPTH) for points in streams)
     moves = _moves(subject.plan, base, neighbour)
     again = _run(subject.plan, neighbour, subject.wrap(TapedNoise.apart(seed, second, in_order(moves))))
     same = len(released) == len(again) and all(map(np.array_equal, released, again))
-    # More or fewer draws than the schedule knows: something else was noised, or noise was used twice.
+    # Another number of draws than in the schedule means that other numbers got noise, or that noise was used twice.
     if len(first.draws) != len(moves) or not same:
         return math.inf
     loss = Fraction(0)
@@ -167,7 +167,7 @@ def _loss(
 
 
 def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int) -> float:
-    """Sparse counters of the two paths: one noise of tests or threshold moves by 1, and one segment's sum."""
+    """The largest loss of the sparse counters in the cells that differ: for each, one test and one segment's sum."""
     level, loss = plan.schedule.level_of(place + 1), 0.0
     for depth in range(1, plan.schedule.depth(level) + 1):
         if (base >> (_DEPTH - depth) != neighbour >> (_DEPTH - depth)).any():
@@ -178,7 +178,7 @@ def _tests_loss(plan: OnlinePointsPlan, base: Ints, neighbour: Ints, place: int)
 
 
 def _run(plan: OnlinePointsPlan, codes: Ints, randomness: Randomness) -> list[NDArray[np.generic]]:
-    """Everything public at several ticks; no segment ends."""
+    """Everything that the stream releases at several ticks, as arrays."""
     state, released, done = plan.fresh(), list[NDArray[np.generic]](), 0
     for end in range(len(codes) // 4, len(codes) + 1, len(codes) // 4):
         plan.read(state, codes[done:end], randomness)
@@ -189,7 +189,7 @@ def _run(plan: OnlinePointsPlan, codes: Ints, randomness: Randomness) -> list[ND
 
 
 def _moves(plan: OnlinePointsPlan, base: Ints, neighbour: Ints) -> list[Ints | None]:
-    """How much each draw has to rise on the neighbour, in order; None for thresholds of segments."""
+    """The shift of each draw on the neighbour, in order; None for thresholds of segments."""
     schedule, moves, depths, level = plan.schedule, list[Ints | None](), 0, -1
 
     def move(depth: int, first: int, last: int) -> Ints:
@@ -219,7 +219,7 @@ def _moves(plan: OnlinePointsPlan, base: Ints, neighbour: Ints) -> list[Ints | N
 
 
 def _first_reads(plan: OnlinePointsPlan, depth: int, move: Callable[[int, int, int], Ints]) -> list[Ints]:
-    """``d = 1``: all history at once, or level by level as in the text."""
+    """The shifts where a depth reads its history (d = 1): all levels at once, or one by one as in the paper."""
     schedule = plan.schedule
     if plan.design.history:
         return [move(depth, 1, schedule.start(depth) - 1)]
@@ -246,14 +246,14 @@ def _block_moves(
 
 # Empirical.
 
-#: Cell of each tick's arrival in the two streams; the first cell is looked at. With tests of scale 1/2 and a threshold
-#: of 1 the true loss of some likely pattern is near the claim.
+#: The cell of each tick's arrival in the two streams; the audit watches cell 0. With tests of scale 1/2 and a threshold
+#: of 1 some likely pattern has nearly the claimed loss.
 _PAIR = ((0, 0, 0, 0, 1), (0, 0, 0, 1, 1))
 _TICKS = 5
 
 
 def _sampled_cells() -> Iterator[tuple[str, type[PointCells], CellRule, bool]]:
-    """Low thresholds, so that segments end all the time; the claim is that of the tests alone."""
+    """Cells with low thresholds, so that segments end often. The claim is that of the tests alone."""
     rule = replace(cell_rule(Fraction(8), _TICKS, PAPER), threshold=1)
     yield "points, ends of segments, runs", PointCells, rule, False
     yield "points, ends of segments, 2/3 of the noise, runs", PointCells, quiet_rule(rule), True
@@ -263,7 +263,7 @@ def _sampled_cells() -> Iterator[tuple[str, type[PointCells], CellRule, bool]]:
 def _sampled_segments(
     name: str, kind: type[PointCells], rule: CellRule, control: bool, runs: int, randomness: Randomness
 ) -> AuditFinding:
-    """At which ticks segments of one cell end, on two streams of five points: one column for each pattern."""
+    """A lower bound on the loss of the ticks at which segments of one cell end, on two streams of five points."""
     began = time.perf_counter()
     watched = type(kind.__name__, (_Watched, kind), {})
     sides = []
@@ -272,21 +272,20 @@ def _sampled_segments(
         patterns = [_ends(watched, rule, arrivals, randomness) for _ in range(runs)]
         sides.append(np.eye(1 << _TICKS)[patterns])
     bound = distinguish(sides[0], sides[1], confidence=POINTS_CONFIDENCE, seed=_SEED)
-    return AuditFinding(
+    return AuditFinding.empirical(
+        began,
         subject=name,
-        kind="empirical",
         claimed=2.0,
         found=bound.epsilon,
         confidence=POINTS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=f"the fourth of five points moved out of the cell; {bound.statistic}",
-        seconds=time.perf_counter() - began,
     )
 
 
 def _ends(kind: type[_Watched], rule: CellRule, arrivals: Ints, randomness: Randomness) -> int:
-    """Ticks at which a segment of the first cell ended, as bits."""
+    """The ticks at which a segment of the first cell ended, as bits of a number."""
     cells = kind.begin(1, 1, _TICKS, (rule,), randomness)
     cells.arrive(arrivals, 1, randomness)
     ticks: list[int] = vars(cells).get("ended", [])
@@ -294,7 +293,7 @@ def _ends(kind: type[_Watched], rule: CellRule, arrivals: Ints, randomness: Rand
 
 
 class _Watched(PointCells):
-    """Remembers when segments of the first cell end."""
+    """Records the ticks at which segments of the first cell end."""
 
     def _end_segment(self, cell: int, rule: CellRule, randomness: Randomness) -> None:
         if cell == 2:

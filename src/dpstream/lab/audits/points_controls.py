@@ -1,7 +1,7 @@
-"""Online points that break their promise on purpose: an audit that does not catch them is blind.
+"""Online points that are broken on purpose: an audit that does not catch them is blind.
 
-**Never use anything here on real data.** None of it can be reached from a configuration, and nothing outside the
-audits imports it. ``FarPlan`` alone is not broken: its thresholds are out of reach, which no guarantee rests on.
+**Never use them on real data.** No configuration file can name them, and nothing outside the audits imports them. Only
+``FarPlan`` is not broken: its thresholds are out of reach, and no guarantee depends on them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _QUIET = Fraction(2, 3)
-#: Nothing reaches it, and 64-bit sums hold it.
+#: A threshold that no count reaches, and that fits into 64-bit sums.
 _FAR = 2**30
 
 
@@ -37,16 +37,16 @@ class FarPlan(OnlinePointsPlan):
 
     @classmethod
     def of(cls, plan: OnlinePointsPlan) -> Self:
-        """``plan`` with thresholds that are out of reach."""
+        """``plan`` as a plan of this class."""
         return cls(plan.recipe, plan.budget, plan.unit, plan.design)
 
     def rule(self, depth: int, level: int) -> CellRule:
-        """The honest one but for the threshold."""
+        """The honest rule with another threshold."""
         return replace(super().rule(depth, level), threshold=_FAR)
 
 
 class BrokenQuiet(FarPlan):
-    """BROKEN: 2/3 of the noise of all cells. True loss: 3/2 epsilon, but for the first sums of depths."""
+    """BROKEN: 2/3 of the noise of all cells, except in the first sums of depths. True loss of the rest: 3/2 epsilon."""
 
     def rule(self, depth: int, level: int) -> CellRule:
         """A rule with too little noise."""
@@ -60,7 +60,7 @@ def quiet_rule(rule: CellRule) -> CellRule:
 
 
 class BrokenTwiceStored(FarPlan):
-    """BROKEN: at its end a level gives noisy sums a second time, and the mean of both is stored."""
+    """BROKEN: a level draws its last noisy sums twice, and stores the mean of both."""
 
     def _store_level(self, state: PointsState, randomness: Randomness) -> None:
         for depth, rule in enumerate(state.cells.rules, start=1):
@@ -81,26 +81,26 @@ class _Rescheduled(FarPlan):
 
 class _Unpaid(Schedule):
     def spent(self, depth: int, level: int) -> Fraction:
-        """As if depths that begin later read nothing."""
+        """The honest share, enlarged as if depths that begin later read no history."""
         charged = [j for j in range(1, self.max_depth + 1) if not self.rereads_all or j <= 3]
         level_cost = sum((super(_Unpaid, self).spent(j, self.max_depth) for j in charged), Fraction(0))
         return super().spent(depth, level) * (self.epsilon / 2) / level_cost
 
 
 class BrokenFreeHistory(_Rescheduled):
-    """BROKEN: what depths read when they begin later is not charged."""
+    """BROKEN: depths that begin later read the history without a charge."""
 
     KIND = _Unpaid
 
 
 class _Flat(Schedule):
     def spent(self, depth: int, level: int) -> Fraction:
-        """What the depth pays in its first level."""
+        """The share of the depth's first level, for all levels."""
         return super().spent(depth, min(level, depth))
 
 
 class BrokenLateLevels(_Rescheduled):
-    """BROKEN: every level pays like a depth's first one, so that late arrivals pay for each depth in full."""
+    """BROKEN: every level spends as much as a depth's first level, so late arrivals spend too much."""
 
     KIND = _Flat
 

@@ -1,13 +1,14 @@
-"""The exact loss of whole pooled streams: one record more at some step, or another one in its place.
+"""The exact loss of whole pooled streams between neighbours, which differ in one record of one step.
 
-A transcript is everything that a stream reveals: what every epoch's run chose and measured, and all releases. The
-plan's own code runs on a stream, writing down choices and measurements; and on its neighbour, with the choices given
-and with the noise that makes every measurement the same. Where anything released differs all the same (borders, noise
-scales, a total), something private reached it past choices and noise, and the loss is infinite. Otherwise the
-transcript's loss is known exactly, and has to stay within the budget: pure, log-ratios of probabilities; zCDP, what the
-noise had to move (``shift^2 / 2 sigma^2``) and the squared range of each choice's loss over 8 (Cesar, Rogers 2021).
+A transcript is everything that a stream reveals: the choices and measurements of every epoch's run, and all releases.
+The plan's own code runs twice: on a stream, recording choices and measurements; and on its neighbour, with the same
+choices and with the noise that makes every measurement the same. If a release differs all the same (borders, noise
+scales, a total), private information reached it other than through choices and noise, and the loss is infinite.
+Otherwise the loss of the transcript is known exactly, and must stay within the budget. Pure: log-ratios of
+probabilities. zCDP: the shift of the noise (``shift^2 / 2 sigma^2``), and the squared range of each choice's loss,
+divided by 8 (Cesar, Rogers 2021).
 
-The record is put where epochs begin and end: it must count in one of them, once.
+The record is at steps where epochs begin and end, because it must count in exactly one of them.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ __all__ = ["audit_pooled", "exact_pooled", "pooled_loss"]
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
-#: Borders are 1 to 9, 11 and 12: the record comes first or last in an epoch, or is an epoch's only step.
+#: Epochs end at steps 1 to 9, 11 and 12. So the record is in the first, the last or the only step of an epoch.
 _STEPS, _AT = 12, (1, 2, 9, 10, 11, 12)
-#: Records of a step: enough for a run to select something.
+#: Records per step, enough for a run to select something.
 _ROWS = 260
-#: Transcripts for each place.
+#: Transcripts for each step of the record.
 _TRANSCRIPTS: dict[AuditLength, int] = {"short": 3, "long": 40}
 
 
@@ -74,7 +75,7 @@ def audit_pooled(
         yield exact_pooled(plan, runs, randomness, f"pooled, {name}")
     pure = plans["pure"]
     progress("pooled, few marginals")
-    # Two columns of two values are measured always, one is not.
+    # Marginals of the columns with two values are always measured, others are not.
     other = replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)).calibrate(PureDP.of(1), horizon=_STEPS)
     yield exact_pooled(
         replace(other, runner=_sparse(other.runner)), runs, randomness, "pooled, few marginals"
@@ -93,7 +94,7 @@ def audit_pooled(
 def exact_pooled(
     plan: PooledPlan, transcripts: int, randomness: Randomness, subject: str, *, control: bool = False
 ) -> AuditFinding:
-    """The largest loss over places of the record and transcripts."""
+    """The largest loss over the steps of the record and over transcripts."""
     began, worst, where = time.perf_counter(), -1.0, 0
     for number, at in enumerate(_AT):
         for turn in range(transcripts):
@@ -112,7 +113,8 @@ def exact_pooled(
 
 
 def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedBatch], list[EncodedBatch]]:
-    """Two streams that differ in one record of one step; of the deletes where ``swapped`` and there are any."""
+    """Two streams that differ in one record of step ``at``; ``swapped``: in the other order, and in a delete if the
+    plan has deletes."""
     generator = np.random.default_rng(at)
     deletions = plan.recipe.deletions
 
@@ -130,11 +132,11 @@ def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedB
     else:
         pair[side] = pair[side][1:]
     changed[at - 1] = (pair[0], pair[1])
-    found = [
-        [EncodedBatch(plan.domain, come, gone if deletions else None) for come, gone in stream]
+    base, other = (
+        [EncodedBatch(plan.domain, inserts, deletes if deletions else None) for inserts, deletes in stream]
         for stream in (streams, changed)
-    ]
-    return (found[1], found[0]) if swapped else (found[0], found[1])
+    )
+    return (other, base) if swapped else (base, other)
 
 
 def pooled_loss(
@@ -143,10 +145,10 @@ def pooled_loss(
     neighbour: list[EncodedBatch],
     randomness: Randomness,
 ) -> float:
-    """What the releases of one random transcript of ``base`` can lose against ``neighbour``: epsilon or rho.
+    """The largest loss of one random transcript of ``base`` against ``neighbour``, in the unit of the budget.
 
-    Choices and designs are those of the transcript. For each measurement in it the loss is the largest over all values
-    that its noise could have had, which depends on what both streams would have had measured there.
+    Choices and designs are those of the transcript. For each measurement the loss is the largest over all values that
+    its noise could have had.
     """
     first = _Log()
     released = _releases(plan, first, base, randomness)
@@ -173,15 +175,15 @@ def pooled_loss(
 def _releases(
     plan: PooledPlan, log: _Log, batches: list[EncodedBatch], randomness: Randomness
 ) -> list[NDArray[Any]]:
-    """Everything released at all steps: totals, standard errors, whole models."""
+    """Everything that a stream releases, as arrays: totals, standard errors, whole models."""
     plan = copy.copy(plan)
     object.__setattr__(plan, "runner", _scripted(plan.runner, log))
-    state, found = plan.start(), []
+    state, released = plan.start(), list[NDArray[Any]]()
     for batch in batches:
         packed = plan.step(state, batch, randomness).pack()
-        found.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
-        found.extend(packed.arrays.values())
-    return found
+        released.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
+        released.extend(packed.arrays.values())
+    return released
 
 
 class _OtherTranscript(Exception):
@@ -197,7 +199,7 @@ class _Log(Tape):
 
 
 class _Hooks:
-    """Before a runner's own methods."""
+    """Methods that override those of a runner, and record or follow a transcript."""
 
     log: _Log
 
@@ -220,20 +222,20 @@ class _Hooks:
 
 
 def _scripted(runner: Runner, log: _Log) -> Runner:
-    """The runner's own code, with choices and noise that are written down or given."""
-    found = _in_place(runner, type("_Scripted", (_Hooks, type(runner)), {}))
-    object.__setattr__(found, "log", log)
-    return found
+    """The runner's own code, which records its choices and measurements in ``log``, or follows the log's script."""
+    scripted = _with_class(runner, type("_Scripted", (_Hooks, type(runner)), {}))
+    object.__setattr__(scripted, "log", log)
+    return scripted
 
 
 def _sparse(runner: Runner) -> Runner:
-    """Runs that measure few marginals, as in a long stream that does not drift, from the first one on."""
+    """A runner that measures few marginals from the first run on, as in a long stream that does not drift."""
 
     class Sparse(Runner):
         def design(self, expected: float, *, drifts: bool) -> Design:
             return super().design(expected, drifts=False)
 
-    return _in_place(runner, Sparse)
+    return _with_class(runner, Sparse)
 
 
 def _quiet(runner: Runner) -> Runner:
@@ -246,37 +248,38 @@ def _quiet(runner: Runner) -> Runner:
         def sign_noise(self, budget: Budget, sums: int) -> CubeNoise | DiscreteGaussian:
             return super().sign_noise(budget.scaled(Fraction(3, 2)), sums)
 
-    return _in_place(runner, Quiet)
+    return _with_class(runner, Quiet)
 
 
 def _apart(runner: Runner) -> Runner:
-    """BROKEN: the noise of one sum on each of several, drawn apart: a record moves all of them."""
+    """BROKEN: sums that share a joint draw get separate noise, each as if it were the only one that a record moves."""
 
     class Apart(Runner):
         def sign_noise(self, budget: Budget, sums: int) -> Any:
             return self.histogram_noise(budget)
 
-    return _in_place(runner, Apart)
+    return _with_class(runner, Apart)
 
 
-def _in_place(runner: Runner, kind: type[Runner]) -> Runner:
-    found = copy.copy(runner)
-    object.__setattr__(found, "__class__", kind)
-    return found
+def _with_class(runner: Runner, kind: type[Runner]) -> Runner:
+    """A copy of ``runner`` with the methods of ``kind``."""
+    copied = copy.copy(runner)
+    object.__setattr__(copied, "__class__", kind)
+    return copied
 
 
 class _Remembering(PooledPlan):
-    """BROKEN: an epoch's counts are read again with the next one's."""
+    """BROKEN: keeps an epoch's counts for the next epoch."""
 
     def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
         before = side.counts
-        found = super()._run(side, known, step, length, randomness)
+        result = super()._run(side, known, step, length, randomness)
         side.counts = before
-        return found
+        return result
 
 
 class _Following(PooledPlan):
-    """BROKEN: an epoch ends when it has so many records; which epoch others are in depends on one."""
+    """BROKEN: an epoch ends when it has enough records, so one record decides the epoch of others."""
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         part = self.cells.part(0)

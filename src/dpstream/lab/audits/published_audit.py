@@ -1,9 +1,9 @@
-"""Exact audit of what lies between a synthesis and the disk: does any published byte depend on the records?
+"""Exact audit of the code between a synthesis and the disk: does a published byte depend on the records?
 
-A mechanism that reads nothing is run as a durable stream on streams of very different records, with the same
-(test) words. Whatever is published, the manifests, catalogue, codebook and tables, must then be equal to the last
-byte: all of it is a function of the synthesis, public facts and fresh words, so it costs nothing beyond what the
-mechanism's guarantee covers. Timing is not part of this.
+A mechanism that reads no record runs as a durable stream on very different records, with the same random words (of a
+test seed). All published files (manifests, catalogue, codebook and tables) must then be equal, byte for byte. Then they
+are functions of the synthesis, public facts and fresh random words, and cost nothing beyond the mechanism's guarantee.
+Timing is not audited.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STEPS = 3
 
 
 class BlindPlan(DPStabsPlan):
-    """DP-STabS that is given the same batch whatever there is: its synthesis cannot depend on a record."""
+    """DP-STabS that replaces every batch by invented records, so that its synthesis cannot depend on a record."""
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """One step on 60 invented records."""
@@ -44,17 +44,17 @@ class BlindPlan(DPStabsPlan):
 
 
 class LeakyPlan(BlindPlan):
-    """BROKEN, a control: its total has one record more where the batch has any."""
+    """BROKEN: like ``BlindPlan``, but its total is one higher where the batch has a record."""
 
     def step(self, state: DPStabsState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
-        """The same, and whether there was something."""
+        """The blind step, with a total that leaks."""
         synthesis = super().step(state, batch, randomness)
-        there = int(batch.count([()])[0][0]) > 0
-        return replace(synthesis, records=synthesis.records + there)
+        leak = int(batch.count([()])[0][0]) > 0
+        return replace(synthesis, records=synthesis.records + leak)
 
 
 def audit_published() -> Iterator[AuditFinding]:
-    """The published files of a mechanism that reads nothing, and of one that does (the control)."""
+    """The published files of a mechanism that reads no record, and of a control that leaks."""
     recipe = DPStabs(Workload.all_k_way(_SCHEMA.domain, 2))
     plan = recipe.calibrate(PureDP.of(1))
     parts = (plan.recipe, plan.budget, plan.unit, plan.horizon, plan.counter, plan.selector)
@@ -63,7 +63,7 @@ def audit_published() -> Iterator[AuditFinding]:
 
 
 def published_bytes(plan: DPStabsPlan, batches: Sequence[Codes]) -> dict[str, bytes]:
-    """Every published file of a durable stream in a temporary folder, made with fixed test words."""
+    """Every published file of a durable stream in a temporary folder, with a fixed test seed."""
     with tempfile.TemporaryDirectory() as folder:
         releases = Path(folder) / "releases"
         with open_stream(
@@ -88,7 +88,7 @@ def _finding(subject: str, plan: DPStabsPlan, *, control: bool) -> AuditFinding:
     }
     made = {name: published_bytes(plan, batches) for name, batches in streams.items()}
     first = made.pop("no record")
-    # A file that is in one folder only differs too.
+    # This includes files that only one folder has.
     differing = sorted(
         {
             f"{file} ({name})"

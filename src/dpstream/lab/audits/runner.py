@@ -1,4 +1,4 @@
-"""All audits by name, one after the other or in two processes."""
+"""Runs the audits by name, one after the other or in several processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AUDITS", "audit_names", "run_audits"]
 
-#: By name, longest first, so that two processes end at about the same time.
+#: The audits by name, the longest first, so that two processes end at about the same time.
 AUDITS: dict[str, Audit] = {
     "streams": audit_streams,
     "counters": audit_counters,
@@ -48,8 +48,8 @@ AUDITS: dict[str, Audit] = {
     "questions": audit_asking,
 }
 
-#: Audits that say nothing about a configuration file's counter and selector.
-_OF_THE_PROGRAM = {
+#: Audits that have no part for the counter and the selector of a configuration file.
+_PROGRAM_ONLY = {
     "aim",
     "census",
     "classifiers",
@@ -65,8 +65,8 @@ _POLL_SECONDS = 0.5
 
 
 def audit_names(*, configured: bool) -> tuple[str, ...]:
-    """The parts there are; those of a configuration file are its counter and its selector."""
-    return tuple(sorted(set(AUDITS) - (_OF_THE_PROGRAM if configured else set())))
+    """The names of all audits; with ``configured``, of those that audit a configuration file."""
+    return tuple(sorted(set(AUDITS) - (_PROGRAM_ONLY if configured else set())))
 
 
 def run_audits(
@@ -78,16 +78,17 @@ def run_audits(
     seed: int | None = None,
     processes: int = 2,
 ) -> Iterator[AuditFinding]:
-    """Run some audits and give findings as they come.
+    """Run some audits, and give findings as they come.
 
     Args:
-        names: of ``AUDITS``.
+        names: names of ``AUDITS``.
+        progress: is called with each subject.
         config: audit the parts of this file's plan instead of the program's own subjects.
-        seed: for tests; None takes the operating system's entropy.
-        processes: how many work at once.
+        seed: for tests; None: the operating system's entropy.
+        processes: how many processes to use.
 
     Errors:
-        ConfigError: a name that is unknown or has no meaning for a configuration file, or a wrong file.
+        ConfigError: no name, an unknown name, a name of an audit that no configuration file has, or a wrong file.
     """
     known = audit_names(configured=config is not None)
     for name in names:
@@ -99,7 +100,7 @@ def run_audits(
         raise ConfigError("no audit is named", where="audit", allowed=", ".join(known))
     place = None if config is None else str(config)
     if place is not None:
-        _audits(place)  # a wrong file is told before anything starts
+        _audits(place)  # raises for a wrong file before anything starts
     if processes == 1 or len(chosen) == 1:
         for name in chosen:
             yield from _audits(place)[name](length, _randomness(seed, name), progress)
@@ -127,19 +128,19 @@ def _parallel(
     processes: int,
     progress: AuditProgress,
 ) -> Iterator[AuditFinding]:
-    # Fresh interpreters: a fork would copy the threads' locks of numerical libraries.
+    # Fresh interpreters, because a fork would copy locks that threads of numerical libraries hold.
     context: Any = multiprocessing.get_context("spawn")
-    told = context.Queue()
+    results = context.Queue()
     waiting = list(names)
     running: dict[str, Any] = {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 name = waiting.pop(0)
-                running[name] = context.Process(target=_work, args=(name, length, config, seed, told))
+                running[name] = context.Process(target=_work, args=(name, length, config, seed, results))
                 running[name].start()
             try:
-                name, kind, value = told.get(timeout=_POLL_SECONDS)
+                name, kind, value = results.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 _check_alive(running)
                 continue
@@ -158,22 +159,22 @@ def _parallel(
 
 
 def _check_alive(running: dict[str, Any]) -> None:
-    """A worker that died without a word is a bug (its traceback is on standard error), or was killed."""
+    """Raise for a worker that died without a result: it was killed, or has a bug (see its traceback)."""
     for name, process in running.items():
         if process.exitcode:
             raise RuntimeError(f"the audit {name!r} ended with exit code {process.exitcode}")
 
 
-def _work(name: str, length: AuditLength, config: str | None, seed: int | None, told: Any) -> None:
-    # Ctrl-C reaches the whole group; the parent alone answers and ends its children.
+def _work(name: str, length: AuditLength, config: str | None, seed: int | None, results: Any) -> None:
+    # Ctrl-C reaches all processes of the group; only the parent handles it, and ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         audit = _audits(config)[name]
         for finding in audit(
-            length, _randomness(seed, name), lambda text: told.put((name, "progress", text))
+            length, _randomness(seed, name), lambda text: results.put((name, "progress", text))
         ):
-            told.put((name, "finding", finding))
+            results.put((name, "finding", finding))
     except DpstreamError as error:
-        told.put((name, "error", error))
+        results.put((name, "error", error))
     else:
-        told.put((name, "done", None))
+        results.put((name, "done", None))

@@ -1,8 +1,8 @@
 """Empirical audits of selections and of the above-threshold test, by frequencies of their outcomes.
 
-Every outcome is a number (the chosen candidate; the question that was answered yes first). The first part of the runs
-orders outcomes by how much likelier they were on one input than on its neighbour; a tail of that order, which is a
-set of outcomes, is judged by the rest (Clopper-Pearson, see ``statistics``).
+Every outcome is a number: the chosen candidate, or the first question that was answered yes. The first part of the runs
+orders the outcomes by the ratio of their frequencies on two neighbouring inputs. A tail of that order is a set of
+outcomes, which the other runs judge (Clopper-Pearson, see ``loss_bounds``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dpstream.lab.audits.transcript_tape import SameWords
 __all__ = ["Questions", "audit_outcomes", "audit_selection", "audit_selector", "audit_threshold"]
 
 _RUNS: dict[AuditLength, int] = {"short": 20_000, "long": 300_000}
-#: The above-threshold test is quicker, and its losses sit in rarer events.
+#: More runs for the above-threshold test, because it is quicker and loses most in rare events.
 _THRESHOLD_RUNS: dict[AuditLength, int] = {"short": 40_000, "long": 600_000}
-#: Part of the runs that orders the outcomes.
+#: The part of the runs that orders the outcomes.
 _TRAIN = 0.3
 _CHUNK = 1 << 14
 
-#: Neighbouring scores (numerators; the common denominator is 1 and the sensitivity 1) that are hard to tell apart
-#: privately: a tie that is broken against one candidate, a reversed order, a tie of several.
+#: Neighbouring scores (numerators; denominator and sensitivity are 1) with a large loss: a tie that is broken against
+#: one candidate, a reversed order, a tie of several.
 _SCORES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((0, 0), (1, -1)),
     ((1, 0), (0, 1)),
@@ -44,23 +44,23 @@ _SCORES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Questions:
-    """Two neighbouring sequences of numbers put to an above-threshold test, and the public threshold."""
+    """Two neighbouring sequences of numbers for an above-threshold test, and the public threshold."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
     threshold: int
 
 
-#: All numbers rise and the last one falls: the worst case of the proof, with events that are not too rare.
+#: All numbers rise and the last one falls. This is the worst case of the proof, with events that are not too rare.
 AGAINST = Questions((0, 0, 0, 0, 1), (1, 1, 1, 1, 0), 1)
-#: All numbers rise together, and many are answered "no" with a good chance.
+#: All numbers rise, and probably many of them are answered "no".
 TOGETHER = Questions((0,) * 48, (1,) * 48, 1)
 
 
 def audit_selection(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Both selectors and the above-threshold test by their public running code; then the controls."""
+    """Both selectors and the above-threshold test through their public running code; then the controls."""
     runs, one, half = _RUNS[length], PureDP.of(1), ZCDP.of("0.5")
     for budget in (one, half):
         selector = Selector(budget)
@@ -102,13 +102,13 @@ def audit_selector(
     sensitivity: Fraction | int = 1,
     control: bool = False,
 ) -> AuditFinding:
-    """Lower confidence bound on what one choice costs.
+    """A lower confidence bound on the loss of one choice.
 
     Args:
-        selector: runs as it is.
-        claimed: what it says a choice costs.
-        runs: on each of the neighbouring score vectors.
-        sensitivity: the scores of the audit move by this much, which the selector is told as well.
+        selector: audited as it is.
+        claimed: the claimed cost of a choice.
+        runs: runs on each of the neighbouring score vectors.
+        sensitivity: the sensitivity that the selector gets; neighbouring scores of the audit differ by so much.
     """
     scale = Fraction(sensitivity)
 
@@ -132,7 +132,7 @@ def audit_threshold(
     *,
     control: bool = False,
 ) -> AuditFinding:
-    """Lower confidence bound on what a whole run of an above-threshold test costs."""
+    """A lower confidence bound on the loss of a whole run of an above-threshold test."""
     noise = _BufferedNoise(randomness)
     thresholds = {item.before: item.threshold for item in questions}
     thresholds |= {item.after: item.threshold for item in questions}
@@ -154,7 +154,7 @@ def audit_threshold(
 
 
 def _short(values: Sequence[int]) -> str:
-    """Numbers, with repeated ones counted.
+    """Numbers as a text, in which repeated ones are counted.
 
     >>> _short((1, 1, 1, -1))
     'numbers 3 x 1, -1'
@@ -164,14 +164,14 @@ def _short(values: Sequence[int]) -> str:
 
 
 class _BufferedNoise(SameWords):
-    """The same noise, drawn many at a time: single draws cost thirty times as much."""
+    """Draws many values of a noise at a time, because single draws cost thirty times as much."""
 
     def __init__(self, inner: Randomness) -> None:
         super().__init__(inner)
         self._ready: dict[Noise, Iterator[int]] = {}
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """``size`` values that were never given before."""
+        """The next ``size`` values."""
         return np.array([self._next(noise) for _ in range(size)], dtype=np.int64)
 
     def _next(self, noise: Noise) -> int:
@@ -198,11 +198,11 @@ def audit_outcomes(
     *,
     control: bool = False,
 ) -> AuditFinding:
-    """Lower confidence bound for a mechanism with few outcomes; the error is shared out among the pairs.
+    """A lower confidence bound on the loss of a mechanism with few outcomes. The pairs share the error.
 
     Args:
-        outcomes: many independent runs on one input, as non-negative integers.
-        pairs: neighbouring inputs, and what to call them.
+        outcomes: gives the outcomes of many independent runs on one input, as non-negative integers.
+        pairs: pairs of neighbouring inputs, each with a name.
     """
     began = time.perf_counter()
     confidence = 1 - (1 - COUNTERS_CONFIDENCE) / len(pairs)
@@ -218,22 +218,20 @@ def audit_outcomes(
             bound = rho_lower_bound(ratio[a], ratio[b], confidence=confidence, train=_TRAIN)
         if bound > best:
             best, detail = bound, f"most with {name}"
-    return AuditFinding(
+    return AuditFinding.empirical(
+        began,
         subject=subject,
-        kind="empirical",
-        claimed=float(claimed.amount),
+        claimed=claimed,
         found=best,
         confidence=COUNTERS_CONFIDENCE,
         runs=runs,
         control=control,
         detail=detail,
-        seconds=time.perf_counter() - began,
-        unit="epsilon" if pure else "rho",
     )
 
 
 def _log_ratios(a: NDArray[np.int64], b: NDArray[np.int64], outcomes: int) -> NDArray[np.float64]:
-    """How much likelier each outcome was, smoothed by one run so that unseen outcomes stay finite."""
+    """The log-ratio of each outcome's frequencies, with one run added to each so that unseen outcomes stay finite."""
     counts = [np.bincount(side, minlength=outcomes) + 1.0 for side in (a, b)]
     result: NDArray[np.float64] = np.log(counts[0] / counts[1])
     return result

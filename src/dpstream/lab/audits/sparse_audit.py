@@ -1,9 +1,9 @@
 """The exact audit of the sparse counter, which is not linear and has no certificate.
 
-One cell's releases are decided by the noise of its segment's threshold and by that of each test. Which pairs of them
-say yes at which count is read off the running code, all pairs at once as cells of one step; so is what becomes of the
-threshold's noise after a no and after a yes. From that follow the probabilities of every pattern of releases, for all
-tiny streams and their neighbours. The counter of segments adds its own certificate.
+The releases of a cell depend on the noise of its segment's threshold and on that of each test. The running code shows
+which pairs of them say yes at which count: all pairs are cells of one step. It also shows whether a new threshold noise
+is drawn after a no and after a yes. This gives the probability of every pattern of releases, for all tiny streams and
+their neighbours. The certificate of the counter of segments is added.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dpstream.lab.checks import NoiseTape, certify
 __all__ = ["audit_sparse", "exact_sparse"]
 
 _TICKS = 3
-#: Increments of the streams that are tried.
+#: The increments of the tiny streams.
 _VALUES = (0, 1, 3)
-#: Noise beyond so many scales is left out, on both inputs alike: a part of ``exp(-45)``.
+#: Noise beyond so many scales is left out on both inputs, a part of ``exp(-45)``.
 _REACH = 45
 
 Stream = tuple[int, ...]
@@ -54,7 +54,7 @@ def audit_sparse(progress: AuditProgress) -> Iterator[AuditFinding]:
 
 
 def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: bool = False) -> AuditFinding:
-    """The worst log-ratio of a pattern of releases, and what the counter of segments costs besides."""
+    """The largest log-ratio of a pattern of releases, plus the certified loss of the counter of segments."""
     began, cell = time.perf_counter(), _Cell(counter)
     worst, where = -1.0, ""
     for stream in itertools.product(_VALUES, repeat=_TICKS):
@@ -74,7 +74,7 @@ def exact_sparse(counter: CalibratedSparseCounter, subject: str, *, control: boo
 
 
 class _Cell:
-    """The law of one cell's releases, read off the running code."""
+    """Computes the distribution of one cell's releases from the running code."""
 
     def __init__(self, counter: CalibratedSparseCounter) -> None:
         self._counter = counter
@@ -87,7 +87,7 @@ class _Cell:
         self._laws: dict[Stream, NDArray[np.float64]] = {}
 
     def law(self, stream: Stream) -> NDArray[np.float64]:
-        """Probability of each pattern of no (0) and yes (1)."""
+        """The probability of each pattern of no (0) and yes (1)."""
         if stream not in self._laws:
             patterns = itertools.product((0, 1), repeat=len(stream))
             self._laws[stream] = np.array([self._probability(stream, pattern) for pattern in patterns])
@@ -104,19 +104,19 @@ class _Cell:
         return total * float(alive.sum())
 
     def _answers(self, pending: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """For each noise of the threshold, the probabilities of no and of yes when so much is pending."""
+        """For each noise of the threshold, the probabilities of no and of yes when so many records are pending."""
         if pending not in self._known:
             shifts, tests = (grid.ravel() for grid in np.meshgrid(self._kept, self._tests, indexing="ij"))
             state = self._counter.init(len(shifts))
             increment = np.full(len(shifts), pending)
             self._counter.step(state, increment, NoiseTape(np.concatenate([shifts, tests])))
             ended = (state["inner/t"] > 0).reshape(len(self._kept), len(self._tests))
-            # Each is summed by itself: one minus the other would lose the digits of a small one.
+            # Not one minus the other, which would lose the digits of a small probability.
             self._known[pending] = (~ended @ self._odds, ended @ self._odds)
         return self._known[pending]
 
     def _shift_after(self, yes: bool) -> int:
-        """The threshold's noise after a test, on a tape of 0 for the first one and 7 for whatever is drawn later."""
+        """The threshold's noise after a test, where the first draw gives 0 and draws after the test give 7."""
         state = self._counter.init(1)
         test = (1 if yes else -1) * 10**6
         self._counter.step(state, np.zeros(1, np.int64), NoiseTape(np.array([0, test, *[7] * 9])))
@@ -138,7 +138,7 @@ class BrokenKeptNoise(CalibratedSparseCounter):
     def step(
         self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
     ) -> NDArray[np.int64]:
-        """The honest step; the noise of the first segment stays."""
+        """The honest step, but with the threshold noise of the first segment."""
         first, kept = not state["t"][0], state["shift"].copy()
         recorded = _Recorded(randomness)
         estimate = super().step(state, increment, recorded)
@@ -148,14 +148,14 @@ class BrokenKeptNoise(CalibratedSparseCounter):
 
 
 class BrokenFreshNoise(CalibratedSparseCounter):
-    """BROKEN: the threshold's noise anew for each test."""
+    """BROKEN: new threshold noise for each test."""
 
     WORDS = "fresh threshold noise at each test"
 
     def step(
         self, state: CounterState, increment: NDArray[np.int64], randomness: Randomness
     ) -> NDArray[np.int64]:
-        """The honest step, and a draw."""
+        """The honest step, and then new threshold noise."""
         estimate = super().step(state, increment, randomness)
         state["shift"][:] = randomness.draw(self.noise, len(increment))
         return estimate

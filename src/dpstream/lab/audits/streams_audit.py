@@ -1,18 +1,18 @@
 """Empirical audits of whole streams: can a reader of all releases tell two neighbouring streams apart?
 
-Every subject is a stream mechanism as users run it (``plan.start``, ``plan.step``) on tiny domains, thousands of
-times on each of some neighbouring invented streams: a canary record inserted at one step (the first, the last, at the
-borders of blocks and trees), replaced, inserted and deleted again (two events, so twice the loss is allowed). From
-everything released at all steps (``outputs``) a statistic is learned on one part of the runs; the rest proves a lower
-bound on the loss (``statistics``).
+Every subject is a stream mechanism as users run it (``plan.start``, ``plan.step``) on tiny domains, thousands of times
+on each of several neighbouring invented streams. A canary record is inserted at one step (the first, the last, a border
+of blocks or trees), or replaced, or inserted and deleted again (two events, so twice the loss is allowed). One part of
+the runs learns a statistic of everything that is released at all steps (``outputs``); the other runs prove a lower
+bound on the loss (``loss_bounds``).
 
-* Confidence: ``STREAMS_CONFIDENCE`` a finding. There are at most 40 of honest mechanisms, so all of them together
-  accuse an honest program with probability 1e-6 at most. The same runs' bound at 95 % is in ``AuditFinding.detail``: it
-  says more about how near the loss comes to the claim, and would be wrong once in twenty.
-* zCDP plans are held to the (epsilon, delta) guarantee that their rho implies at one large delta (``zcdp_to_epsilon``:
-  Canonne, Kamath, Steinke 2020); a small delta would need more runs than there is time for.
-* Not audited here: what lies between a synthesis and the disk. It never sees a record, which can be checked exactly
-  and is (``published``), so runs through the durable stream would repeat the runs here, at ten times the price.
+* Each finding has the confidence ``STREAMS_CONFIDENCE``. There are at most 40 findings of honest mechanisms, so chance
+  accuses an honest program with probability 1e-6 at most. ``AuditFinding.detail`` has the bound of the same runs at
+  95 %, which shows better how near the loss is to the claim, and may be wrong once in twenty times.
+* zCDP plans are audited against the (epsilon, delta) guarantee that their rho implies at one large delta
+  (``zcdp_to_epsilon``: Canonne, Kamath, Steinke 2020). A small delta would need too many runs.
+* The code between a synthesis and the disk is not audited here. ``published_audit`` checks exactly that it never sees a
+  record, so runs through the durable stream would show nothing new, at ten times the cost.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ __all__ = [
     "stream_subjects",
 ]
 
-#: Of each finding: 40 findings keep the whole audit's false-alarm rate below 1e-6.
+#: The confidence of each finding. With 40 findings the false-alarm rate of the whole audit is at most 1e-6.
 STREAMS_CONFIDENCE = 1 - 2.5e-8
 
-#: Delta at which zCDP plans are held to their (epsilon, delta).
+#: The delta at which zCDP plans are audited.
 DELTA = Fraction(1, 100)
 
-#: A long audit has this many times the runs.
+#: A long audit has so many times the runs of a short one.
 LONG = 15
 
 _TRAIN = 0.4
@@ -68,12 +68,12 @@ _THREE = Domain(("a", "b", "c"), (2, 2, 2))
 
 @dataclass(frozen=True)
 class StreamSubject:
-    """One mechanism, the streams it is run on, and what it claims.
+    """One mechanism, its claim, and the streams on which it runs.
 
     Attributes:
-        law: the matrices of a counter that makes the measurements, for the hand-made statistic; only power depends
-            on it.
-        runs: on each stream, in a short audit.
+        law: the matrices of a counter that makes the measurements, for the evidence in ``features``. Only the power of
+            the audit depends on it.
+        runs: the number of runs on each stream in a short audit.
     """
 
     name: str
@@ -89,9 +89,9 @@ class StreamSubject:
 def audit_streams(
     length: AuditLength, randomness: Randomness, progress: AuditProgress
 ) -> Iterator[AuditFinding]:
-    """Whole streams, then the controls, then what is published of them.
+    """Whole streams, then the controls, then published files.
 
-    Cost: short: about a minute and a half of one core; long: 15 times the runs, and the time.
+    Cost: the short audit about a minute and a half of one core; the long one 15 times as much.
     """
     factor = 1 if length == "short" else LONG
     for subject in (*stream_subjects(), *stream_controls()):
@@ -104,10 +104,10 @@ def audit_streams(
 def audit_stream(
     subject: StreamSubject, runs: int, randomness: Randomness, tick: Callable[[], None] = lambda: None
 ) -> Iterator[AuditFinding]:
-    """One finding per pair of the subject's scene, all from the same runs; ``tick`` after each run."""
+    """One finding for each pair of the subject's scene, all from the same runs; ``tick`` is called after each run."""
     start = time.perf_counter()
     outputs = run_scene(subject.mechanism, subject.workload.cliques, subject.scene, runs, randomness, tick)
-    # The runs serve all pairs: each answers for its part of their time.
+    # All pairs use the same runs, so each finding gets its share of their time.
     share = (time.perf_counter() - start) / len(subject.scene.pairs)
     for pair in subject.scene.pairs:
         yield _finding(subject, outputs, pair, share)
@@ -127,21 +127,20 @@ def _finding(subject: StreamSubject, outputs: Outputs, pair: Pair, seconds: floa
     if delta:
         claim = f"{budget}, that is ({claimed:.3g}, {delta:g})-DP, "
     detail = f"{claim}{strict.statistic}; at 95 % alone the bound is {usual.epsilon:.2f}"
-    return AuditFinding(
+    return AuditFinding.empirical(
+        start - seconds,
         subject=f"{subject.name}, {pair.name}",
-        kind="empirical",
         claimed=claimed,
         found=strict.epsilon,
         confidence=STREAMS_CONFIDENCE,
         runs=strict.runs,
         control=subject.control,
         detail=detail,
-        seconds=seconds + time.perf_counter() - start,
     )
 
 
 def stream_subjects() -> tuple[StreamSubject, ...]:
-    """Honest mechanisms. Most claim epsilon = 2, where runs tell most about a claim, relative to it."""
+    """Honest mechanisms. Most claim epsilon = 2, where a given number of runs shows the largest part of the claim."""
     one, pairs = Workload.all_k_way(_ONE, 1), Workload.all_k_way(_THREE, 2)
     square, singles = Workload.all_k_way(_TWO, 2), Workload.all_k_way(_TWO, 1)
     crowd_one, crowd_two, crowd_three = (crowded(domain, 4, 10) for domain in (_ONE, _TWO, _THREE))
@@ -217,27 +216,27 @@ def stream_subjects() -> tuple[StreamSubject, ...]:
 
 
 def stream_controls() -> tuple[StreamSubject, ...]:
-    """Broken mechanisms. They claim what they were built from."""
+    """Broken mechanisms, each with the claim of the honest plan that it was made from."""
     one, singles = Workload.all_k_way(_ONE, 1), Workload.all_k_way(_TWO, 1)
     simple, zcdp = (
         DPStabs(one, counter="simple").calibrate(PureDP.of(1)),
         DPStabs(one, counter="simple").calibrate(ZCDP.of("1/2")),
     )
     twice = DPStabs(singles, counter="simple").calibrate(PureDP.of(1))
-    # Both sides share the first step: its runs are paid for once.
+    # Both streams share the first step, which therefore runs once for both.
     single = Scene.inserted(crowded(_ONE, 2, 10), (1,), (2,))
     double = Scene.inserted(crowded(_TWO, 2, 10), (1, 1), (2,))
     return (
         _control("2/3 of the noise", simple, two_thirds_of_the_noise(simple), single, 4500),
         _control("budget spent once per counter", twice, spent_once_per_counter(twice), double, 2500),
         _control("exact total", simple, ExactTotal(simple), single, 300),
-        # With a delta the bound is far below the claim, so this control is coarser.
+        # With a delta the bound is far below the claim, so this control has to be coarser.
         _control("1/4 of the noise, zCDP", zcdp, a_quarter_of_the_noise(zcdp), single, 1000),
     )
 
 
 def _subject(name: str, plan: DPStabsPlan | BaselinePlan, scene: Scene, runs: int) -> StreamSubject:
-    # Fresh noise at every step is a simple counter's: the baseline's measurements are that.
+    # The baseline measures with fresh noise at every step, which is what a simple counter does.
     counter = (
         plan.counter
         if isinstance(plan, DPStabsPlan)
@@ -245,7 +244,7 @@ def _subject(name: str, plan: DPStabsPlan | BaselinePlan, scene: Scene, runs: in
     )
     law = counter.materialize(len(scene))
     if law.decoder.shape[0] != law.decoder.shape[1]:
-        # The hand-made statistic undoes the decoder. More noise than outputs cannot be undone: gains are looked at.
+        # The evidence needs the inverse of the decoder, so a counter with more noises than outputs gets a simple one.
         law = SimpleCounter().calibrate(plan.budget, plan.unit.event).materialize(len(scene))
     return StreamSubject(name, plan, plan.recipe.workload, plan.budget, law, scene, runs)
 

@@ -1,9 +1,9 @@
-"""What a mechanism chooses and draws, written down in one run and given to another one.
+"""Records the choices and the noise of one run of a mechanism, and replays them in another run.
 
-An exact audit runs a mechanism's own code twice: on a stream, where a ``Tape`` writes down every choice with its law
-and every draw of noise; and on its neighbour, with the same choices and with the noise that makes every output the
-same. How far the noise had to move, and how the laws of the choices differ, is the loss. Where something released
-differs all the same, something private reached it past choices and noise.
+An exact audit runs a mechanism's own code twice: on a stream, where a ``Tape`` records every choice with its law and
+every draw of noise; and on its neighbour, with the same choices and with the noise that makes every output the same.
+The shift of the noise and the difference of the choices' laws give the loss. If a release differs all the same, private
+information reached it other than through choices and noise.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = [
     "worst_choice_loss",
 ]
 
-#: (Number of a draw, how many values it has) -> what is added to the noise on the tape.
+#: (index of a draw, number of its values) -> what is added to the noise on the tape.
 Shift = Callable[[int, int], Ints | int]
-#: How noise is drawn where no tape gives it.
+#: Draws noise where no tape gives it.
 Fresh = Callable[[Noise, int], Ints]
 
 
 class SameWords(Randomness):
-    """Reads the random words of another source; subclasses change what is drawn from it."""
+    """Randomness with the random words of ``inner``; subclasses change the noise."""
 
     def __init__(self, inner: Randomness) -> None:
         super().__init__(lambda n: inner.words(-(-n // 8)).tobytes()[:n])
@@ -55,7 +55,7 @@ class SameWords(Randomness):
 
 
 class TapedChoice(NamedTuple):
-    """One choice: what was chosen, its place among those allowed, and the law over these."""
+    """One choice: the candidate, its place among the allowed ones, and the probabilities of these."""
 
     chosen: int
     place: int
@@ -64,14 +64,14 @@ class TapedChoice(NamedTuple):
 
 @dataclass
 class Tape:
-    """Choices and draws of one run, in order; with a script, the run is given those of another run."""
+    """The choices and draws of one run, in order. With a script, the run replays those of another run."""
 
     script: Tape | None = None
     choices: list[TapedChoice] = field(default_factory=list)
     draws: list[tuple[Noise, Ints]] = field(default_factory=list)
 
     def given_place(self, allowed: int) -> int | None:
-        """The scripted place of the next choice among ``allowed``; None: the run chooses by itself."""
+        """The place of the next choice in the script, if it is below ``allowed``; None: the run chooses itself."""
         at = len(self.choices)
         if self.script is None or at >= len(self.script.choices):
             return None
@@ -79,26 +79,26 @@ class Tape:
         return place if place < allowed else None
 
     def given_noise(self, size: int) -> Ints | None:
-        """The scripted noise of the next draw; None: the run draws by itself."""
+        """The noise of the next draw in the script, if it has this size; None: the run draws itself."""
         at = len(self.draws)
         if self.script is None or at >= len(self.script.draws) or len(self.script.draws[at][1]) != size:
             return None
         return self.script.draws[at][1]
 
     def chosen_loss(self, other: Tape) -> float:
-        """The log-ratio of the probabilities of what was chosen, over those in ``other``; signed."""
+        """The signed log-ratio of the probabilities of the choices, on this tape over those on ``other``."""
         pairs = zip(self.choices, other.choices, strict=True)
         return float(sum(np.log(one.law[one.place]) - np.log(two.law[one.place]) for one, two in pairs))
 
     def matches(self, other: Tape) -> bool:
-        """Whether both runs chose among as many outcomes, and drew, equally often."""
+        """Whether both runs have the same number of choices among as many candidates, and draws of the same sizes."""
         return [len(choice.law) for choice in self.choices] == [
             len(choice.law) for choice in other.choices
         ] and ([len(values) for _, values in self.draws] == [len(values) for _, values in other.draws])
 
 
 class TapedNoise(SameWords):
-    """Writes every draw down on a tape; where the tape has a script, gives its noise, moved by ``shift``."""
+    """Records every draw on a tape. Where the tape has a script, gives the script's noise plus ``shift``."""
 
     def __init__(
         self, inner: Randomness, tape: Tape, shift: Shift = lambda at, size: 0, fresh: Fresh | None = None
@@ -108,11 +108,11 @@ class TapedNoise(SameWords):
 
     @classmethod
     def apart(cls, seed: bytes, tape: Tape, shift: Shift = lambda at, size: 0) -> Self:
-        """Noise from a seed of its own: a run that is given its noise uses up as many words as one that draws."""
+        """Noise from its own seed, so that a run that replays noise uses as many random words as one that draws it."""
         return cls(Randomness.seeded(seed), tape, shift, Randomness.seeded(seed + b"noise").draw)
 
     def draw(self, noise: Noise, size: int) -> Ints:
-        """Fresh noise, or what makes the same output."""
+        """Fresh noise, or the script's noise plus ``shift``."""
         given = self._tape.given_noise(size)
         drawn = (
             self._fresh(noise, size) if given is None else given + self._shift(len(self._tape.draws), size)
@@ -122,7 +122,7 @@ class TapedNoise(SameWords):
 
 
 def in_order(shifts: Sequence[Ints | None]) -> Shift:
-    """Shifts in the order of the draws; nothing is added where there is none, or one of another size."""
+    """The ``Shift`` that adds these in the order of draws, and nothing to a draw without one or of another size."""
 
     def shift(at: int, size: int) -> Ints | int:
         own = shifts[at] if at < len(shifts) else None
@@ -133,14 +133,14 @@ def in_order(shifts: Sequence[Ints | None]) -> Shift:
 
 @dataclass(frozen=True)
 class TapedSelector(Selector):
-    """Writes down every choice and the law that it was made by; with a script, takes the choices from there."""
+    """Records every choice with its law on a tape. Where the tape has a script, makes the script's choices."""
 
     tape: Tape = field(default_factory=Tape)
 
     def choose(
         self, numerators: Any, denominators: Any, allowed: Any, sensitivity: Any, randomness: Randomness
     ) -> int:
-        """The scripted choice, or one of its own."""
+        """The script's choice, or the selector's own."""
         index = np.asarray(allowed)
         law = selection_probabilities(self, numerators[index], denominators[index], sensitivity)
         place = self.tape.given_place(len(index))
@@ -154,7 +154,7 @@ class TapedSelector(Selector):
 def selection_probabilities(
     selector: Selector, numerators: Any, denominators: Any, sensitivity: Any
 ) -> NDArray[np.float64]:
-    """The law of ``selector.choose`` on these scores (all of them allowed)."""
+    """The probabilities of ``selector.choose`` on these scores, if all candidates are allowed."""
     if isinstance(selector.budget, PureDP):
         return permute_and_flip_probabilities(
             numerators, denominators, epsilon=selector.budget.epsilon, sensitivity=sensitivity
@@ -164,9 +164,9 @@ def selection_probabilities(
 
 
 def worst_choice_loss(first: Tape, second: Tape, *, pure: bool) -> float:
-    """The largest loss that the choices can have at the scores of this transcript.
+    """The largest loss of the choices at the scores of this transcript.
 
-    Pure: for each choice the largest log-ratio of an outcome. zCDP: the square of its privacy loss's range over 8
+    Pure: for each choice the largest log-ratio of an outcome. zCDP: the squared range of its privacy loss, divided by 8
     (Cesar, Rogers 2021).
     """
     loss = 0.0
@@ -177,10 +177,10 @@ def worst_choice_loss(first: Tape, second: Tape, *, pure: bool) -> float:
 
 
 def noise_loss(first: Tape, second: Tape, *, largest: bool = False) -> float:
-    """What the noise tells: Laplace, the log-ratio of its probabilities (signed); Gaussian, ``shift^2 / 2 sigma^2``.
+    """The loss of the noise. Laplace: the signed log-ratio of its probabilities. Gaussian: ``shift^2 / 2 sigma^2``.
 
     Args:
-        largest: of Laplace noise the largest loss over all values that it could have had.
+        largest: for Laplace noise, take the largest loss over all values that it could have had.
     """
     loss = 0.0
     for (noise, drawn), (_, needed) in zip(first.draws, second.draws, strict=True):

@@ -1,9 +1,9 @@
-"""The exact privacy loss of whole streams, on transcripts.
+"""The exact privacy loss of whole DP-STabS streams, on transcripts.
 
-A transcript is everything that a DP-STabS stream reveals: which workloads were selected and what the counters said.
-For a stream, its neighbour, and one and the same transcript, the log-ratio of the probabilities is known exactly:
-selections through their probabilities, counters through the noise that each stream would have needed. It must
-stay within the budget for every transcript.
+A transcript is everything that a stream reveals: the selected marginals and the outputs of the counters. For a stream,
+its neighbour and one transcript, the log-ratio of the transcript's probabilities is known exactly: from the
+probabilities of the selections, and from the noise that each stream needs for the same outputs. It must stay within the
+budget for every transcript.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch, StartTable
 from dpstream.core.counters import CalibratedCounter
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import DiscreteLaplace, Noise, PureDP, Randomness
+from dpstream.core.privacy import DiscreteLaplace, PureDP, Randomness
 from dpstream.families.tabular import DPStabsPlan
 from dpstream.families.tabular.plans import read_come_and_go
 from dpstream.lab.audits.transcript_tape import (
@@ -32,17 +32,18 @@ from dpstream.lab.audits.transcript_tape import (
     in_order,
     noise_loss,
 )
+from dpstream.lab.checks import NoiseTape
 
 __all__ = ["TranscriptLoss", "rows_drawn", "transcript_loss"]
 
 
 @dataclass(frozen=True)
 class TranscriptLoss:
-    """Log-ratio of one transcript's probabilities, on a stream over its neighbour.
+    """The log-ratio of one transcript's probabilities, on a stream over its neighbour.
 
     Attributes:
-        selections: what the choices contribute.
-        noise: what the counters' outputs contribute.
+        selections: the part of the choices.
+        noise: the part of the counters' outputs.
     """
 
     selections: float
@@ -61,23 +62,22 @@ def transcript_loss(
     randomness: Randomness,
     starts: tuple[StartTable, StartTable] | None = None,
 ) -> TranscriptLoss:
-    """The log-ratio of one random transcript of ``base``, against ``neighbour``.
+    """The log-ratio of one random transcript of ``base`` against ``neighbour``.
 
-    The plan's own code runs twice: once on ``base``, writing down choices and noise; once on ``neighbour``, with
-    the choices given and with the noise that makes the counters say the same. Where any release differs all the
-    same, something private reached it past selections and counters, and the loss is infinite.
+    The plan's own code runs twice: on ``base``, recording choices and noise; and on ``neighbour``, with the same
+    choices and with the noise that gives the same outputs of the counters. If a release differs all the same, private
+    information reached it other than through selections and counters, and the loss is infinite.
 
     Args:
-        plan: pure, with a linear counter; any wrapped or broken parts are run as they are.
-        base, neighbour: two streams of the same number of steps; they may differ anywhere.
-        randomness: makes the transcript. The bound holds for every transcript, so a seeded one will do, or one
-            whose noise leans to one side.
-        starts: the tables that the two streams begin with, if they do.
+        plan: a plan with a pure budget and a linear counter; broken parts run as they are.
+        base, neighbour: two streams with the same number of steps; they may differ anywhere.
+        randomness: for the transcript. The claim holds for every transcript, so it may be seeded, or lean to one side.
+        starts: the tables with which the two streams begin, if they do.
 
     Cost: two runs, and the counters' matrices.
 
     Errors:
-        ConfigError: a budget that is not pure, or a step that was cut short because the model was full.
+        ConfigError: the budget is not pure, or a step made fewer selections because the model was full.
     """
     if not isinstance(plan.budget, PureDP):
         raise ConfigError("transcripts are compared in epsilon", where="audit", allowed="a pure budget")
@@ -86,12 +86,16 @@ def transcript_loss(
     shifts = _shifts(plan, base, neighbour, [choice.chosen for choice in first.choices])
     second = Tape(script=first)
     again = _run(plan, neighbour, second, TapedNoise(randomness, second, in_order(shifts)), other)
-    # One of them may have released more than the other.
+    # Compare the numbers of releases first: one stream may have released more.
     same = len(ended) == len(again) and all(map(np.array_equal, ended, again))
     if not same or not first.matches(second):
         return TranscriptLoss(0.0, math.inf)
     if not all(isinstance(law, DiscreteLaplace) for law, _ in first.draws):
-        raise ConfigError("a pure plan drew noise that is not Laplace", where="audit")
+        raise ConfigError(
+            "the plan has a pure budget, but drew noise that is not Laplace",
+            where="audit",
+            allowed="discrete Laplace noise",
+        )
     return TranscriptLoss(first.chosen_loss(second), noise_loss(first, second))
 
 
@@ -102,8 +106,8 @@ def _run(
     randomness: Randomness,
     begin: StartTable | None,
 ) -> list[NDArray[Any]]:
-    """Everything released: totals, models' marginals, counters' outputs, and the synthesis as it is kept, stated
-    errors and measurements included."""
+    """Everything that is released: totals, the models' marginals, the counters' outputs, and the packed synthesis with
+    its stated errors and measurements."""
     rounds = plan.recipe.rounds * len(plan.recipe.sides)
     if plan.selector is not None:
         plan = replace(plan, selector=TapedSelector(plan.selector.budget, tape))
@@ -121,14 +125,18 @@ def _run(
             everything = [TapedChoice(index, 0, np.ones(1)) for index in range(plan.recipe.rounds)]
             tape.choices += everything * len(plan.recipe.sides)
         if len(tape.choices) != step * rounds:
-            raise ConfigError("a step was cut short: the model was full", where="audit", allowed="max_cells")
+            raise ConfigError(
+                "a step made fewer selections, because the model was full",
+                where="audit",
+                allowed="a larger max_cells",
+            )
     return released
 
 
 def _shifts(
     plan: DPStabsPlan, base: Sequence[PrivateBatch], neighbour: Sequence[PrivateBatch], choices: list[int]
 ) -> list[NDArray[np.int64]]:
-    """How much is added to each noise on ``neighbour`` for the counters to say the same, draw by draw."""
+    """The shift of each noise on ``neighbour`` that gives the same outputs of the counters, draw by draw."""
     cliques, sides = plan.cells.cliques, plan.recipe.sides
     base, neighbour = ([_as_read(plan, batch) for batch in stream] for stream in (base, neighbour))
     encoder = plan.counter.materialize(len(base)).encoder
@@ -145,7 +153,7 @@ def _shifts(
         side = within_step // plan.recipe.rounds
         asked.append((side, choice))
         history[side, choice].append(changes[step][side][choice])
-    # Noise may be drawn ahead: it must make up for later changes, too.
+    # Noise may be drawn ahead, so its shift depends on later changes too.
     moved = {key: encoder[:, : len(own)] @ np.array(own) for key, own in history.items()}
     drawn = rows_drawn(plan.counter, len(base))
     ticks, rows = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
@@ -164,22 +172,10 @@ def _as_read(plan: DPStabsPlan, batch: PrivateBatch) -> PrivateBatch:
 
 
 def rows_drawn(counter: CalibratedCounter, ticks: int) -> list[list[int]]:
-    """For each tick, how many values a cell gets in each of its draws."""
-    state, zero, found = counter.init(1), np.zeros(1, np.int64), []
+    """For each tick, the number of values of each draw for one cell."""
+    state, zero, sizes = counter.init(1), np.zeros(1, np.int64), []
     for _ in range(ticks):
-        silent = _Silent()
-        counter.step(state, zero, silent)
-        found.append(silent.sizes)
-    return found
-
-
-class _Silent(Randomness):
-    """Gives zeros and writes down how many values each draw asked for."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
-        """Give zeros."""
-        self.sizes.append(size)
-        return np.zeros(size, np.int64)
+        tape = NoiseTape()
+        counter.step(state, zero, tape)
+        sizes.append([size for _, size in tape.draws])
+    return sizes
