@@ -155,6 +155,7 @@ def _check_changes(options: SourceKeys) -> None:
                 )
         return
     _check_late(options, "a late delete")
+    _check_broken(options, "a line that is left out may be a delete, and would keep its record for ever")
 
 
 def _check_late(options: SourceKeys, what: str) -> None:
@@ -163,6 +164,15 @@ def _check_late(options: SourceKeys, what: str) -> None:
             f"{what} that is left out would keep its record for ever",
             where=f"{_WHERE} late",
             allowed="error, next-step",
+        )
+
+
+def _check_broken(options: SourceKeys, why: str) -> None:
+    if options.broken == "drop-and-count-nothing":
+        raise ConfigError(
+            f'broken = "{options.broken}" does not fit records that have keys: {why}',
+            where=f"{_WHERE} broken",
+            allowed="error, missing",
         )
 
 
@@ -183,12 +193,7 @@ def _check_snapshots(options: SourceKeys) -> None:
         raise ConfigError(
             "each file is one snapshot and one step", where=f"{_WHERE} every", allowed='every = "files"'
         )
-    if options.broken == "drop-and-count-nothing":
-        raise ConfigError(
-            f'broken = "{options.broken}" does not fit snapshots: a line that is left out would be a record that left',
-            where=_WHERE,
-            allowed="error, missing",
-        )
+    _check_broken(options, "a line that is left out would be a record that left")
 
 
 def _check_stays(options: SourceKeys) -> None:
@@ -226,6 +231,8 @@ def _check_stays(options: SourceKeys) -> None:
             allowed="leave it out",
         )
     _check_late(options, "a late end")
+    if _stays_as_snapshots(options):
+        _check_broken(options, "a line that is left out would be a record that left")
     if options.known == "update" and not _stays_as_snapshots(options):
         # The first end would take the key out of the table, although another stay of it is still open.
         raise ConfigError(
