@@ -3,13 +3,10 @@
 Public post-processing of noisy counts; an ordinary generator, seeded from the one door to entropy, is enough.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dpstream.core.compiling import njit
 
 __all__ = ["extend", "split_whole"]
 
@@ -64,24 +61,8 @@ def extend(
 
     Every assignment is equally likely, up to 2^-32 a person. Cost: 32 random bits a person.
     """
+    from dpstream.families.panel._dealing_kernel import deal
+
     words = generator.integers(0, 2**32, size=len(groups), dtype=np.uint32)
-    symbols: NDArray[np.uint8] = _deal(groups, numbers.copy(), numbers.sum(axis=1), words)
+    symbols: NDArray[np.uint8] = deal(groups, numbers.copy(), numbers.sum(axis=1), words)
     return symbols
-
-
-@njit(cache=True)
-def _deal(groups, left, waiting, words):
-    """Let one person after the other take a symbol with the share that is left of it in the group."""
-    given = np.empty(len(groups), np.uint8)
-    for person in range(len(groups)):
-        group = groups[person]
-        # 32 random bits: each choice is within 2^-32 of its share.
-        place = np.int64((np.uint64(words[person]) * np.uint64(waiting[group])) >> np.uint64(32))
-        symbol = 0
-        while place >= left[group, symbol]:
-            place -= left[group, symbol]
-            symbol += 1
-        left[group, symbol] -= 1
-        waiting[group] -= 1
-        given[person] = symbol
-    return given
