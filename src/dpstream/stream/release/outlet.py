@@ -257,59 +257,55 @@ class Outlet:
             last = max(self._store.last_in_publication(*_KNOWN_TO_READERS), *there)
         opened = max(last - 1, 0) // catalogue.PART
         parts = {(step - 1) // catalogue.PART for step in changed}
-        self._write_codebook(opened, there)
+        lines, newest = self._part(opened, there)
+        for earlier in range(opened - 1, -1, -1):
+            if newest is not None:
+                break
+            newest = self._part(earlier, there)[1]
+        self._write_codebook(newest)
         for part in sorted(parts.union(range(self._closed, opened))):
             if part < opened:
-                written = catalogue.part_bytes(self._stream_id, part, self._lines(part, there))
+                written = catalogue.part_bytes(self._stream_id, part, self._part(part, there)[0])
                 self._sink.write_public(catalogue.part_name(part), written)
         facts = {
             "stream": self._facts["stream"],
             "stream_id": self._stream_id,
             "plan_hash": self._plan_hash,
         }
-        index = catalogue.index_bytes(facts, opened, self._lines(opened, there))
+        index = catalogue.index_bytes(facts, opened, lines)
         self._sink.write_public(catalogue.CATALOGUE, index)
         self._closed = opened
 
-    def _lines(self, part: int, there: Set[int] | None) -> list[str]:
-        """The steps of one part that readers know of: each with a ``full`` table, a ``change`` against the step before,
-        or ``withdrawn``; and whether its table is still there."""
+    def _part(self, part: int, there: Set[int] | None) -> tuple[list[str], int | None]:
+        """One part of the catalogue, read once: its lines, and its newest step whose whole table is there, or is about
+        to be.
+
+        The lines are of the steps that readers know of: each with a ``full`` table, a ``change`` against the step
+        before, or ``withdrawn``; and whether its table is still there."""
         first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
         names = self._store.file_names_of(first, last)
-        lines = []
+        lines, newest = [], None
         for step, publication, digest in self._store.publications(first, last):
+            full = any(one.startswith("table.") for one in names.get(step, ()))
+            kept = publication in ("pending", "published")
+            if full and kept and (there is None or step in there):
+                newest = step if newest is None else max(newest, step)
             waits = there is not None and step not in there and publication in ("pending", "withdrawing")
             if publication in _UNKNOWN_TO_READERS or waits:
                 continue
-            full = any(one.startswith("table.") for one in names.get(step, ()))
             state, reason = ("full" if full or step not in names else "change"), None
             if publication in _WITHDRAWN:
                 state, reason = "withdrawn", str(json.loads(self._notice(step))["reason"])
-            kept = publication in ("pending", "published")
             lines.append(catalogue.entry_line(step, state, kept, digest, reason))
-        return lines
+        return lines, newest
 
     @cached_property
     def _book(self) -> dict[str, Any]:
         """The codebook; only the ``path`` of its table changes."""
         return self._describe(self._sink.table_name)
 
-    def _write_codebook(self, opened: int, there: Set[int] | None) -> None:
-        """The codebook, whose ``path`` is that of the newest whole table."""
-        newest = next((step for part in range(opened, -1, -1) if (step := self._newest(part, there))), None)
+    def _write_codebook(self, newest: int | None) -> None:
+        """The codebook, whose ``path`` is that of the newest whole table, of step ``newest``."""
         folder = "" if newest is None else f"{step_name(newest)}/"
         self._book["resources"][0]["path"] = f"{folder}{self._sink.table_name}"
         self._sink.write_public("codebook.json", pretty_json(self._book))
-
-    def _newest(self, part: int, there: Set[int] | None) -> int | None:
-        """The newest step of a part of the catalogue whose whole table is there, or is about to be."""
-        first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
-        names = self._store.file_names_of(first, last)
-        whole = (
-            step
-            for step, publication, _ in self._store.publications(first, last)
-            if publication in ("pending", "published")
-            and (there is None or step in there)
-            and any(one.startswith("table.") for one in names.get(step, ()))
-        )
-        return max(whole, default=None)
