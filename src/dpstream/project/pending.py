@@ -133,7 +133,9 @@ def pending_steps(
         raise StepError(
             f"the source ends at step {last}, and step {stream.last_step} is released",
             where="source",
-            allowed="the data as they were, or a run that does not compare released steps (--no-recheck)",
+            allowed="the data as they were"
+            if config.source_options.always_compared
+            else "the data as they were, or a run that does not compare released steps (--no-recheck)",
         )
 
 
