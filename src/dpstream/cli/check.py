@@ -114,10 +114,12 @@ def find_problems(
         filled: gets the names of the columns that hold something in some record.
         keyed: follows the records, where they have keys; the configuration's own by default.
     """
+    from dpstream.core.privacy import InsertedRecord
     from dpstream.core.schema.cells import holds_something
     from dpstream.stream.contribution import id_bytes
 
     plan, column, steps = config.plan(), str(config.source_options.user_column), 0
+    what = "key" if isinstance(plan.unit, InsertedRecord) else "user id"
     schema = plan.reading_schema(config.schema())
     checks = None if config.family.checks is None else config.family.checks(plan, column)
     findings: dict[tuple[str, str], Finding] = {}
@@ -140,7 +142,7 @@ def find_problems(
         if following is not None and not findings and not stopped:
             stopped += _stops(following, entry, place, notes)
         if entry.users is not None:
-            unusable = _unusable_ids(column, entry.users, place)
+            unusable = _unusable_ids(column, entry.users, place, what)
             if unusable is not None:
                 _add(findings, unusable, place)
             elif checks is not None:
@@ -180,15 +182,15 @@ def _stops(following: KeyedCheck, entry: StepInput, place: str, notes: list[str]
     return []
 
 
-def _unusable_ids(column: str, users: tuple[Any, Any], place: str) -> Problem | None:
+def _unusable_ids(column: str, users: tuple[Any, Any], place: str, what: str) -> Problem | None:
     from dpstream.core.schema import Problem
     from dpstream.stream.contribution import id_bytes
 
     try:
         for ids in users:
-            id_bytes(ids, place)
+            id_bytes(ids, place, what)
     except DataError as error:
-        return Problem(column, "user", f"cannot be used as user ids: {error.what}", str(error.allowed))
+        return Problem(column, "user", f"cannot be used as {what}s: {error.what}", str(error.allowed))
     return None
 
 

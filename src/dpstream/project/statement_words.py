@@ -229,17 +229,26 @@ def _renewed(config: Config, plan: StreamPlan) -> tuple[str, ...]:
 def _limits(config: Config, plan: StreamPlan) -> tuple[str, ...]:
     declared = [sentence(text) for text in shown_public(config.facts())]
     return (
-        *(
-            ("A person with many records is protected less, in proportion to their number.",)
-            if isinstance(plan.unit, _RECORDS)
-            else ()
-        ),
+        *((_many_records(plan),) if isinstance(plan.unit, _RECORDS) else ()),
         "Facts about groups are what the tables are for. A fact about a group can be unwelcome to its members, whether "
         "or not they are among the data.",
         "Columns, their possible values and the times of the tables are public.",
         "When a table appears, and that one is withdrawn or late, is not protected.",
         *declared,
         "The original records are kept by their owner as before. This statement is about what is published.",
+    )
+
+
+def _many_records(plan: StreamPlan) -> str:
+    """Group privacy in words: k times the epsilon, k^2 times the rho."""
+    what = "records, or stays of a record," if isinstance(plan.unit, Record) else "records"
+    pure = isinstance(plan.budget, PureDP)
+    cost = (
+        "epsilon is k times" if pure else "rho is k^2 times, and epsilon at the same delta at least k times,"
+    )
+    return (
+        f"A person with many {what} is protected less, in proportion to their number: with k of them {cost} as "
+        "large."
     )
 
 

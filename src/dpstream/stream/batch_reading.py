@@ -91,7 +91,8 @@ def _bounded(batch: Batch, wanted: Wanted, most: int) -> Granted:
     """Grant the records together with their users."""
     batch, columns = separate(batch, wanted.schema, wanted.where)
     encoded, inserts, deletes = encode_batch(batch, wanted.schema, where=wanted.where)
-    owners = read_owners(columns, (len(inserts), len(deletes)), key=wanted.key, where=wanted.where)
+    lengths, what = (len(inserts), len(deletes)), "key" if wanted.unit == "record" else "user id"
+    owners = read_owners(columns, lengths, key=wanted.key, where=wanted.where, what=what)
     rows = RecordRows(wanted.schema.domain, inserts, deletes, owners.words())
     return Granted(encoded, rows, _Owned(encoded, owners, inserts, deletes, most, wanted.key))
 

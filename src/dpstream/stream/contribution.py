@@ -138,13 +138,16 @@ def _split(frame: Any, name: str, where: str) -> tuple[Any, Any]:
     return table.drop_columns([name]), table.column(name)
 
 
-def read_owners(columns: Columns, lengths: tuple[int, int], *, key: bytes, where: str) -> Owners:
+def read_owners(
+    columns: Columns, lengths: tuple[int, int], *, key: bytes, where: str, what: str = "user id"
+) -> Owners:
     """The users of a batch's records, as keyed hashes.
 
     Args:
         columns: ids of the inserts and of the deletes.
         lengths: number of records of each.
         key: secret, the same for the whole life of a stream (up to 64 bytes).
+        what: an id is called in messages.
 
     Ids are compared as texts: 12 and "12" are one user, "012" and "12 " are others.
 
@@ -156,10 +159,10 @@ def read_owners(columns: Columns, lengths: tuple[int, int], *, key: bytes, where
     import pyarrow as pa
 
     texts = []
-    for column, length, what in zip(columns, lengths, ("inserts", "deletes"), strict=True):
+    for column, length, rows in zip(columns, lengths, ("inserts", "deletes"), strict=True):
         if (0 if column is None else len(column)) != length:
-            raise DataError(f"there is not one user id for each of the {what}", where=where, allowed=_IDS)
-        texts.append(id_bytes(column, where))
+            raise DataError(f"there is not one {what} for each of the {rows}", where=where, allowed=_IDS)
+        texts.append(id_bytes(column, where, what))
     joined = pa.concat_arrays(texts).dictionary_encode()
     hashes = [_hash(key, value) for value in joined.dictionary.to_pylist()]
     words = np.frombuffer(b"".join(hashes), ">u8").reshape(-1, 2)

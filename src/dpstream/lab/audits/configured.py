@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpstream.core.contracts import Part
 from dpstream.core.counters import CalibratedCounter, SimpleCounter
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import CubeNoise, Event, Randomness, Unit, User
+from dpstream.core.privacy import CubeNoise, Event, InsertedRecord, Randomness, Unit, User
 from dpstream.families.tabular import BaselinePlan, Cells, DPStabsPlan, PooledPlan, Score
 from dpstream.families.tabular.mwem_pgm import MWEMPGMPlan
 from dpstream.families.tabular.pooled_run import Design
@@ -136,6 +136,8 @@ def _controls(parts: _Parts, ticks: int) -> Iterator[AuditFinding]:
 
 def _who(unit: Unit) -> str:
     """Whose loss the sum of a plan's parts is."""
+    if isinstance(unit, InsertedRecord):
+        return "one record's one insert"
     if isinstance(unit, User):
         return f"all {unit.max_events} events of one user (group privacy)"
     return "one event"

@@ -181,17 +181,23 @@ def _times(epsilon: Fraction) -> str:
 
 def _limits(run: Told) -> list[str]:
     unit = run.manifest["unit"]["name"]
+    pure = run.manifest["guarantee"]["definition"] == "pure"
+    what = "records, or stays of a record," if "returns" in run.manifest["unit"] else "records"
+    ten = "ten times the epsilon" if pure else "a hundred times the rho, and ten times the epsilon or more"
+    several = f"A person with several {what} is protected less, in proportion: ten of them, {ten}."
     limits = []
     if unit == "event-replace":
         limits += [
             "How many records there are is public. Protected is what any one of them holds.",
-            "A person with several records loses the sum over them: ten records, ten times the amount.",
+            several,
         ]
     elif unit.startswith("event"):
         limits += [
             "A record that is added and later withdrawn or corrected is two such events, and loses twice as much.",
-            "A person with several records loses the sum over them: ten records, ten times the amount.",
+            several,
         ]
+    elif unit.startswith("record"):
+        limits.append(several)
     limits += [
         "The names of columns, their values and bins, and this stream's settings are public and not protected.",
         "What is true of people in general can be learned, with or without any one record in the table. That is "
