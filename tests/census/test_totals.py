@@ -42,6 +42,7 @@ def told(domain: Domain, streams: int, source: type[Randomness], steps: int = 8)
         for batch in ends:
             release = plan.step(state, batch, randomness)
         own = release.accuracy()["counted"]
+        assert repr(own["records"]) == repr(round(own["records"], 6) + 0.0)  # no 991.9999999999999
         found.append((own["records"] - true) / own["standard_error"])
         most = max(most, own["standard_error"])
     return np.array(found), most

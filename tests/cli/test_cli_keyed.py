@@ -130,6 +130,11 @@ def test_stays_are_always_compared_unless_they_are_read_as_they_are(tmp_path: Pa
         loaded = Config.load(config)
         with pytest.raises(ConfigError, match="compared at every run"):
             list(loaded.run(recheck=False, steps=1))
+        dpstream("run", config, "--steps", 2)
+        config.write_text(re.sub(r"(?m)^end = .*$", "end = 1", config.read_text()))
+        ended = dpstream("run", config, code=2).stderr
+        assert "the source ends at step 1" in ended
+        assert "--no-recheck" not in ended
 
 
 def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(

@@ -81,9 +81,37 @@ def test_plan_statement_and_manifest_tell_of_a_record_and_of_no_user(tmp_path: P
         "words": "one record: its one insert (a key that comes again is left out)",
     }
     assert "parallel over" in told["spent"]["composition"]
-    told["source"].pop("user_column")  # how the source beneath is read
+    assert told["source"]["key_column"] == "booking"
     for text in (json.dumps(facts), shown, statement, json.dumps(told), call("status", path).stdout):
         assert "user" not in text.lower(), text
+
+
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_record_without_a_key_is_told_of_a_key(tmp_path: Path, verb: str) -> None:
+    path = made(tmp_path)
+    (tmp_path / "data" / "2.csv").write_text("step,booking,paid\n2,,true\n", encoding="utf-8")
+    done = call(verb, path)
+    assert done.exit_code == 2
+    assert "without a key" in done.output
+    assert "user" not in done.output
+
+
+def test_an_audit_names_the_one_insert() -> None:
+    from dpstream.lab.audits.configured import _who
+
+    assert _who(InsertedRecord()) == "one record's one insert"
+
+
+def test_a_person_with_many_records_is_told_of_in_the_report(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    assert call("run", path).exit_code == 0
+    assert call("report", path, "--out", tmp_path / "report.html").exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    words = (
+        "A person with several records is protected less, in proportion: ten of them, ten times the epsilon"
+    )
+    assert words in page
+    assert "with k of them epsilon is k times as large" in call("statement", path).stdout
 
 
 def test_an_account_of_users_refuses_it_and_one_of_records_takes_it(tmp_path: Path) -> None:

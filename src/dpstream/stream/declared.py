@@ -12,7 +12,7 @@ from dpstream.core.schema.fine import FineColumn
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["declared_public", "shown_public"]
+__all__ = ["declared_public", "shown_public", "shown_source"]
 
 #: Lines that are no records, in a few words.
 _BROKEN = (
@@ -62,6 +62,15 @@ def shown_public(facts: Mapping[str, Any]) -> list[str]:
         found.append(_BEFORE_START)
     # The stream and its mechanism may pin the same sentence.
     return list(dict.fromkeys(found))
+
+
+def shown_source(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the source is read, for whoever reads a manifest. Of an insert-only table the key is called so: among the
+    pinned facts it takes the place of a user's column, and streams that began so keep their plan's hash."""
+    source = facts["source"]
+    if source is None or facts.get("unit") != "record" or "key_column" in source:
+        return None if source is None else dict(source)
+    return {"key_column" if key == "user_column" else key: value for key, value in source.items()}
 
 
 def _about_lines(source: Mapping[str, Any], *, by_key: bool) -> list[str]:

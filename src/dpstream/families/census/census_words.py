@@ -131,7 +131,8 @@ class Told:
             found["total_model_standard_error"] = model_error
         if counted is not None:
             found["counted"] = {
-                "records": counted[0],
+                # A sum of many: its last digits are of floating point, such as 991.9999999999999.
+                "records": round(counted[0], 6) + 0.0,
                 "standard_error": counted[1],
                 "words": "The number of records at this step, from censuses and counts of departures alone: its noise "
                 "has mean 0 and this standard error, whatever the records are.",

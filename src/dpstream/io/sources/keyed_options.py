@@ -139,10 +139,6 @@ def _check_insert_only(options: SourceKeys) -> None:
 
 
 def _check_changes(options: SourceKeys) -> None:
-    _check_broken(
-        options,
-        "a line that is left out may be the delete or the update of a record, which then stays as it was",
-    )
     if options.kind == "postgres":
         raise ConfigError(
             "the rows of a PostgreSQL table have no order, so the table cannot be a feed of changes by key",
@@ -159,6 +155,7 @@ def _check_changes(options: SourceKeys) -> None:
                 )
         return
     _check_late(options, "a late delete")
+    _check_broken(options, "a line that is left out may be a delete, and its record would stay for ever")
 
 
 def _check_late(options: SourceKeys, what: str) -> None:

@@ -15,7 +15,7 @@ import dpstream
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.unit import Event, InsertedRecord, Record, User
-from dpstream.stream.declared import shown_public
+from dpstream.stream.declared import shown_public, shown_source
 from dpstream.stream.predecessor_cost import base_words
 
 __all__ = ["MANIFEST_FORMAT", "StepFacts", "accuracy_of", "build_manifest", "pretty_json", "promise"]
@@ -63,7 +63,7 @@ def build_manifest(
         "unit": _unit(plan),
         "relation": plan.unit.relation,
         "declared_public": shown_public(pinned),
-        "source": pinned["source"],
+        "source": shown_source(pinned),
         "spent": _spent(plan),
         "mechanism": {"name": plan.name, "options": pinned["options"], "parts": pinned["parts"]},
         "horizon": plan.horizon,
