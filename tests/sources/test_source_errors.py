@@ -84,7 +84,7 @@ def parquet_bytes() -> bytes:
             "column 'when', record 1: not a step number",
         ),
         ("b.ndjson", b'{"when": 1, "op": 7, "zip": "1"}\n', "column 'op', record 1: unknown operation"),
-        ("b.xlsx", b"", "b.xlsx: the format of the file is not known (allowed: .csv"),
+        ("b.xlsx", b"", "b.xlsx: the file has an unknown format (allowed: .csv"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
