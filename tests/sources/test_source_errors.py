@@ -150,7 +150,7 @@ def test_bad_dates(tmp_path: Path, text: str) -> None:
         ({"start": "1997-01-02"}, "without every the time column holds step numbers"),
         ({"rows": 50}, "time_column has no meaning with rows = 50"),
         ({"rows": 50, "every": "week"}, "every and rows are both given"),
-        ({"rows": 0, "time_column": None, "end": None}, "rows = 0 is not usable"),
+        ({"rows": 0, "time_column": None, "end": None}, "rows = 0 is not a number of rows"),
         ({"every": "files"}, 'time_column has no meaning with every = "files"'),
         ({"rows": 5, "time_column": None, "end": None, "late": "next-step"}, "late has no meaning"),
         ({"time_column": None, "end": None}, "nothing says where a step ends"),
