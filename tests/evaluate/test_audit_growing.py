@@ -69,5 +69,5 @@ def test_a_box_without_a_script_is_refused() -> None:
 
     box = OwnMechanism(function, Counts(domain, ((0,),)), "ones 1")
     plan = BBScheduler(box, 8, gamma="1/2").calibrate(epsilon=1)
-    with pytest.raises(ConfigError, match="no script for own"):
+    with pytest.raises(ConfigError, match="cannot record the choices of own"):
         growing_loss(plan, arrivals(domain, [9]), arrivals(domain, [9]), Randomness.seeded(1))

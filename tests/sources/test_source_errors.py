@@ -84,7 +84,7 @@ def parquet_bytes() -> bytes:
             "column 'when', record 1: not a step number",
         ),
         ("b.ndjson", b'{"when": 1, "op": 7, "zip": "1"}\n', "column 'op', record 1: unknown operation"),
-        ("b.xlsx", b"", "b.xlsx: the format of the file is not known (allowed: .csv"),
+        ("b.xlsx", b"", "b.xlsx: the file has an unknown format (allowed: .csv"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -150,7 +150,7 @@ def test_bad_dates(tmp_path: Path, text: str) -> None:
         ({"start": "1997-01-02"}, "without every the time column holds step numbers"),
         ({"rows": 50}, "time_column has no meaning with rows = 50"),
         ({"rows": 50, "every": "week"}, "every and rows are both given"),
-        ({"rows": 0, "time_column": None, "end": None}, "rows = 0 is not usable"),
+        ({"rows": 0, "time_column": None, "end": None}, "rows = 0 is not a number of rows"),
         ({"every": "files"}, 'time_column has no meaning with every = "files"'),
         ({"rows": 5, "time_column": None, "end": None, "late": "next-step"}, "late has no meaning"),
         ({"time_column": None, "end": None}, "nothing says where a step ends"),

@@ -318,7 +318,7 @@ def _broken_line(path: Path, scanned: Scan, cells: int, before: int | None) -> D
     if why == OTHER_COUNT:
         shown = "more or fewer columns" if before is None else f"{actual} columns"
         return DataError(
-            f"a line has {shown}, and the first line has {cells}",
+            f"a line has {shown} and the first line {cells}",
             where=where,
             allowed="the same number of columns in every line",
         )
@@ -368,7 +368,7 @@ def _csv_stream(
         line = f", line {number}" if reveal and number is not None else ""
         amount = f"{actual} columns" if reveal else "more or fewer columns"
         raise DataError(
-            f"a line has {amount}, and the first line has {expected}",
+            f"a line has {amount} and the first line {expected}",
             where=f"{path}{line}",
             allowed="the same number of columns in every line",
         ) from None

@@ -1,4 +1,4 @@
-"""Checks shipped to users: certificates and conformance of counters, conformance of black boxes."""
+"""Checks that users can run: certificates and conformance of counters, conformance of black boxes."""
 
 from dpstream.lab.checks.blackbox_suite import check_black_box
 from dpstream.lab.checks.certificate import Certificate, certify

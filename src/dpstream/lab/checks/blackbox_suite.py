@@ -1,4 +1,4 @@
-"""What every black box must do: a suite that a user's own mechanism can be put through."""
+"""The conformance suite for black boxes, also for a user's own mechanism."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _BlackBoxSubject:
     seed: int
 
     def database(self, t: int, *, replaced: bool = False) -> Database:
-        """Records that are alike but for half of them in one column; one of the others is replaced."""
+        """A database of ``t`` equal records, half of which differ in one column; ``replaced``: one more differs."""
         reads = self.box.reads
         codes = np.zeros((t, len(reads.domain)), np.int32)
         codes[: t // 2, self.column] = 1
@@ -53,25 +53,27 @@ class _BlackBoxSubject:
         released = self.box.run(_BUDGET, data, Randomness.seeded(f"{self.seed}/{seed}"))
         if not isinstance(released, ReleasedTable):
             raise ConfigError(
-                f"{self.box.name} releases no table", where="check_black_box", allowed="a black box that does"
+                f"{self.box.name} does not release a table",
+                where="check_black_box",
+                allowed="a black box whose ``run`` gives a ReleasedTable",
             )
         return released
 
 
 def check_black_box(box: BlackBox[Any], *, t: int = 20, runs: int = 1000, seed: int = 1) -> ConformanceReport:
-    """Put a black box through everything that can be tried from outside, on small invented databases.
+    """Run all checks of a black box that are possible from outside, on small invented databases.
 
-    Guarantee: none about privacy; a mechanism that passes may still lose more than its budget. One that keeps it is
-    rejected with probability ``FALSE_ALARM`` at most.
+    Guarantee: none about privacy, since a mechanism that passes may still lose more than its budget. A mechanism that
+    keeps its budget is rejected with probability ``FALSE_ALARM`` at most.
 
     Args:
         box: the black box.
-        t: records of the databases on which the loss is looked for.
-        runs: on each of two neighbours; each is one run at epsilon = 1. More runs see smaller excesses.
-        seed: of the noise, so that a report can be repeated.
+        t: the number of records of the two neighbours whose releases are compared.
+        runs: the number of runs on each neighbour, at epsilon = 1. More runs show a smaller excess.
+        seed: the seed of the noise, so that a report can be repeated.
 
     Errors:
-        ConfigError: it reads nothing that could differ.
+        ConfigError: the black box reads no column with two values, or ``t`` or ``runs`` is too small.
 
     Cost: two times ``runs`` runs.
     """
@@ -84,13 +86,17 @@ def check_black_box(box: BlackBox[Any], *, t: int = 20, runs: int = 1000, seed: 
 
 
 def _column(box: BlackBox[Any]) -> int:
-    """A column that the black box reads, with two values at least."""
+    """The first column with at least two values that the black box reads (ConfigError: there is none)."""
     reads, columns = box.reads, set(range(len(box.reads.domain)))
     if isinstance(reads, Counts):
         columns = {i for clique in reads.cliques for i in clique}
     wide = [i for i in sorted(columns) if reads.domain.sizes[i] > 1]
     if not wide:
-        raise ConfigError("the black box reads no column with two values", where="check_black_box")
+        raise ConfigError(
+            "the black box reads no column with two values",
+            where="check_black_box",
+            allowed="a black box that does",
+        )
     return wide[0]
 
 
@@ -107,34 +113,34 @@ Outcome = tuple[bool, str]
 
 
 def _runs_at_every_size(subject: _BlackBoxSubject) -> Outcome:
-    """The data are read-only: writing to them stops it."""
+    """The black box runs at every size and gives distributions. Its data are read-only, so writing to them fails."""
     for t in _SIZES:
         data = subject.database(t)
         share = subject.run(data, "size").shares([(subject.column,)])[0]
         if not (share >= 0).all() or abs(float(share.sum()) - 1.0) > 1e-6:
-            return True, f"at {t} records its shares are no distribution"
+            return True, f"at {t} records its shares are not a distribution"
     return False, f"a distribution at {', '.join(map(str, _SIZES))} records"
 
 
 def _repeats(subject: _BlackBoxSubject) -> Outcome:
-    """Randomness from elsewhere, or memory of earlier runs, shows as a difference."""
+    """The same database and randomness give the same release, whatever ran before and whatever other randomness is."""
     data = subject.database(subject.t)
     first = subject.run(data, "same").pack()
     subject.run(subject.database(subject.t, replaced=True), "between")
     if not _equal(first, subject.run(data, "same").pack()):
-        return True, "the same database and the same randomness gave two releases"
-    return False, "nothing but the database and the randomness it is given"
+        return True, "the same database and the same randomness gave two different releases"
+    return False, "a release depends on the database and the given randomness only"
 
 
 def _packs(subject: _BlackBoxSubject) -> Outcome:
     released = subject.run(subject.database(subject.t), "packed").pack()
     if not _equal(released, subject.box.unpack(released).pack()):
-        return True, "unpack(pack) is another release"
-    return False, "unpack(pack) gives the release"
+        return True, "unpack(pack) gives another release"
+    return False, "unpack(pack) gives the same release"
 
 
 def _loses_no_more(subject: _BlackBoxSubject) -> Outcome:
-    """Tails of one statistic, chosen on half of the runs and judged on the others by exact binomial limits."""
+    """The loss seen in one statistic: half of the runs choose a tail, and the others judge it by binomial limits."""
     sides = []
     for replaced in (False, True):
         data, name = subject.database(subject.t, replaced=replaced), "replaced" if replaced else "base"
@@ -143,16 +149,16 @@ def _loses_no_more(subject: _BlackBoxSubject) -> Outcome:
         ]
         sides.append(np.array([share[1] - share[0] for share in shares]))
     half = subject.runs // 2
-    found = max(
+    largest = max(
         _bound(a, b, half) for a, b in (sides, sides[::-1], [-s for s in sides], [-s for s in sides[::-1]])
     )
     limit = float(_BUDGET.epsilon)
-    what = f"the loss is {found:.3g} at least" if found > 0 else "no loss was seen"
-    return found > limit, f"{what}; allowed is {limit:g} ({subject.runs} runs on each of two databases)"
+    what = f"the loss is at least {largest:.3g}" if largest > 0 else "no loss was seen"
+    return largest > limit, f"{what}; allowed is {limit:g} ({subject.runs} runs on each of two databases)"
 
 
 def _bound(a: NDArray[np.float64], b: NDArray[np.float64], half: int) -> float:
-    """``log(P_a(s >= h) / P_b(s >= h))`` at least, but for an error of a quarter of ``FALSE_ALARM``."""
+    """A lower bound on ``log(P_a(s >= h) / P_b(s >= h))``, with an error of at most a quarter of ``FALSE_ALARM``."""
     from scipy.special import betaincinv
 
     thresholds = np.unique(np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.0, 1.0, 65)))
@@ -164,7 +170,7 @@ def _bound(a: NDArray[np.float64], b: NDArray[np.float64], half: int) -> float:
         return math.log(low / high) if low > 0 else -math.inf
 
     best = max(thresholds.tolist(), key=lambda h: limits(a[:half], b[:half], h, 1e-3))
-    # Four directions, two limits each.
+    # Four directions with two limits each share the error.
     return limits(a[half:], b[half:], best, FALSE_ALARM / 8)
 
 

@@ -1,4 +1,4 @@
-"""What a counter truly costs, read off its running code."""
+"""Certificates: the true cost of a counter, computed from its running code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpstream.lab.checks.tape import RecordedMap, read_cell, read_map
 __all__ = ["Certificate", "certify"]
 
 _MAX_TICKS = 2048
-#: Where cells are not independent, each impulse needs a run of its own; and pairs of ticks are many.
+#: The most ticks where cells are not independent (each impulse then needs its own run), and for pairs of ticks.
 _MAX_SLOW = 512
 
 
@@ -32,16 +32,17 @@ class Certificate:
         subject: the counter's name.
         definition: "pure" (losses are epsilons) or "zCDP" (rhos).
         relation: "add-remove", "replace", or "pairs" (see ``certify``).
-        claimed: what the counter says it costs.
-        certified: a proved upper bound on what it costs; infinite where nothing hides some change.
-        lower: a lower bound on what it costs; equal to ``certified`` where ``exact``.
-        worst_step: the tick whose change costs most (the first such).
-        worst_partner: with "pairs", the other tick.
-        per_step: the certified loss of each tick (each pair, in the order of ``itertools.combinations``).
-        adaptive: whether that covers a change whose tick is picked while watching. Always under pure DP; under zCDP
-            only where noise is not used before the increments that it hides (``docs/theory/counters.md``).
-        holds: ``certified <= claimed``, compared as exact numbers, and ``adaptive``. Where not ``exact``, a claim may
-            be true although this proof of it fails.
+        ticks: how many ticks are certified.
+        claimed: the cost that the counter claims.
+        certified: a proved upper bound on the cost; infinite where no shift of the noise hides some change.
+        lower: a lower bound on the cost; equal to ``certified`` where ``exact``.
+        worst_step: the first tick whose change costs most.
+        worst_partner: with "pairs", the other tick of the pair.
+        per_step: the certified loss of each tick (of each pair, in the order of ``itertools.combinations``).
+        adaptive: whether the certificate covers a change whose tick depends on earlier outputs. Always under pure DP;
+            under zCDP only if no noise is used before the increments that it hides (``docs/theory/counters.md``).
+        holds: whether ``certified <= claimed`` as exact numbers, and ``adaptive``. Where not ``exact``, a claim may be
+            true although this proof fails.
     """
 
     subject: str
@@ -59,12 +60,13 @@ class Certificate:
 
     @property
     def exact(self) -> bool:
-        """Whether the certified loss is the true one, not only a bound."""
+        """Whether the certified loss is the true loss, not only an upper bound."""
         return self.lower >= self.certified
 
     @property
     def wasted(self) -> float:
-        """The part of the claimed budget that buys nothing (0 where the claim is tight or broken)."""
+        """The part of the claimed budget that the counter does not use (0 where the claim is tight or does not
+        hold)."""
         return max(0.0, 1.0 - self.certified / self.claimed)
 
     def __str__(self) -> str:
@@ -80,26 +82,27 @@ class Certificate:
 
 
 def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False) -> Certificate:
-    """Certify what the first ``horizon`` ticks of a counter cost, whatever its documentation says.
+    """Certify the cost of the first ``horizon`` ticks of a counter, whatever its documentation says.
 
-    The code is run on a tape of unit impulses instead of noise; this reads off ``outputs = A z + L noise``. The
-    outputs are what the counter measures: its estimates, or where it is split into a private and a public half
-    (``FactoredCounter``) what the private half gives out. For each tick the cheapest integer shift of the
-    noise that hides the change is the loss: a change of 1 in one cell (add/remove), or of +1 in one cell and -1 in
-    another (replace; with independent cells that is twice the loss of one, in epsilon and in rho).
+    The code runs with unit impulses in place of noise, which gives the matrices in ``outputs = A z + L noise``. The
+    outputs are the counter's estimates; for a counter with a private and a public half (``FactoredCounter``), the
+    outputs of the private half. For each tick the loss is the cost of the cheapest integer shift of the noise that
+    hides the change: 1 in one cell (add-remove), or +1 in one cell and -1 in another (replace; with independent cells
+    that is twice the loss of one cell, in epsilon and in rho).
 
     Args:
         calibrated: the counter.
-        horizon: how many ticks to certify; a claim may be reached only later, or only at the horizon.
-        pairs: instead, one unit moved from tick ``j`` to tick ``i`` in one cell. That is a group of two
-            one-cell changes: its claim is 2 epsilon (4 rho) of one, and the counter may cost less.
+        horizon: how many ticks to certify. The loss may reach the claim only at later ticks.
+        pairs: certify one unit that moves from tick ``j`` to tick ``i`` in one cell instead. That is a group of two
+            changes of one cell, so the claim is 2 epsilon (or 4 rho) of one change; the true cost may be less.
 
     Cost: where cells are independent and each output has fresh noise, about ``20 ticks`` counter steps and a
-    substitution: 0.05 s for 64 ticks, seconds for 1,500. Else ``4 ticks^2`` steps and an elimination (ticks up to
-    512). A counter with more noise than outputs also costs a linear program per tick.
+    substitution: 0.05 s for 64 ticks, seconds for 1,500. Otherwise ``4 ticks^2`` steps and an elimination (at most 512
+    ticks). A counter with more noises than outputs also needs a linear program per tick.
 
     Errors:
-        ConfigError: it is no calibrated counter, is not linear, or mixes Laplace and Gaussian noise; too many ticks.
+        ConfigError: it is not a calibrated counter, is not linear, or draws noise of the other kind than its budget; or
+            there are too many ticks.
         HorizonError: the counter ends before ``horizon``.
     """
     if not isinstance(calibrated, CalibratedCounter):
@@ -120,13 +123,13 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
     _check_laws(recorded, calibrated)
     claimed = calibrated.budget.amount
     changed = calibrated.unit.changed_cells
-    # Column t - 1: +1 in cell 0 of tick t; where two cells change and are not known to be independent, -1 in cell 1.
+    # Column t - 1: +1 in cell 0 of tick t, and -1 in cell 1 if two cells change that may not be independent.
     targets = -recorded.inputs_map[:, :: recorded.width]
     if changed == 2 and not (pairs or cell):
         targets = targets + recorded.inputs_map[:, 1 :: recorded.width]
     if pairs:
         if ticks < 2:
-            raise ConfigError("a pair needs two ticks", where="certificate")
+            raise ConfigError("a pair needs two ticks", where="certificate", allowed="a horizon from 2 on")
         claimed = claimed * (2 if isinstance(calibrated.budget, PureDP) else 4) / changed
         first, second = np.triu_indices(ticks, k=1)
         labels: list[tuple[int, int | None]] = [
@@ -137,7 +140,7 @@ def certify(calibrated: CalibratedCounter, horizon: int, *, pairs: bool = False)
         labels = [(i, None) for i in range(1, ticks + 1)]
         costs = shift_costs(recorded.noise_map, recorded.laws, targets)
         if cell:
-            # Noise of one cell hides nothing of another: each changed cell costs as much as one.
+            # Cells are independent, so the costs of the changed cells add up.
             costs = [cost.times(changed) for cost in costs]
     return _report(calibrated, ticks, claimed, labels, costs, pairs)
 

@@ -1,4 +1,4 @@
-"""What every counter must do: a suite that any counter, also a user's own, can be put through."""
+"""The conformance suite for counters, also for a user's own counter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WIDTH = 3
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check: its name, whether the counter passed, and what was seen."""
+    """The result of one check: its name, whether the subject passed, and details in words."""
 
     name: str
     passed: bool
@@ -43,7 +43,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """All checks of one counter, or black box; printable."""
+    """The results of all checks of one counter or black box; ``print`` shows them."""
 
     subject: str
     results: tuple[CheckResult, ...]
@@ -51,12 +51,12 @@ class ConformanceReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every check was passed."""
+        """Whether the subject passed every check."""
         return all(result.passed for result in self.results)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Names of the failed checks."""
+        """The names of the failed checks."""
         return tuple(result.name for result in self.results if not result.passed)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class ConformanceReport:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A counter under test, with what several checks share."""
+    """A counter under test, and the settings of the checks."""
 
     recipe: Counter
     budget: Budget
@@ -84,7 +84,7 @@ class _Subject:
         return rng.integers(-50, 50, (self.ticks, width), endpoint=True)
 
     def noise_at(self, tick: int) -> Randomness:
-        """The randomness of one tick, the same whenever it is asked for."""
+        """The randomness of one tick, the same at every call."""
         return Randomness.seeded(f"conformance {self.seed} {tick}")
 
 
@@ -98,33 +98,33 @@ def check_counter(
     seed: int = 0,
     arrays: Callable[[int], int] | None = None,
 ) -> ConformanceReport:
-    """Put a counter through the conformance suite.
+    """Run the conformance suite on a counter.
 
     The checks, by name:
 
     * ``exact-sums``: without noise the estimates are the exact running sums, negative increments included;
-    * ``certificate``: what it costs is at most what it claims;
-    * ``matrix``: ``materialize`` is what the code computes, and its own loss is within the claim;
+    * ``certificate``: the counter costs at most what it claims;
+    * ``matrix``: ``materialize`` agrees with the code, and its loss is within the claim;
     * ``variance``: ``variance(t)`` agrees with the matrix;
-    * ``errors``: the law of the errors, by chi-square (little to see where the noise is almost always 0);
+    * ``errors``: the errors have the predicted law, by chi-square (a weak check where the noise is almost always 0);
     * ``cells``: each cell has its own noise;
     * ``resume``: a saved state continues exactly;
-    * ``clock``: a state is moved by its own steps only;
+    * ``clock``: only its own steps change a state;
     * ``memory``: the state stays as small as promised;
-    * ``refusals``: bad input is refused and leaves the state as it was.
+    * ``refusals``: bad input is refused and does not change the state.
 
     Args:
         recipe: the counter.
         budget: by default epsilon = 1, pure.
         unit: by default one record inserted or deleted.
         ticks: how many ticks to run; at most the counter's horizon is used.
-        cells: cells in the run that tests the errors: more see smaller deviations.
-        seed: of increments and simulated noise. Nothing here touches private data.
-        arrays: the memory promised: how many int64 values per cell the state may hold after ``t`` ticks.
-            By default ``5 + log2 t``.
+        cells: the number of cells in the run that tests the errors. More cells show smaller deviations.
+        seed: the seed of increments and simulated noise. No private data are used.
+        arrays: the promised memory: t -> the most int64 values per cell that the state may hold after ``t`` ticks; by
+            default ``5 + log2 t``.
 
     Errors:
-        ConfigError: the counter cannot be read off as a linear map.
+        ConfigError: the counter is not a linear map of increments and noise.
     """
     budget = budget or PureDP.of(1)
     unit = unit or Event()
@@ -173,7 +173,7 @@ def _matrix(counter: CalibratedCounter, matrix: LinearMap, tape: RecordedMap) ->
                 "matrix", False, "the estimates of the code are not those of the matrix, rounded"
             )
     elif not np.array_equal(tape.inputs_map, running_sum):
-        return CheckResult("matrix", False, "what the code does to increments is not the running sum")
+        return CheckResult("matrix", False, "the code does not compute the running sum of the increments")
     elif _keys(matrix.decoder, matrix.scales) != _keys(tape.noise_map, tape.laws):
         return CheckResult("matrix", False, "the noise of the code is not the noise of the matrix")
     loss = matrix.loss(counter.unit)
@@ -182,7 +182,7 @@ def _matrix(counter: CalibratedCounter, matrix: LinearMap, tape: RecordedMap) ->
 
 
 def _decodes(counter: CalibratedCounter, matrix: LinearMap, tape: RecordedMap) -> bool:
-    """Whether the code's estimates are the matrix's, for some noises in the order of the draws."""
+    """Whether the code's estimates are those of the matrix, for some values of the noise in the order of the draws."""
     if matrix.scales != tape.laws:
         return False
     rng = np.random.default_rng(21)
@@ -195,14 +195,14 @@ def _decodes(counter: CalibratedCounter, matrix: LinearMap, tape: RecordedMap) -
 
 
 def _keys(columns: NDArray[Any], laws: tuple[Noise, ...]) -> list[tuple[str, bytes]]:
-    """Noise coordinates in an order that does not depend on how they are numbered."""
+    """The columns of the noise with their laws, sorted, so that the order of the draws does not matter."""
     used = [i for i in range(len(laws)) if columns[:, i].any()]
     return sorted((repr(laws[i]), columns[:, i].tobytes()) for i in used)
 
 
 def _variance(counter: CalibratedCounter, matrix: LinearMap) -> CheckResult:
-    said = np.array([counter.variance(t + 1) for t in range(len(matrix.decoder))])
-    same = bool(np.allclose(said, matrix.variances(), rtol=1e-9, atol=0.0)) and counter.variance(0) == 0.0
+    stated = np.array([counter.variance(t + 1) for t in range(len(matrix.decoder))])
+    same = bool(np.allclose(stated, matrix.variances(), rtol=1e-9, atol=0.0)) and counter.variance(0) == 0.0
     return CheckResult("variance", same, "variance(t) against the matrix")
 
 
@@ -212,11 +212,11 @@ def _errors(subject: _Subject, matrix: LinearMap) -> CheckResult:
     if np.issubdtype(matrix.decoder.dtype, np.integer):
         values = error_p_values(matrix, errors)
     else:
-        # The law of a weighted mean is not at hand: compared with draws from the matrix.
+        # The law of a weighted mean is not computed here, so the errors are compared with draws from the matrix.
         source = subject.noise_at(-1)
         noise = np.array([source.draw(law, subject.cells) for law in matrix.scales])
         exact = matrix.decoder @ noise
-        # Which way a counter rounds halves is its own affair: ticks at which they are frequent are left out.
+        # A counter may round halves in either direction, so ticks at which halves are frequent are left out.
         halves = np.abs(exact - np.floor(exact) - 0.5) < 1e-6
         clear = halves.mean(axis=1) < 1e-3
         values = two_sample_p_values(np.rint(exact[clear]).astype(np.int64), errors[clear])
@@ -264,7 +264,7 @@ def _resume(subject: _Subject) -> CheckResult:
 
 
 def _clock(subject: _Subject) -> CheckResult:
-    """One calibrated counter, two states; the second is stepped at every third step only."""
+    """Two states of one calibrated counter do not affect each other; the second makes every third step only."""
     z = subject.increments(_WIDTH, 4)
     shared = subject.fresh()
     often, seldom = shared.init(_WIDTH), shared.init(_WIDTH)
@@ -294,7 +294,7 @@ def _memory(subject: _Subject) -> CheckResult:
 
 
 class _Silence(NoiseTape):
-    """Gives zeros, and writes nothing down."""
+    """Gives zeros, and records nothing, so that long runs need no memory."""
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
         return np.zeros(size, np.int64)
@@ -317,9 +317,11 @@ def _refusals(subject: _Subject) -> CheckResult:
     before = _copy(state)
     for what, increment in bad.items():
         if not _refused(counter, state, increment) or not _equal(before, state):
-            return CheckResult("refusals", False, f"{what}: accepted, or refused with a trace in the state")
+            return CheckResult("refusals", False, f"{what}: accepted, or refused after the state was changed")
     if counter.horizon is not None and not _stops(counter, counter.horizon):
-        return CheckResult("refusals", False, "a tick beyond the horizon is not a HorizonError")
+        return CheckResult(
+            "refusals", False, "a tick beyond the horizon raises no HorizonError, or changes the state"
+        )
     return CheckResult("refusals", True, f"{', '.join(bad)}; ticks beyond a horizon")
 
 
@@ -338,7 +340,7 @@ def _equal(a: CounterState, b: CounterState) -> bool:
 
 def _stops(counter: CalibratedCounter, horizon: int) -> bool:
     if horizon > 10_000:
-        return True  # stepping there takes too long for a check
+        return True  # so many steps would take too long
     state, tape, one = counter.init(1), _Silence(), np.ones(1, np.int64)
     for _ in range(horizon):
         counter.step(state, one, tape)

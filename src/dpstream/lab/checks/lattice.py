@@ -1,7 +1,7 @@
-"""Integer solutions of ``L s = target``, exactly.
+"""Finds the integer solutions of ``L s = target`` exactly.
 
-Noise is integer-valued, so a change of the data can be hidden only by an *integer* shift ``s`` of the
-noise. Everything here is exact arithmetic; linear programming comes on top (see ``shifts``).
+Noise is integer-valued, so only an *integer* shift ``s`` of the noise can hide a change of the data. This module uses
+exact arithmetic only; ``shifts`` adds linear programming.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 __all__ = ["Echelon", "IntegerSystem", "unique_solutions"]
 
 _PRIME = 2**31 - 1
-#: Lifts up to this size are accepted: products with small matrices stay inside 64 bits.
+#: The largest entry of a solution that is lifted from residues: products with small matrices then fit 64 bits.
 _LIFT = 2**20
-
-
-#: No intermediate value of a substitution passes this, so nothing wraps around.
+#: The largest intermediate value of a substitution, so that nothing overflows.
 _LARGEST = 2**62
 
 
 class Echelon:
-    """A matrix whose columns begin in different rows: substitution solves it, and there is one solution at most.
+    """A matrix whose columns begin in different rows, so that substitution finds the only possible solution.
 
-    That is the form of a counter which draws fresh noise for each of its outputs (a diagonal where they are
-    measurements, a triangle where they are sums of them).
+    A counter that draws fresh noise for each output has this form: a diagonal where outputs are measurements, a
+    triangle where they are sums of measurements. ``holds``: whether the given matrix has the form.
     """
 
     def __init__(self, matrix: NDArray[np.int64]) -> None:
@@ -38,9 +36,9 @@ class Echelon:
         self._steps = [(int(first[column]), int(column)) for column in order]
 
     def solve(self, targets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """For each column of ``targets``, the integer solution if there is one, and whether there is one.
+        """The integer solution for each column of ``targets``, and whether there is one (bool[columns]).
 
-        Gives None where a value might not fit 64 bits.
+        None where a value might not fit 64 bits.
         """
         rest = targets.copy()
         bound = int(np.abs(targets).max(initial=0))
@@ -67,9 +65,9 @@ def unique_solutions(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
     """Integer solutions of ``matrix @ s = target`` for each column of ``targets``, where unique.
 
-    Gives None unless the columns of ``matrix`` are independent over the rationals (proved by
-    elimination modulo a prime: a rank modulo a prime is at most the rational rank). Otherwise gives the
-    solutions and, for each, whether it was verified exactly. A verified one is the only rational solution.
+    None unless the columns of ``matrix`` are proved to be independent over the rationals, by elimination modulo a prime
+    (a rank modulo a prime is at most the rational rank). Otherwise the solutions and, for each, whether it was verified
+    exactly. A verified one is the only rational solution.
     """
     variables = matrix.shape[1]
     table = np.concatenate([matrix, targets], axis=1) % _PRIME

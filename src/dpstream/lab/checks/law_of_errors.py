@@ -1,8 +1,8 @@
-"""Does a counter's error follow the law that its matrix predicts?
+"""Tests whether a counter's errors follow the law that its matrix predicts.
 
-The error of an estimate is an integer combination of independent integer noises, so its law is
-known exactly (characteristic functions on a grid). Cells are independent: a run of many cells is
-many runs. Pearson's chi-square compares the two.
+The error of an estimate is an integer combination of independent integer noises, so its law is known exactly (by
+characteristic functions on a grid). Cells are independent, so one run of many cells gives many errors. Pearson's
+chi-square compares them with the law.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _MOST_BINS = 24
 
 
 def error_p_values(predicted: LinearMap, errors: NDArray[np.int64]) -> NDArray[np.float64]:
-    """One p-value per tick for the estimates' errors, and one per pair of neighbouring ticks.
+    """The p-values of the errors at each tick, and of the differences between neighbouring ticks.
 
     Args:
-        predicted: the matrices of the ticks that were run.
-        errors: estimates minus exact running sums, (ticks, cells).
+        predicted: the counter's matrices for these ticks.
+        errors: estimates minus exact running sums, shape (ticks, cells).
 
     Returns:
-        ``2 ticks - 1`` p-values: of each error, then of each difference of neighbouring errors.
+        ``2 ticks - 1`` p-values: first of the errors, then of the differences.
     """
     decoder = predicted.decoder
     rows = np.concatenate([decoder, np.diff(decoder, axis=0)])
@@ -37,7 +37,8 @@ def error_p_values(predicted: LinearMap, errors: NDArray[np.int64]) -> NDArray[n
 
 
 def two_sample_p_values(expected: NDArray[np.int64], errors: NDArray[np.int64]) -> NDArray[np.float64]:
-    """As ``error_p_values``, for two samples (ticks, cells) of one law, by Pearson's chi-square for homogeneity."""
+    """As ``error_p_values``, but for a second sample, shape (ticks, cells), in place of a law (chi-square,
+    homogeneity)."""
     first = np.concatenate([expected, np.diff(expected, axis=0)])
     second = np.concatenate([errors, np.diff(errors, axis=0)])
     return np.array([_same_law(one, other) for one, other in zip(first, second, strict=True)])
@@ -60,7 +61,8 @@ def _same_law(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
 
 
 class _Laws:
-    """Laws of integer combinations, on the integers modulo a power of two that holds 40 deviations."""
+    """Computes the laws of integer combinations of noises, modulo a power of two that exceeds 80 standard
+    deviations."""
 
     def __init__(self, scales: tuple[Noise, ...], rows: NDArray[np.int64]) -> None:
         self._kinds = list(dict.fromkeys(scales))
@@ -76,7 +78,7 @@ class _Laws:
         self._frequencies = np.arange(self.size)
 
     def pmf(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Probabilities of ``-size/2 .. size/2 - 1`` for the combination with these coefficients."""
+        """The probabilities of ``-size/2 .. size/2 - 1`` for the combination with these coefficients."""
         product = np.ones(self.size)
         for kind, transform in enumerate(self._transforms):
             mine = np.abs(row[self._kind_of == kind])
@@ -92,7 +94,7 @@ def _p_value(pmf: NDArray[np.float64], sample: NDArray[np.int64]) -> float:
     cumulative = np.cumsum(pmf) / pmf.sum()
     edges = _edges(cumulative, len(sample))
     if not len(edges):
-        return 1.0  # the law is all but a constant, or the sample too small to tell
+        return 1.0  # the law is nearly constant, or the sample is too small
     expected = np.diff(np.concatenate([[0.0], cumulative[edges], [1.0]])) * len(sample)
     bins = np.searchsorted(edges, sample + len(pmf) // 2, side="left")
     observed = np.bincount(bins, minlength=len(expected))
@@ -100,7 +102,7 @@ def _p_value(pmf: NDArray[np.float64], sample: NDArray[np.int64]) -> float:
 
 
 def _edges(cumulative: NDArray[np.float64], runs: int) -> list[int]:
-    """Last values of all bins but the last one, each bin with at least ``_LEAST_EXPECTED`` expected runs."""
+    """The last value of each bin but the last one. Each bin has at least ``_LEAST_EXPECTED`` expected runs."""
     least = _LEAST_EXPECTED / runs
     bins = min(_MOST_BINS, int(1 / least))
     edges: list[int] = []

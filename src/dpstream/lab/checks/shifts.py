@@ -1,19 +1,19 @@
-"""The cheapest integer shift of the noise that hides a change of the data.
+"""Finds the cheapest integer shift of the noise that hides a change of the data.
 
-With ``outputs = A z + L noise``, the outputs on ``z + d`` under noise ``n + s`` are those on ``z`` under
-noise ``n``, for every integer ``s`` with ``L s = -A d``. A shift by ``s`` costs ``sum |s_i|/b_i`` in epsilon
-(Laplace) or ``sum s_i^2 / (2 sigma_i^2)`` in rho (Gaussian), so every such ``s`` proves an upper bound on
-the loss.
+With ``outputs = A z + L noise``, the outputs on ``z + d`` with noise ``n + s`` equal those on ``z`` with noise ``n``,
+for every integer ``s`` with ``L s = -A d``. A shift by ``s`` costs ``sum |s_i|/b_i`` in epsilon (Laplace) or ``sum
+s_i^2 / (2 sigma_i^2)`` in rho (Gaussian), so every such ``s`` proves an upper bound on the loss.
 
 * No such ``s``: the supports differ, and the loss is infinite.
 * Exactly one (``L`` injective): its cost is the loss.
-* Several, Laplace: the linear program over real ``s`` is a lower bound (by duality, attained far out in the
-  tails); the integer program is an upper bound; where they agree it is the loss.
-* Several, Gaussian: the real least-norm ``s`` is a lower bound up to the discreteness of the noise,
-  an integer one near it an upper bound.
+* Several, Laplace: the linear program over real ``s`` gives a lower bound (by duality; the loss reaches it far out in
+  the tails), and the integer program an upper bound. Where they agree, that is the loss.
+* Several, Gaussian: the real ``s`` of least norm gives a lower bound (up to the discreteness of the noise), and an
+  integer ``s`` near it an upper bound.
 
-A Gaussian shift that moves noise which outputs before the change have (not ``ShiftCost.fresh``) costs so much for a
-change that is fixed beforehand; for one that is picked while watching it is no proof. (``Echelon``: always fresh.)
+A Gaussian shift may move noise that is already in outputs before the change (not ``ShiftCost.fresh``). Then its cost
+bounds the loss of a change that is fixed beforehand, but not of a change that depends on earlier outputs. Shifts of an
+``Echelon`` are always fresh.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ __all__ = ["ShiftCost", "shift_costs"]
 
 _MILP_SECONDS = 10.0
 _SLACK = 1e-9
-#: Pairs of ticks at a time, for memory's sake.
+#: How many pairs of ticks are computed at a time, to bound the memory.
 _CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class ShiftCost:
-    """Bounds on the loss of one change; ``upper`` is proved by an integer shift (infinite if none).
+    """Bounds on the loss of one change.
 
-    ``shift_cost`` is ``upper`` as an exact number, or None if infinite. ``fresh``: the shift moves no noise that was in
-    any output before the change is.
+    Attributes:
+        lower: a lower bound.
+        upper: an upper bound, proved by an integer shift; infinite if there is none.
+        shift_cost: ``upper`` as an exact number; None if infinite.
+        fresh: whether the shift moves no noise that is in an output before the change.
     """
 
     lower: float
@@ -51,7 +54,7 @@ class ShiftCost:
     fresh: bool = True
 
     def times(self, cells: int) -> ShiftCost:
-        """Of the same change in several independent cells."""
+        """The cost of the same change in several independent cells."""
         whole = None if self.shift_cost is None else self.shift_cost * cells
         return ShiftCost(self.lower * cells, self.upper * cells, whole, self.fresh)
 
@@ -65,18 +68,18 @@ def shift_costs(
     targets: NDArray[np.int64],
     pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
 ) -> list[ShiftCost]:
-    """The cost of hiding each column of ``targets`` (that is of solving ``noise_map @ s = target``).
+    """The cost of hiding each column of ``targets``: of the cheapest integer ``s`` with ``noise_map @ s = target``.
 
-    With ``pairs``, of hiding the differences of the columns ``pairs[0]`` and ``pairs[1]`` instead.
+    With ``pairs``, the targets are the differences of the columns ``pairs[0]`` and ``pairs[1]``.
     """
-    # Noise that reaches no output hides nothing, and is never shifted in the cheapest solution.
+    # Noise that is in no output hides nothing, and the cheapest shift never moves it.
     used: list[int] = np.flatnonzero(noise_map.any(axis=0)).tolist()
     noise_map, laws = noise_map[:, used], tuple(laws[i] for i in used)
     costs = _Costs(laws)
     echelon = Echelon(noise_map)
     solved = echelon.solve(targets) if echelon.holds else None
     if pairs is not None and (solved is None or not solved[1].all()):
-        # A difference may be hidden although its two parts cannot be.
+        # A shift may hide a difference although no shift hides its two parts.
         targets, pairs = targets[:, pairs[0]] - targets[:, pairs[1]], None
         solved = echelon.solve(targets) if echelon.holds else None
     if solved is not None:
@@ -86,17 +89,17 @@ def shift_costs(
     result: list[ShiftCost] = []
     for column in range(targets.shape[1]):
         if unique is not None and unique[1][column]:
-            found = unique[0][:, column]
-            bounds = _exactly(costs.of(found))
+            shift = unique[0][:, column]
+            bounds = _exactly(costs.of(shift))
         else:
             system = system or IntegerSystem(noise_map)
-            bounds, found = _by_programs(noise_map, targets[:, column], system, costs)
-        result.append(replace(bounds, fresh=_is_fresh(noise_map, found, targets[:, column])))
+            bounds, shift = _by_programs(noise_map, targets[:, column], system, costs)
+        result.append(replace(bounds, fresh=_is_fresh(noise_map, shift, targets[:, column])))
     return result
 
 
 def _is_fresh(noise_map: NDArray[np.int64], shift: NDArray[Any], target: NDArray[np.int64]) -> bool:
-    """Whether all noise that is moved first reaches an output where the change does, or later."""
+    """Whether the shift moves no noise that is in an output before the change."""
     first = (noise_map != 0).argmax(axis=0)[shift != 0]
     return bool(first.min(initial=len(target)) >= (target != 0).argmax())
 
@@ -107,7 +110,7 @@ def _of_unique(
     exists: NDArray[np.bool_],
     pairs: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
 ) -> list[ShiftCost]:
-    """Costs of the only shifts that there are. A difference of targets is hidden by the difference of their shifts."""
+    """The costs where each target has at most one shift. The shift of a difference is the difference of the shifts."""
     if pairs is None:
         return [
             _exactly(cost) if ok else INFINITE for cost, ok in zip(costs.of_each(shifts), exists, strict=True)
@@ -121,7 +124,7 @@ def _of_unique(
 
 
 class _Costs:
-    """Exact cost of a shift; all the laws are of one kind."""
+    """Computes the exact cost of shifts of noises that are all Laplace or all Gaussian."""
 
     def __init__(self, laws: tuple[Noise, ...]) -> None:
         self.laplace = all(isinstance(law, DiscreteLaplace) for law in laws)
@@ -138,7 +141,7 @@ class _Costs:
         return sum((self.rates[i] * abs(int(shift[i])) ** power for i in moved), Fraction(0))
 
     def of_each(self, shifts: NDArray[np.int64]) -> list[Fraction]:
-        """Of each column: magnitudes are added up as integers for each law, and weighed as fractions."""
+        """The cost of each column. Sizes are added as integers for each law, and then weighed by fractions."""
         power = 1 if self.laplace else 2
         most = int(np.abs(shifts).max(initial=0))
         if most**power * len(shifts) >= 2**62:
@@ -163,13 +166,13 @@ def _exactly(cost: Fraction) -> ShiftCost:
 def _by_programs(
     matrix: NDArray[np.int64], target: NDArray[np.int64], system: IntegerSystem, costs: _Costs
 ) -> tuple[ShiftCost, NDArray[Any]]:
-    """Bounds, and the shift that proves the upper one."""
+    """Bounds on the loss, and the shift that proves the upper one."""
     particular = system.solve(target)
     if particular is None:
         return INFINITE, np.zeros(matrix.shape[1], np.int64)
-    best, found = costs.of(particular), particular
+    best, best_shift = costs.of(particular), particular
     if not system.kernel.shape[1]:
-        return _exactly(best), found
+        return _exactly(best), best_shift
     if costs.laplace:
         lower, candidates = _laplace_programs(matrix, target, costs, float(best))
     else:
@@ -177,15 +180,15 @@ def _by_programs(
     for candidate in candidates:
         shift = np.rint(candidate).astype(np.int64)
         if np.array_equal(matrix @ shift, target) and costs.of(shift) < best:
-            best, found = costs.of(shift), shift
+            best, best_shift = costs.of(shift), shift
     upper = float(best)
-    return ShiftCost(upper if lower >= upper - _SLACK * max(1.0, upper) else lower, upper, best), found
+    return ShiftCost(upper if lower >= upper - _SLACK * max(1.0, upper) else lower, upper, best), best_shift
 
 
 def _laplace_programs(
     matrix: NDArray[np.int64], target: NDArray[np.int64], costs: _Costs, known: float
 ) -> tuple[float, list[NDArray[np.float64]]]:
-    """Lower bound and candidate shifts. ``s = p - q`` with ``p, q >= 0`` makes the cost linear."""
+    """A lower bound and candidate shifts. With ``s = p - q`` and ``p, q >= 0`` the cost is linear."""
     from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
     weights = np.concatenate([costs.weights, costs.weights])
@@ -197,7 +200,7 @@ def _laplace_programs(
     shift = relaxed.x[:half] - relaxed.x[half:]
     if np.abs(shift - np.rint(shift)).max() < _SLACK:
         return float(relaxed.fun), [shift]
-    # The known shift bounds every coordinate of a better one: the integer program is finite.
+    # The cost of the known shift bounds every coordinate of a better one, so the integer program is finite.
     most = np.ceil(known / weights)
     solved = milp(
         weights,
@@ -206,7 +209,7 @@ def _laplace_programs(
         bounds=Bounds(0, most),
         options={"time_limit": _MILP_SECONDS, "mip_rel_gap": 0.0},
     )
-    # The integer optimum bounds shifts, not the loss: mixtures over the fibre can cost less.
+    # The integer optimum is the cheapest shift, but no lower bound on the loss: a mixture of shifts can cost less.
     candidates = [] if solved.x is None else [solved.x[:half] - solved.x[half:]]
     return float(relaxed.fun), candidates
 
@@ -218,7 +221,7 @@ def _gaussian_programs(
     particular: NDArray[Any],
     costs: _Costs,
 ) -> tuple[float, list[NDArray[np.float64]]]:
-    """The real least-norm shift, and an integer one near it (rounded in the kernel's coordinates)."""
+    """A lower bound from the real shift of least norm, and candidates: itself, and an integer shift near it."""
     root = np.sqrt(costs.weights)
     scaled = np.linalg.lstsq(matrix / root, target.astype(np.float64), rcond=None)[0]
     least = scaled / root

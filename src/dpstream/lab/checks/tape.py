@@ -1,9 +1,9 @@
-"""Reading the linear map that a counter's code really computes.
+"""Computes the linear map of a counter from its running code.
 
-The noise is replaced by a tape whose values are known. Runs with a single 1 on the tape, or in one cell
-of one increment, give the two matrices of ``outputs = inputs_map @ z + noise_map @ noise``,
-whatever the counter's documentation says. What is read is the counter's private half: what it measures
-(``measure``, where it has one), else its estimates. Everything else that it gives out follows from that.
+A tape with known values replaces the noise. Runs with a single 1 on the tape, or in one cell of one increment, give the
+two matrices of ``outputs = inputs_map @ z + noise_map @ noise``, whatever the counter's documentation says. The outputs
+are those of the counter's private half (``measure``, where it has one), otherwise its estimates. All other outputs are
+computed from them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dpstream.core.privacy.randomness import Randomness
 
 __all__ = ["NoiseTape", "RecordedMap", "measured_on_tape", "read_cell", "read_map", "run_on_tape"]
 
-#: Magnitudes of the values that are superposed to see whether a map is linear and the one that was read. With the
-#: largest a wrong linear map is missed with probability 2^-30 at most.
+#: The sizes of the random values that test whether the code is linear and has the computed map. At the largest size the
+#: test misses a wrong linear map with probability 2^-30 at most.
 _SIZES = (2, 100, 10_000, 2**30)
 
 
 class NoiseTape(Randomness):
-    """Gives out known values instead of noise, and writes down which noise was asked for.
+    """Gives known values instead of noise, and records the law and the size of each draw.
 
-    Values beyond the end of the tape are 0. Uniform words are refused: a counter needs additive noise
-    only, and a choice made with uniform words cannot be read off as a linear map.
+    Values beyond the end of the tape are 0. Uniform words are refused (ConfigError): a counter needs additive noise
+    only, and a choice by uniform words is not a linear map.
     """
 
     def __init__(self, values: NDArray[np.int64] | None = None) -> None:
@@ -44,7 +44,7 @@ class NoiseTape(Randomness):
 
     @property
     def laws(self) -> list[Noise]:
-        """The law of every value given out so far."""
+        """The law of every value so far."""
         return [noise for noise, size in self.draws for _ in range(size)]
 
     def draw(self, noise: Noise, size: int) -> NDArray[np.int64]:
@@ -61,7 +61,7 @@ class NoiseTape(Randomness):
 class RecordedMap:
     """``outputs = inputs_map @ z + noise_map @ noise`` for ``ticks`` ticks of ``width`` cells.
 
-    Outputs and inputs are flat, tick by tick (cell ``c`` of input ``t`` is at ``(t - 1) width + c``).
+    Outputs and inputs are flattened tick by tick (cell ``c`` of input ``t`` is at ``(t - 1) width + c``).
 
     Attributes:
         noise_map: int64 (outputs, m).
@@ -79,7 +79,7 @@ class RecordedMap:
 def run_on_tape(
     counter: CalibratedCounter, increments: NDArray[np.int64], tape: Randomness
 ) -> NDArray[np.int64]:
-    """Estimates of a fresh run on ``increments`` (ticks, width), as an array of the same shape."""
+    """The estimates of a new run on ``increments``, both of shape (ticks, width)."""
     state = counter.init(increments.shape[1])
     return np.array([counter.step(state, row.copy(), tape) for row in increments], dtype=np.int64)
 
@@ -87,7 +87,7 @@ def run_on_tape(
 def measured_on_tape(
     counter: CalibratedCounter, increments: NDArray[np.int64], tape: Randomness
 ) -> NDArray[np.int64]:
-    """What the private half of a fresh run gives out, (outputs, width): all the rest is computed from it."""
+    """The outputs of the private half of a new run, shape (outputs, width)."""
     if not isinstance(counter, FactoredCounter):
         return run_on_tape(counter, increments, tape)
     state = counter.init(increments.shape[1])
@@ -95,10 +95,10 @@ def measured_on_tape(
 
 
 def read_cell(counter: CalibratedCounter, ticks: int) -> RecordedMap | None:
-    """One cell's map, read from a single run in which every cell has another impulse.
+    """The map of one cell, from a single run in which every cell has another impulse.
 
-    Gives None unless the map is linear and the same in all cells, with noise of their own: several superpositions
-    of random noise and increments in runs of 2 and 5 cells must come out as the map says.
+    None unless the code is linear and the same in all cells, and each cell has its own noise. This is tested in runs of
+    2 and 5 cells with random noise and increments, whose outputs must agree with the map.
 
     Cost: about ``5 ticks`` steps, the widest of ``m + ticks`` cells, where a cell draws ``m`` values in a run.
     """
@@ -116,7 +116,7 @@ def read_cell(counter: CalibratedCounter, ticks: int) -> RecordedMap | None:
 
 
 class _ImpulseSource(NoiseTape):
-    """Every cell's own number of draw is 1, all others are 0."""
+    """Gives cell ``i`` a 1 as its ``i``-th noise, and 0 otherwise."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -134,20 +134,20 @@ class _ImpulseSource(NoiseTape):
 def _superposes(
     counter: CalibratedCounter, recorded: RecordedMap, size: int, cells: int, rng: np.random.Generator
 ) -> bool:
-    """Whether a run on random values is what the map says, for cells with noise of their own."""
+    """Whether a run on random values agrees with the map, where each cell has its own noise."""
     z = rng.integers(-size, size, (recorded.ticks, cells), endpoint=True)
     noise = rng.integers(-size, size, (len(recorded.laws), cells), endpoint=True)
     tape = NoiseTape(noise.ravel())
-    seen = measured_on_tape(counter, z, tape)
+    outputs = measured_on_tape(counter, z, tape)
     if any(n % cells for _, n in tape.draws):
         return False
     laws = [law for law, n in tape.draws for _ in range(n // cells)]
-    said = recorded.inputs_map @ z + recorded.noise_map @ noise
-    return laws == list(recorded.laws) and np.array_equal(seen, said)
+    expected = recorded.inputs_map @ z + recorded.noise_map @ noise
+    return laws == list(recorded.laws) and np.array_equal(outputs, expected)
 
 
 def read_map(counter: CalibratedCounter, ticks: int, width: int = 1) -> RecordedMap:
-    """The map of ``width`` cells together in the first ``ticks`` ticks, impulse by impulse: nothing is assumed.
+    """The map of ``width`` cells together in the first ``ticks`` ticks, impulse by impulse, without any assumption.
 
     Cost: ``ticks (m + ticks width)`` steps, where ``m`` values are drawn in a run.
 
@@ -169,7 +169,7 @@ def read_map(counter: CalibratedCounter, ticks: int, width: int = 1) -> Recorded
     no_noise = np.zeros(len(laws), np.int64)
     noise_map = _columns(len(laws), offset.size, lambda unit: outputs(zeros, unit))
     inputs_map = _columns(zeros.size, offset.size, lambda unit: outputs(unit.reshape(zeros.shape), no_noise))
-    # Impulses alone would not see a rounding or a threshold: superpose everything a few times.
+    # Impulses alone would not show a rounding or a threshold, so random values are tried too.
     rng = np.random.default_rng(20)
     for size in _SIZES:
         z = rng.integers(-size, size, zeros.shape, endpoint=True)
@@ -191,7 +191,11 @@ def _columns(
 
 
 def _not_linear(what: str) -> ConfigError:
-    return ConfigError(f"the counter cannot be certified: {what}", where="checks")
+    return ConfigError(
+        f"the counter cannot be certified: {what}",
+        where="checks",
+        allowed="a counter that adds noise to linear functions of its increments",
+    )
 
 
 def _no_words(n: int) -> NoReturn:

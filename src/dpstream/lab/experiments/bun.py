@@ -22,11 +22,11 @@ from dpstream.tools.evaluate.label import LABEL
 __all__ = ["BUN_RHOS", "PanelOutcome", "reproduce_bun"]
 
 BUN_RHOS = ("0.005", "0.001", "0.05")
-#: Of the figures where the paper says nothing else.
+#: The rho of figures for which the paper gives no other.
 _RHO = "0.005"
 REPEATS = 1000
 QUICK_REPEATS = 50
-#: Where nothing is said: these, and the real ones that are in the folder with data.
+#: The default panels, besides the real ones that are in the data folder.
 _INVENTED = ("sipp-simulated", "all-ones")
 
 #: (what the paper leaves open, what was chosen).
@@ -72,7 +72,7 @@ LEFT_OPEN_BY_BUN = (
 
 @dataclass(frozen=True)
 class PanelOutcome:
-    """What the experiment left behind. Private where a panel is real: ``runs`` and all files."""
+    """The results of the experiments. Where a panel is real, ``runs`` and all files are private."""
 
     folder: Path
     files: tuple[str, ...]
@@ -90,21 +90,24 @@ def reproduce_bun(
     figures: bool = True,
     watch: RunWatch | None = None,
 ) -> PanelOutcome:
-    """Run the paper's experiments on panels; write ``runs/``, tables, ``settings.md`` and ``figures/``.
+    """Run the paper's experiments on panels, and write ``runs/``, tables, ``settings.md`` and ``figures/``.
 
-    Real noise from the operating system; finished runs with equal settings are not repeated (see ``run_all``).
+    The noise is real, from the operating system. Finished runs with equal settings are not repeated (see ``run_all``).
 
     Args:
         data: the folder with the real panels; None: ``DPSTREAM_DATA``, where it is set.
         out: an output folder; it is made private (0700).
-        panels: names of ``KNOWN_PANELS``, or CSV files (a name, then 0 or 1 for each period); None: the invented ones,
-            and the real ones that are in the folder.
-        repeats: by default 1000, with ``quick`` 50.
-        quick: the invented panels at rho 0.005 only, where nothing else is said.
+        panels: names of ``KNOWN_PANELS``, or CSV files (a name, then 0 or 1 for each period); None: the invented
+            panels, and the real ones that are in the folder.
+        repeats: the number of repetitions; by default 1000, with ``quick`` 50.
+        quick: by default only the invented panels, at rho 0.005.
+        jobs: the number of processes.
+        figures: whether to draw figures.
+        watch: is told about the progress.
 
     Errors:
-        ConfigError: an unknown panel, missing data, a folder of releases as output, or other settings than those of
-            the runs that are there. DataError: a file that is no panel.
+        ConfigError: a panel is unknown, data are missing, ``out`` is a folder of releases, or it has runs with other
+            settings. DataError: a file is not a panel.
 
     Cost: 1000 repetitions of a window take about 15 seconds of one core, all panels about 6 minutes.
 
@@ -114,7 +117,9 @@ def reproduce_bun(
         require_matplotlib()
     times = repeats if repeats is not None else QUICK_REPEATS if quick else REPEATS
     if isinstance(times, bool) or not isinstance(times, int) or times < 2:
-        raise ConfigError(f"repeats = {times!r}", where="repeats", allowed="2 or more")
+        raise ConfigError(
+            f"repeats = {times!r} is not a number of repetitions", where="repeats", allowed="2 or more"
+        )
     folder = data_folder(data) if data or os.environ.get("DPSTREAM_DATA") else None
     tasks: list[Runnable] = []
     for name in dict.fromkeys(panels or _default(folder, quick)):
@@ -135,7 +140,7 @@ def _default(folder: Path | None, quick: bool) -> list[str]:
 
 
 def _tasks(name: str, path: Path | None, repeats: int, quick: bool) -> list[Runnable]:
-    # A file that is no panel is refused before anything is run.
+    # Refuses a file that is not a panel before anything is run.
     load_panel(name, path)
     if name == "all-ones":
         relations = ("replace",) if quick else ("replace", "add-remove")

@@ -1,4 +1,4 @@
-"""What the repetitions say: errors, bias, coverage of the predicted standard errors, and how often a bound failed."""
+"""Tables over the repetitions: errors, bias, coverage of the predicted standard errors, and failures of bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADS = (
 
 @dataclass(frozen=True)
 class AnswerLine:
-    """One question at one period, over the repetitions; all shares of the people.
+    """One question at one period, over the repetitions. All numbers are shares of the people.
 
     Attributes:
         mean_raw: of the synthetic people as they are, padding included; of the monotone answers of a cumulative run.
@@ -51,7 +51,7 @@ class AnswerLine:
 
     @property
     def bias_error(self) -> float:
-        """Standard error of the mean: what a bias has to be judged by."""
+        """The standard error of the mean, to compare with the bias."""
         return self.deviation / math.sqrt(self.settings["repetitions"])
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _line(
 
 
 def answers_csv(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Every line of every run; the last column says what such numbers are."""
+    """All lines of all runs as CSV; the last column is the label of such numbers."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_HEADS)
@@ -142,7 +142,7 @@ def method_of(settings: Mapping[str, Any]) -> str:
 
 
 def markdown_page(runs: Sequence[Mapping[str, Any]], quick: bool) -> str:
-    """The page ``table.md``: what holds for whole runs first, then the answers."""
+    """The page ``table.md``: first facts about whole runs, then the answers."""
     blocks = [
         f"**{LABEL}**" if any(_real(run) for run in runs) else "All panels here are invented.",
         "# Panels: the paper's experiments, run with dpstream",

@@ -1,4 +1,5 @@
-"""Any methods on any streams, from a small TOML file; offline mechanisms on the final table are the ceiling."""
+"""Compares methods on streams, as a small TOML file says; offline mechanisms on the final table show what is
+possible."""
 
 from __future__ import annotations
 
@@ -44,11 +45,11 @@ _COLUMNS = ("AvgWE", "MaxWE", "AvgRelWE", "AvgL1", "MaxL1")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison file says, checked and with its defaults; made by ``Comparison.load``.
+    """The checked settings of a comparison file, with defaults; made by ``Comparison.load``.
 
     Attributes:
-        epsilons, repeats, steps, workload: shared by all runs; ``steps`` None: whole streams.
-        streams, methods, offline: in the order of the file.
+        epsilons, repeats, steps, workload: the settings of all runs; ``steps`` None: whole streams.
+        streams, methods, offline: the tables of the file, in its order.
     """
 
     path: Path
@@ -68,7 +69,7 @@ class Comparison:
             data: the folder with the real data, for the paper's streams; None: ``DPSTREAM_DATA``.
 
         Errors:
-            ConfigError: names file, key, value and what is allowed.
+            ConfigError: names the file, the key, its value and what is allowed.
         """
         file = Path(path)
         document = load_toml(file)
@@ -103,12 +104,12 @@ class Comparison:
     def run(
         self, out: str | Path, *, jobs: int = 2, figures: bool = True, watch: RunWatch | None = None
     ) -> ExperimentOutcome:
-        """Run everything and write ``runs/``, ``table.csv``, ``table.md``, ``figures/`` and ``settings.md``.
+        """Run everything, and write ``runs/``, ``table.csv``, ``table.md``, ``figures/`` and ``settings.md``.
 
-        Finished runs with equal settings are not repeated (see ``run_grid``). Real noise.
+        The noise is real. Finished runs with equal settings are not repeated (see ``run_grid``).
 
         Errors:
-            ConfigError: a method that does not fit a stream, missing data, a folder of releases as output.
+            ConfigError: a method does not fit a stream, data are missing, or ``out`` is a folder of releases.
 
         Guarantee: none; every number is computed from the private tables.
         """
@@ -154,7 +155,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _ComparisonFile:
-    """A comparison file as it was read; every key is checked."""
+    """The content of a comparison file, and the checks of its keys."""
 
     file: str
     document: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""One look for every figure: colours told apart in any colour vision, quiet axes, a unit on each of them."""
+"""The common style of all figures: colours that everybody can distinguish, quiet axes, a unit on each axis."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["INK", "PALETTE", "QUIET", "WARNING", "dress", "figure"]
 INK: Final = "#222222"
 QUIET: Final = "#6a6a6a"
 WARNING: Final = "#a63603"
-#: Okabe and Ito's colours, without the yellow that white paper swallows. The first is the synthetic data.
+#: Okabe and Ito's colours without yellow, which is hard to see on white. The first is for synthetic data.
 PALETTE: Final[Sequence[str]] = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 
 
 @contextmanager
 def figure(width: float, height: float) -> Iterator[Figure]:
-    """A figure of ``width`` by ``height`` inches under the common style; no window, no global state.
+    """A figure of ``width`` by ``height`` inches in the common style, without a window and without global state.
 
     Errors:
         ConfigError: matplotlib is not installed.
@@ -43,7 +43,7 @@ def figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def dress(axes: Axes, *, x: str, y: str, title: str = "") -> None:
-    """Labels with units, a light grid, no box."""
+    """Set the labels and the title, and draw a light grid and no box."""
     axes.set_xlabel(x, color=QUIET)
     axes.set_ylabel(y, color=QUIET)
     if title:

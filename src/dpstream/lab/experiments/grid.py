@@ -1,4 +1,4 @@
-"""Many runs: finished ones are kept and skipped, the others share a few processes, the longest first."""
+"""Does many runs in a few processes, the longest first. Finished runs are kept, and are not repeated."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _RUNS = "runs"
 
 
 class RunWatch(Protocol):
-    """Shows people how the runs go on."""
+    """Shows the progress of the runs."""
 
     def expect(self, runs: int, done: int) -> None:
-        """How many runs there are, and how many of them were there already."""
+        """Called first, with the number of runs and the number of those that are finished already."""
         ...
 
     def started(self, name: str) -> None:
-        """A run has begun."""
+        """Called when a run begins."""
         ...
 
     def finished(self, name: str, seconds: float, left: float | None) -> None:
-        """A run is done and kept; ``left`` seconds are guessed for the rest."""
+        """Called when a run is done and kept; ``left``: the estimated seconds for the rest."""
         ...
 
 
 class Silent:
-    """A ``RunWatch`` that says nothing."""
+    """A ``RunWatch`` that shows nothing."""
 
     def expect(self, runs: int, done: int) -> None:
         """Nothing."""
@@ -55,26 +55,26 @@ class Silent:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its task, and what ``run_task`` gave."""
+    """A finished run: its task, and the result of ``run_task``."""
 
     task: Task
     values: dict[str, Any]
 
 
 class Runnable(Protocol):
-    """One run; small, so that it can be handed to other processes."""
+    """One run. It is small, so that it can be sent to other processes."""
 
     @property
     def name(self) -> str:
-        """Of its file, and for people."""
+        """The name of the run, which is also that of its file."""
         ...
 
     def facts(self) -> tuple[dict[str, Any], float]:
-        """Everything that the result depends on, with a table "options"; and a guess of the cost."""
+        """Everything that the result depends on, with a table "options"; and an estimate of the cost."""
         ...
 
     def run(self) -> dict[str, Any]:
-        """Do it: "settings" (the facts), their "settings_hash", "points", "final" and "seconds"."""
+        """Do the run. The result has "settings" (the facts), "settings_hash", "points", "final" and "seconds"."""
         ...
 
 
@@ -88,18 +88,18 @@ class _Planned:
 def run_grid(
     tasks: Sequence[Task], folder: PrivateFolder, *, jobs: int = 1, watch: RunWatch | None = None
 ) -> list[Result]:
-    """Do all tasks; results in the order of the tasks.
+    """Do all tasks, and return their results in the order of the tasks.
 
     Each finished run is a file ``runs/NAME.json``, written whole. A run whose file was made with equal settings
     (data, mechanism with all its options, budget, steps) is not repeated.
 
     Args:
-        jobs: processes; 1 runs everything in this one.
-        watch: told about progress.
+        jobs: the number of processes; 1 runs everything in this one.
+        watch: is told about the progress.
 
     Errors:
-        ConfigError: a file of another run of the same name: its settings differ (they are named); or two tasks of
-        one name, which would share one file.
+        ConfigError: a file of this name is from a run with other settings (the message names them); or two tasks have
+            the same name, and so would share a file.
         StoreError: a process was killed; finished runs are kept.
     """
     values = run_all(tasks, folder, jobs=jobs, watch=watch)
@@ -109,7 +109,7 @@ def run_grid(
 def run_all(
     tasks: Sequence[Runnable], folder: PrivateFolder, *, jobs: int = 1, watch: RunWatch | None = None
 ) -> list[dict[str, Any]]:
-    """What ``run_grid`` does, for runs of any kind; gives what each ``run`` gave."""
+    """As ``run_grid``, for runs of any kind; returns the result of each ``run``."""
     if jobs < 1:
         raise ConfigError(f"jobs = {jobs}", where="jobs", allowed="1 or more")
     seen = watch or Silent()
@@ -132,7 +132,7 @@ def run_all(
 
 
 def _check_names(tasks: Sequence[Runnable]) -> None:
-    """Labels may hold the sign that joins them, so that different tasks can come out alike."""
+    """Check that no two tasks have the same name (ConfigError): labels may contain the sign that joins them."""
     known: set[str] = set()
     for task in tasks:
         if task.name in known:
@@ -149,7 +149,7 @@ def _file(plan: _Planned) -> str:
 
 
 def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
-    """A finished run's values, or None where there is none."""
+    """The result of a finished run; None if it is not finished."""
     try:
         values: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         settings, stated = values["settings"], values["settings_hash"]
@@ -176,7 +176,7 @@ def _kept(path: Path, plan: _Planned) -> dict[str, Any] | None:
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the mechanism's options among them."""
+    """The settings, with the mechanism's options on the same level."""
     return {
         **settings,
         **{f"options.{key}": value for key, value in settings["options"].items()},
@@ -196,7 +196,7 @@ def _alone(todo: Sequence[_Planned], seen: RunWatch) -> Iterator[tuple[_Planned,
 
 
 def _shared(todo: Sequence[_Planned], jobs: int, seen: RunWatch) -> Iterator[tuple[_Planned, dict[str, Any]]]:
-    """No more tasks are handed out than there are processes, so that "started" is true."""
+    """Do tasks in several processes. A process gets a task only when it is free, so that "started" is true."""
     waiting = list(reversed(todo))
     running: dict[Future[dict[str, Any]], _Planned] = {}
     with _workers(min(jobs, len(todo))) as pool:
@@ -220,7 +220,7 @@ def _shared(todo: Sequence[_Planned], jobs: int, seen: RunWatch) -> Iterator[tup
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes, which are ended at once where this one stops early (Ctrl-C, an error)."""
+    """New processes, which are ended at once if this one stops early (Ctrl-C, an error)."""
     before = set(active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_worker)
     finished = False
@@ -244,7 +244,7 @@ def _worker() -> None:
 
 
 class _Clock:
-    """Guesses the time that is left from the time that was taken."""
+    """Estimates the time that is left from the time so far."""
 
     def __init__(self, todo: Sequence[_Planned]) -> None:
         self._begin = time.monotonic()
@@ -252,7 +252,7 @@ class _Clock:
         self._done = 0.0
 
     def left(self, plan: _Planned) -> float | None:
-        """Seconds that are left once this run is done."""
+        """The estimated seconds after this run."""
         self._left -= plan.cost
         self._done += plan.cost
         if self._done <= 0.0:

@@ -1,4 +1,5 @@
-"""The paper's experiments (Kumar, Strohmer, Vershynin 2024, section 7 and 8), ours beside the printed numbers."""
+"""The experiments of Kumar, Strohmer and Vershynin (2024), sections 7 and 8, with results beside the printed
+numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ _BESIDE = ("AvgWE", "MaxWE", "AvgL1", "MaxL1")
 
 @dataclass(frozen=True)
 class ExperimentOutcome:
-    """What an experiment left behind. Private: ``lines`` and all files are for evaluation only."""
+    """The results of an experiment. They are private: ``lines`` and all files are for evaluation only."""
 
     folder: Path
     files: tuple[str, ...]
@@ -112,12 +113,17 @@ def reproduce_kumar(
     Args:
         data: the folder with the real data; None: ``DPSTREAM_DATA``.
         out: an output folder; it is made private (0700).
-        quick: two streams, epsilon 1 and the first 100 steps, where nothing else is said; printed numbers are
-            left out then, for they are of whole streams.
+        streams, epsilons, methods: the selected ones; None: all.
+        repeats: the number of repetitions.
+        quick: by default two streams, epsilon 1 and the first 100 steps, without printed numbers, which are those of
+            whole streams.
+        jobs: the number of processes.
+        figures: whether to draw figures.
+        watch: is told about the progress.
 
     Errors:
-        ConfigError: unknown names, missing data, a folder of releases as output, or other settings than those of
-            the runs that are there.
+        ConfigError: a name is unknown, data are missing, ``out`` is a folder of releases, or it has runs with other
+            settings.
 
     Cost: about 60 minutes of one core for everything, 1 for ``quick``.
 

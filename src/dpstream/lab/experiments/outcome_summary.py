@@ -1,4 +1,4 @@
-"""What an experiment ends with: a table for people, all numbers for programs, and the files that were written."""
+"""The summary of an experiment: a table for people, all numbers for programs, and the written files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ __all__ = ["ExperimentSummary", "summary_of"]
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """For evaluation only: the numbers were computed from private tables.
+    """The summary of an experiment. For evaluation only: its numbers were computed from private tables.
 
     Attributes:
-        folder, files: what was written; the tables come first.
-        numbers: everything, JSON-able, under the name that programs know.
-        title, headings, rows: the table; columns in ``right`` hold numbers alone.
-        notes: what has to be known to read it.
+        folder, files: the written files; tables come first.
+        numbers: all numbers as JSON values, by the names that programs use.
+        title, headings, rows: the table; the columns in ``right`` have numbers only.
+        notes: explanations of the table.
+        tables: how many of the files are tables, and a remark about them.
     """
 
     folder: Path
@@ -32,19 +33,18 @@ class ExperimentSummary:
     rows: Sequence[Sequence[str]]
     right: Sequence[int] = ()
     notes: Sequence[str] = ()
-    #: How many of the files hold tables, and what is said of these.
     tables: tuple[int, str] = (3, "")
 
     @property
     def written(self) -> str:
-        """Which files there are, in a sentence."""
+        """A sentence that names the files."""
         count, what = self.tables
         figures = len(self.files) - count
         return f"Wrote {', '.join(self.files[:count])}{what} and {figures} figures to {self.folder}"
 
 
 def summary_of(outcome: ExperimentOutcome) -> ExperimentSummary:
-    """Errors of every method, beside the printed ones where there are any."""
+    """The summary of the errors of every method, beside printed numbers where there are any."""
     shown = ("AvgWE", "MaxWE", "AvgL1")
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for line in outcome.lines:

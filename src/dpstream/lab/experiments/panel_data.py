@@ -20,7 +20,7 @@ from dpstream.tools.simulate import PovertyPanel
 
 __all__ = ["KNOWN_PANELS", "Panel", "load_panel", "panel_path"]
 
-#: Name -> file below the folder with the real data; None for an invented panel.
+#: name -> file in the folder with the real data; None for an invented panel.
 KNOWN_PANELS: dict[str, str | None] = {
     "sipp-simulated": None,
     "all-ones": None,
@@ -41,7 +41,7 @@ class Panel:
 
     Attributes:
         reports: 0 or 1, shape (people, periods).
-        real: whether the reports are people's own, so that all numbers made of them are private.
+        real: whether the reports are those of real people; then all numbers computed from them are private.
     """
 
     name: str
@@ -78,10 +78,10 @@ class Panel:
 
 
 def panel_path(name: str, folder: Path | None) -> Path | None:
-    """The file of a panel by name, or of a panel that is named by its file; None for an invented one.
+    """The file of a panel; None for an invented one. ``name`` is a name of ``KNOWN_PANELS``, or a file.
 
     Errors:
-        ConfigError: an unknown name which is no file, or a real panel without a folder of data.
+        ConfigError: the name is unknown and not a file, or the panel is real and no folder with data is named.
     """
     if name in KNOWN_PANELS:
         below = KNOWN_PANELS[name]
@@ -89,7 +89,7 @@ def panel_path(name: str, folder: Path | None) -> Path | None:
             return None
         if folder is None:
             raise ConfigError(
-                f"the panel {name!r} is real, and no folder with data is named",
+                f"the panel {name!r} is real, but no folder with data is named",
                 where="panel",
                 allowed="--data DIR, or the variable DPSTREAM_DATA",
             )
@@ -105,11 +105,11 @@ def panel_path(name: str, folder: Path | None) -> Path | None:
 
 @lru_cache(maxsize=4)
 def load_panel(name: str, path: Path | None) -> Panel:
-    """A panel by name, from ``panel_path``; remembered.
+    """The panel with this name, from the file of ``panel_path``. It is cached.
 
     Errors:
-        ConfigError: a file that cannot be read. DataError: a file that is no table of people, one column of names
-        and then 0 or 1 for each of at least four periods.
+        ConfigError: the file cannot be read. DataError: the file is not a panel: one row per person, with a column of
+        names and then 0 or 1 for each of at least four periods.
     """
     if path is None and name == "all-ones":
         return Panel(name, _TITLES[name], False, np.ones((25_000, 12), np.uint8))

@@ -1,4 +1,4 @@
-"""Repetitions of the two synthesizers on a panel, with real noise. For evaluation only."""
+"""Repeats the two synthesizers on a panel, with real noise. For evaluation only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PanelRelation = Literal["replace", "add-remove"]
 
 @dataclass(frozen=True)
 class _RepeatedRun:
-    """What all runs share: a panel, a budget, a relation and a number of repetitions."""
+    """The common part of all runs: a panel, a budget, a relation and a number of repetitions."""
 
     panel: str
     path: Path | None
@@ -83,7 +83,7 @@ class _RepeatedRun:
         }
 
     def outcome(self, settings: dict[str, Any], begin: float, used: float, **found: Any) -> dict[str, Any]:
-        """What is kept of a run."""
+        """The result of a run, which is kept in its file."""
         return {
             "label": LABEL,
             "settings": settings,
@@ -117,7 +117,7 @@ class WindowRun(_RepeatedRun):
         """All repetitions.
 
         ``points`` has the answers, as lists over (repetition, quarter, question), and the largest error of any
-        pattern, over (width, repetition, period). ``final`` has what can be said of the run as a whole.
+        pattern, over (width, repetition, period). ``final`` has the facts about the run as a whole.
         """
         begin, used = time.perf_counter(), time.process_time()
         panel, plan, randomness = self.load(), self.plan(), Randomness.system()
@@ -270,5 +270,5 @@ class CumulativeRun(_RepeatedRun):
 
 
 def _rounded(values: NDArray[np.float64]) -> Any:
-    """As nested lists with eight decimals: shares of any number of people that is a panel's."""
+    """An array as nested lists, rounded to eight decimals."""
     return np.round(values, 8).tolist()

@@ -1,4 +1,4 @@
-"""What the panels' experiments end with."""
+"""The summary of the experiments on panels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["panel_summary"]
 
 
 def panel_summary(outcome: PanelOutcome) -> ExperimentSummary:
-    """How the answers of each run came out."""
+    """The summary of the answers of each run."""
     table, numbers = [], []
     for run in outcome.runs:
         facts, lines = run["settings"], lines_of(run)

@@ -16,12 +16,12 @@ class PrivateFolder:
     """A folder of mode 0700 whose files have mode 0600 and are replaced whole.
 
     Args:
-        path: is made where it is missing.
-        apart_from: folders that must neither hold it nor lie in it, by what they are.
+        path: the folder; it is made if it does not exist.
+        apart_from: folders that must neither contain it nor lie in it, by their descriptions.
 
     Errors:
-        ConfigError: a file, a folder with other content, or one among releases (any folder of releases is known
-            by its catalogue).
+        ConfigError: ``path`` is a file, has other content, or is in or above a folder of releases (which has a
+            catalogue).
     """
 
     def __init__(self, path: str | Path, apart_from: Mapping[str, Path] | None = None) -> None:

@@ -90,7 +90,7 @@ class Replay:
         return self.deleted[self.deleted_borders[step - 1] : self.deleted_borders[step]]
 
     def batch(self, step: int) -> EncodedBatch:
-        """What a mechanism gets at a step."""
+        """The batch of a step, for a mechanism."""
         return EncodedBatch(self.domain, self.inserts(step), self.deletes(step))
 
     @cached_property
@@ -103,7 +103,7 @@ class Replay:
 
 
 class StreamSource(ABC):
-    """Where a stream comes from; small, so that it can be handed to other processes."""
+    """The source of a stream. It is small, so that it can be sent to other processes."""
 
     label: str
 
@@ -196,7 +196,7 @@ def _adult(folder: Path) -> tuple[Domain, Codes]:
         codes = np.array(rows[1:], dtype=np.int32)[:, position]
         return Domain(ADULT_COLUMNS, tuple(sizes[column] for column in ADULT_COLUMNS)), codes
     except (ValueError, KeyError, IndexError):
-        raise DataError("not the Adult table that is meant", where=str(path), allowed=_columns()) from None
+        raise DataError("this is not the expected Adult table", where=str(path), allowed=_columns()) from None
 
 
 def _columns() -> str:
@@ -219,7 +219,7 @@ def _eviction(folder: Path) -> tuple[Domain, Codes, NDArray[np.int64]]:
         days = np.array([(date.fromisoformat(day) - first).days for day, _ in rows])
     except (KeyError, IndexError, ValueError):
         raise DataError(
-            "not the eviction table that is meant",
+            "this is not the expected eviction table",
             where=str(path),
             allowed="file_date and the columns and values of domain.json",
         ) from None

@@ -38,7 +38,7 @@ EVALUATE_LAST = 10
 
 @dataclass(frozen=True)
 class Task:
-    """What one run is asked to do; small, so that it can be handed to other processes.
+    """One run of a grid. It is small, so that it can be sent to other processes.
 
     Attributes:
         steps: run only this many first steps; None: the whole stream. The horizon is the whole stream's
@@ -61,7 +61,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Of its file, and for people."""
+        """The name of the run, which is also that of its file."""
         epsilon = self.epsilon.replace("/", "-over-")
         return f"{self.source.label}--{self.method.label}--epsilon-{epsilon}--{self.repeat + 1}"
 
@@ -120,15 +120,15 @@ def task_facts(task: Task) -> tuple[dict[str, Any], float]:
 
 
 def settings_hash(facts: dict[str, Any]) -> str:
-    """Of the facts, in any order."""
+    """A hash of the facts, which does not depend on their order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_task(task: Task, seen: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """Do it, with real noise from the operating system; the result is JSON-able and private.
+    """Do a run with real noise from the operating system. The result has JSON values, and is private.
 
     Args:
-        seen: told (step, steps) after every step.
+        seen: is called with (step, steps) after every step.
 
     Cost: the mechanism's steps; errors at every tenth step and the last ten cost one count of the new records
     and one answer to the workload each.

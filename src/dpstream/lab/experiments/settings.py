@@ -1,4 +1,4 @@
-"""What was run, exactly, and what the paper leaves open."""
+"""The settings of a reproduction, and the choices that the paper leaves open."""
 
 from __future__ import annotations
 

@@ -26,23 +26,23 @@ _COLUMNS = ("SSUID", "PNUM", "MONTHCODE", "THINCPOVT2")
 _ALLOWED = (
     f"the public use person file (pu2021.csv, or the zip with it): columns {', '.join(_COLUMNS)} between '|'"
 )
-#: A row has thousands of columns, some ten kilobytes; up to some thirty blocks are read ahead.
+#: The size of a block: a row has thousands of columns (about ten kilobytes), and about thirty blocks are read ahead.
 _BLOCK_BYTES = 2**22
-#: A person's month: in poverty, not, or not known.
+#: The values of a person's month: in poverty, not in poverty, unknown.
 _UNKNOWN = -1
 
 
 @dataclass(frozen=True)
 class SippPanel:
-    """What was made of the file.
+    """The panel of a SIPP file.
 
     Attributes:
-        households: SSUID of each household that is kept, in ascending order.
-        poor: 1 if the household's income is below its threshold, shape (households, 12).
-        rows: person-months that were read.
-        seen: households in the file.
-        incomplete: households left out: their series has a month that is missing.
-        differing: households of several people, whose series are not all the same.
+        households: the SSUID of each household in the panel, ascending.
+        poor: 1 where the household's income is below its threshold, shape (households, 12).
+        rows: the number of person-months in the file.
+        seen: the number of households in the file.
+        incomplete: the number of households that were left out because a month is missing.
+        differing: the number of households whose members have different series.
     """
 
     households: NDArray[np.str_]
@@ -54,7 +54,7 @@ class SippPanel:
 
 
 def read_sipp(path: str | Path) -> SippPanel:
-    """One series a household: that of its person with the lowest number (PNUM).
+    """Read a SIPP file: one series per household, that of its member with the lowest number (PNUM).
 
     The paper keeps one series a household and then leaves out households with a missing month, and does not say
     whose series; the lowest number is usually the household's reference person. A month is 1 where THINCPOVT2
@@ -94,7 +94,7 @@ def read_sipp(path: str | Path) -> SippPanel:
 
 
 def write_sipp_panel(panel: SippPanel, path: str | Path) -> None:
-    """A CSV file with one line a household: its SSUID, then 0 or 1 for each month; mode 0600."""
+    """Write a CSV file (mode 0600) with one line per household: its SSUID, then 0 or 1 for each month."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["household", *(f"month-{month:02d}" for month in range(1, SIPP_MONTHS + 1))])
