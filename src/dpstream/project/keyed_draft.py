@@ -66,6 +66,8 @@ _STARTS = (
     "arrived",
     "admission",
     "birth",
+    "launch",
+    "launched",
 )
 #: Words in the name of a column of numbers that says when something happened.
 _WHEN = ("step", "time", "when", "at", "t", "ts", "period", "day", "week", "month", "year", "date")
