@@ -10,6 +10,7 @@ of the operating system's own randomness says so, and how often it fails althoug
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 from collections.abc import Generator
@@ -67,6 +68,16 @@ def _name(name: str) -> tuple[str, int, str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fresh-noise", action="store_true", help="noise of the operating system in all tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect without the cyclic garbage collector, which took half of the time and found next to nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

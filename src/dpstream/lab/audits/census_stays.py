@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 _DOMAIN = Domain(("a",), (2,))
-_MODEL = Model.uniform(_DOMAIN, 1.0)
 _NOTHING = np.zeros(1)
 _NO_SHARES = np.zeros(1, dtype=np.float32)
 
@@ -97,6 +97,12 @@ def tables(stays: Sequence[Stay], steps: int) -> Iterator[PrivateBatch]:
         yield cast(PrivateBatch, _Batch(_Table(first[here], first[gone])))
 
 
+@lru_cache(maxsize=1)
+def _model() -> Model:
+    """A model of nothing. Not made at import: that would compile junction trees for whoever only looks at audits."""
+    return Model.uniform(_DOMAIN, 1.0)
+
+
 @dataclass
 class _Reader:
     """Stands in for a census, and records the number of records in its window."""
@@ -109,7 +115,7 @@ class _Reader:
     def run_on(self, counts: Sequence[NDArray[np.int64]], randomness: Randomness, prior: Any) -> AIMRun:
         log, amount = self.plan.log, self.plan.amount_of(self.level).amount
         log.append(PartRead("census", self.plan.steps_done(), self.level, amount, int(counts[0].sum())))
-        return AIMRun(_MODEL, (), 1.0, 1.0, 0, Fraction(0))
+        return AIMRun(_model(), (), 1.0, 1.0, 0, Fraction(0))
 
 
 class _NoShapes:
@@ -119,13 +125,13 @@ class _NoShapes:
         return _NOTHING, _NOTHING
 
     def cohort(self, level: int, window: tuple[int, int], size: float, known: Any, model: Any) -> Cohort:
-        return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _MODEL)
+        return Cohort(level, *window, size, _NO_SHARES, _NOTHING, _model())
 
     def renewed(self, cohort: Cohort, model: Model) -> Cohort:
         return cohort
 
     def folded(self, first: Cohort, second: Cohort) -> Cohort:
-        return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _MODEL)
+        return Cohort(first.level, first.low, second.high, 1.0, _NO_SHARES, _NOTHING, _model())
 
 
 class CountedPlan(CensusPlan):
