@@ -417,6 +417,7 @@ class Stream:
             rows=rows,
             seed=seed,
             label=label,
+            keyed=self._plan.reads == "present",
         )
         self._coming, files = made.carried, made.files
         step, told = reservation.step, label if files else None

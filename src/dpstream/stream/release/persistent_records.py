@@ -1,5 +1,8 @@
 """Records that stay: the table of a step from the table before it, by as few deletes and inserts as the law allows.
 
+Where a record that leaves and one that comes agree in most columns, they may be one record that is updated: it keeps
+its id and the cells that do not change (``alike_records.py``). The table as a multiset of codes is the same.
+
 Public post-processing: it reads the previous table, the previous model and the new one, which are released, and
 a public seed. The guarantee is that of the models.
 
@@ -17,7 +20,7 @@ records have places, by what of the old table fits the new counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,7 +31,8 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Codes
-from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP
+from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
+from dpstream.stream.release.alike_records import pair_alike
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -97,15 +101,16 @@ class Succession:
 
     Attributes:
         records: the new ones.
-        changes: operation, id and values; deletes first, in the order of their ids. None where there was no
-            table before.
-        deletes, inserts: how many.
+        changes: operation, id and values; deletes first, then updates, each in the order of their ids. None where
+            there was no table before.
+        deletes, inserts, updates: how many.
     """
 
     records: PersistentRecords
     changes: Any
     deletes: int
     inserts: int
+    updates: int = 0
 
 
 def records_before(
@@ -125,6 +130,7 @@ def carry(
     seed: int,
     *,
     first_id: int = 1,
+    may_change: Collection[str] = (),
 ) -> Succession:
     """The table of ``rows`` rows for the synthesis ``after``, changed as little as possible.
 
@@ -132,25 +138,31 @@ def carry(
         before: the previous table, and the synthesis it was made for; None starts with a fresh sample.
         seed: public; equal arguments give equal tables, byte for byte.
         first_id: of the first record, where there is nothing before.
+        may_change: columns in which a record may change and keep its id; none: records only leave and come.
 
     Cost: two looks at the density of each record, and one or two samples of the new model.
     """
     if after.placed is not None:
-        return _carry_placed(before[0] if before else None, after.placed, rows, seed, first_id)
+        return _carry_placed(before[0] if before else None, after.placed, rows, seed, first_id, may_change)
     if before is None:
         return _begin(after.sample(rows, seed), schema, seed, first_id)
     stays, added = carry_codes(before[0].codes, before[1], after, rows, seed)
-    return _succession(before[0], stays, added, schema, seed)
+    return _succession(before[0], stays, added, schema, seed, may_change)
 
 
 def _carry_placed(
-    before: PersistentRecords | None, after: PlacedRecords, rows: int, seed: int, first_id: int
+    before: PersistentRecords | None,
+    after: PlacedRecords,
+    rows: int,
+    seed: int,
+    first_id: int,
+    may_change: Collection[str],
 ) -> Succession:
     """``carry`` where the release consists of records: those that still have their place stay."""
     if before is None:
         return _begin(after.records(rows, seed), after.fine, seed, first_id)
     stays, added = after.follow(before.codes, rows, seed)
-    return _succession(before, stays, added, after.fine, seed)
+    return _succession(before, stays, added, after.fine, seed, may_change)
 
 
 def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
@@ -248,18 +260,47 @@ def _rank(group: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def _succession(old: PersistentRecords, stays: Any, added: Codes, schema: Schema, seed: int) -> Succession:
+def _succession(
+    old: PersistentRecords, stays: Any, added: Codes, schema: Schema, seed: int, may_change: Collection[str]
+) -> Succession:
     import pyarrow as pa
 
     come = schema.decode(added, _inner(seed))
-    ids = np.arange(old.next_id, old.next_id + len(added), dtype=np.int64)
-    table = pa.concat_tables([old.table.filter(pa.array(stays)), come]).combine_chunks()
-    codes = np.concatenate([old.codes[stays], added])
-    records = PersistentRecords(codes, np.concatenate([old.ids[stays], ids]), old.next_id + len(added), table)
-    gone = _numbered(old.table.filter(pa.array(~stays)), old.ids[~stays])
-    ops = pa.array([DELETE] * gone.num_rows + [INSERT] * len(added), pa.string())
-    changes = pa.concat_tables([gone, _numbered(come, ids)]).combine_chunks().add_column(0, OP, ops)
-    return Succession(records, changes, gone.num_rows, len(added))
+    left = np.flatnonzero(~stays)
+    changeable = np.array([name in may_change for name in schema.names], dtype=bool)
+    before, new = pair_alike(old.codes[left], added, changeable) if changeable.any() else (left[:0], left[:0])
+    changed, taken = left[before], np.ones(len(added), dtype=bool)
+    taken[new] = False
+    goes, fresh = np.setdiff1d(left, changed), np.flatnonzero(taken)
+    # Where each cell comes from: rows of the old table, and after them the rows that come.
+    place = np.arange(len(old.ids))
+    both = pa.concat_tables([old.table, come]).combine_chunks()
+    codes, columns, visible = np.concatenate([old.codes, added]), [], np.zeros(len(changed), dtype=bool)
+    kept = np.setdiff1d(place, goes)
+    rows = np.concatenate([kept, len(place) + fresh])
+    found = np.empty((len(rows), codes.shape[1]), dtype=codes.dtype)
+    at = np.searchsorted(kept, changed)
+    for number in range(codes.shape[1]):
+        source, others = rows, np.flatnonzero(old.codes[changed, number] != added[new, number])
+        if len(others):
+            source = rows.copy()
+            source[at[others]] = len(place) + new[others]
+            was, now = (both.column(number).take(pa.array(p)) for p in (changed[others], source[at[others]]))
+            visible[others] |= cells_differ(was, now)
+        columns.append(both.column(number).take(pa.array(source)))
+        found[:, number] = codes[source, number]
+    table = pa.table(columns, schema=both.schema)
+    ids = np.concatenate([old.ids[kept], np.arange(old.next_id, old.next_id + len(fresh), dtype=np.int64)])
+    records = PersistentRecords(found, ids, old.next_id + len(fresh), table)
+    # Of two codes that are shown alike (two nulls) a reader sees no update.
+    shown = at[visible]
+    gone = _numbered(old.table.take(pa.array(goes)), old.ids[goes])
+    news = np.concatenate([shown, np.arange(len(kept), len(rows))])
+    numbers = (len(goes), len(shown), len(fresh))
+    words = [w for word, n in zip((DELETE, UPDATE, INSERT), numbers, strict=True) for w in [word] * n]
+    changes = pa.concat_tables([gone, _numbered(table.take(pa.array(news)), ids[news])]).combine_chunks()
+    changes = changes.add_column(0, OP, pa.array(words, pa.string()))
+    return Succession(records, changes, len(goes), len(fresh), len(shown))
 
 
 def _numbered(table: Any, ids: NDArray[np.int64]) -> Any:
