@@ -26,6 +26,7 @@ from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release import alike_records
 from dpstream.stream.release.alike_records import most_that_change, pair_alike
 from dpstream.stream.release.persistent_records import PersistentRecords, _succession, carry
+from dpstream.stream.release.record_segments import Rows
 from dpstream.stream.store.rekey import rekey_store
 from dpstream.stream.store.upkeep import check_store
 
@@ -69,6 +70,10 @@ def test_changes_lead_to_the_table_and_updates_keep_most_of_a_record(
         made = carry(before, synthesis, SCHEMA, rows, step, may_change=may_change)
         same = carry(beside, synthesis, SCHEMA, rows, step)
         assert (cells(made.records) == cells(same.records)).all()
+        stored = PersistentRecords.unpack(made.records.pack())
+        assert stored.with_ids.equals(made.records.with_ids)
+        assert (stored.codes == made.records.codes).all()
+        assert len(stored.segments) <= 2 + np.log2(1 + max(rows, stored.segments[0].size))
         if before is not None:
             old, new, changes = by_id(before[0]), by_id(made.records), made.changes
             assert apply_changes(before[0].with_ids, changes).equals(made.records.with_ids)
@@ -150,7 +155,7 @@ def test_changes_that_contradict_the_table_are_refused(
 def test_two_codes_that_are_shown_alike_are_no_update_to_a_reader() -> None:
     columns = [Categorical("a", ["x", "y"]), Categorical("b", ["u", "v"])]
     schema = Schema([*columns, Integer("n", edges=[0, 9], other="other", missing="missing")])
-    old = PersistentRecords(NULLS, np.array([4, 6]), 7, schema.decode(NULLS, 1))
+    old = PersistentRecords.of(Rows(np.array([4, 6]), NULLS, schema.decode(NULLS, 1)), 7)
     stays, added = np.zeros(2, dtype=bool), np.array([[0, 0, 2], [1, 0, 1]], dtype=np.int32)
     made = _succession(old, stays, added, schema, 1, schema.names)
     assert made.records.codes.tolist() == added.tolist()

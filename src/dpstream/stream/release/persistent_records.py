@@ -33,6 +33,14 @@ from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Codes
 from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
 from dpstream.stream.release.alike_records import pair_alike
+from dpstream.stream.release.record_segments import (
+    Rows,
+    Segment,
+    grown,
+    pack_segments,
+    unpack_segments,
+    whole,
+)
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -62,37 +70,40 @@ class PersistentRecords:
         ids: ascending; an id is never used twice in a stream.
         next_id: the first id that was never used.
         table: typed values, as released, without ids.
+        segments: the same, as the state holds it.
     """
 
     codes: Codes
     ids: NDArray[np.int64]
     next_id: int
     table: Any
+    segments: tuple[Segment, ...]
 
     @cached_property
     def with_ids(self) -> Any:
         """The table as released: ids first."""
         return _numbered(self.table, self.ids)
 
+    @classmethod
+    def of(cls, rows: Rows, next_id: int, segments: tuple[Segment, ...] | None = None) -> PersistentRecords:
+        """Some records; without ``segments`` they are stored whole."""
+        parts = (Segment.of(rows),) if segments is None else segments
+        return cls(rows.codes, rows.ids, next_id, rows.table, parts)
+
     def pack(self) -> Packed:
         """Arrays and JSON."""
-        kind = np.uint8 if not self.codes.size or self.codes.max() < 256 else np.int32
-        arrays = {"codes": self.codes.astype(kind), "ids": self.ids, "table": _to_bytes(self.table)}
-        return Packed({"next_id": self.next_id}, arrays)
+        meta = {"next_id": self.next_id, "segments": len(self.segments)}
+        return Packed(meta, pack_segments(self.segments))
 
     @classmethod
     def unpack(cls, packed: Packed) -> PersistentRecords:
-        """The inverse of ``pack``."""
+        """The inverse of ``pack``; also of what versions before segments have packed."""
         try:
-            codes = packed.arrays["codes"].astype(np.int32)
-            ids = packed.arrays["ids"].astype(np.int64)
-            table = _from_bytes(packed.arrays["table"])
+            segments = unpack_segments(packed.arrays, packed.meta.get("segments"))
             next_id = int(packed.meta["next_id"])
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("the records of the last release cannot be read", where="state") from None
-        if not len(codes) == len(ids) == table.num_rows:
-            raise StoreDamagedError("the records of the last release contradict themselves", where="state")
-        return cls(codes, ids, next_id, table)
+        return cls.of(whole(segments), next_id, segments)
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,8 @@ def _carry_placed(
 def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
     """The first table, which follows no other."""
     ids = np.arange(first_id, first_id + len(codes), dtype=np.int64)
-    records = PersistentRecords(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
+    rows = Rows(ids, codes, schema.decode(codes, _inner(seed)))
+    records = PersistentRecords.of(rows, first_id + len(codes))
     return Succession(records, None, 0, len(codes))
 
 
@@ -269,38 +281,47 @@ def _succession(
     left = np.flatnonzero(~stays)
     changeable = np.array([name in may_change for name in schema.names], dtype=bool)
     before, new = pair_alike(old.codes[left], added, changeable) if changeable.any() else (left[:0], left[:0])
-    changed, taken = left[before], np.ones(len(added), dtype=bool)
-    taken[new] = False
-    goes, fresh = np.setdiff1d(left, changed), np.flatnonzero(taken)
+    changed = left[before]
+    is_kept, is_fresh = np.array(stays, dtype=bool), np.ones(len(added), dtype=bool)
+    is_kept[changed], is_fresh[new] = True, False
+    kept, goes, fresh = (np.flatnonzero(mask) for mask in (is_kept, ~is_kept, is_fresh))
     # Where each cell comes from: rows of the old table, and after them the rows that come.
-    place = np.arange(len(old.ids))
+    many = len(old.ids)
     both = pa.concat_tables([old.table, come]).combine_chunks()
     codes, columns, visible = np.concatenate([old.codes, added]), [], np.zeros(len(changed), dtype=bool)
-    kept = np.setdiff1d(place, goes)
-    rows = np.concatenate([kept, len(place) + fresh])
+    rows = np.concatenate([kept, many + fresh])
     found = np.empty((len(rows), codes.shape[1]), dtype=codes.dtype)
     at = np.searchsorted(kept, changed)
     for number in range(codes.shape[1]):
         source, others = rows, np.flatnonzero(old.codes[changed, number] != added[new, number])
         if len(others):
             source = rows.copy()
-            source[at[others]] = len(place) + new[others]
+            source[at[others]] = many + new[others]
             was, now = (both.column(number).take(pa.array(p)) for p in (changed[others], source[at[others]]))
             visible[others] |= cells_differ(was, now)
         columns.append(both.column(number).take(pa.array(source)))
         found[:, number] = codes[source, number]
     table = pa.table(columns, schema=both.schema)
     ids = np.concatenate([old.ids[kept], np.arange(old.next_id, old.next_id + len(fresh), dtype=np.int64)])
-    records = PersistentRecords(found, ids, old.next_id + len(fresh), table)
+    after, new_rows = Rows(ids, found, table), np.arange(len(kept), len(rows))
+    segment = Segment.of(_some(after, np.concatenate([at, new_rows])), old.ids[left])
+    records = PersistentRecords.of(after, old.next_id + len(fresh), grown(old.segments, segment, after))
     # Of two codes that are shown alike (two nulls) a reader sees no update.
-    shown = at[visible]
-    gone = _numbered(old.table.take(pa.array(goes)), old.ids[goes])
-    news = np.concatenate([shown, np.arange(len(kept), len(rows))])
-    numbers = (len(goes), len(shown), len(fresh))
-    words = [w for word, n in zip((DELETE, UPDATE, INSERT), numbers, strict=True) for w in [word] * n]
-    changes = pa.concat_tables([gone, _numbered(table.take(pa.array(news)), ids[news])]).combine_chunks()
-    changes = changes.add_column(0, OP, pa.array(words, pa.string()))
-    return Succession(records, changes, len(goes), len(fresh), len(shown))
+    parts = (
+        (DELETE, Rows(old.ids[goes], old.codes[goes], old.table.take(pa.array(goes)))),
+        (UPDATE, _some(after, at[visible])),
+        (INSERT, _some(after, new_rows)),
+    )
+    words = pa.array([word for word, part in parts for _ in part.ids], pa.string())
+    changes = pa.concat_tables([_numbered(part.table, part.ids) for _, part in parts]).combine_chunks()
+    numbers = (len(goes), len(fresh), int(visible.sum()))
+    return Succession(records, changes.add_column(0, OP, words), *numbers)
+
+
+def _some(rows: Rows, place: NDArray[np.int64]) -> Rows:
+    import pyarrow as pa
+
+    return Rows(rows.ids[place], rows.codes[place], rows.table.take(pa.array(place)))
 
 
 def _numbered(table: Any, ids: NDArray[np.int64]) -> Any:
@@ -314,22 +335,6 @@ def _inner(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 2])
 
 
-def _to_bytes(table: Any) -> NDArray[np.uint8]:
-    import pyarrow as pa
-
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, table.schema) as writer:
-        writer.write_table(table)
-    return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
-
-
-def _from_bytes(data: NDArray[np.uint8]) -> Any:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(pa.py_buffer(np.ascontiguousarray(data))) as reader:
-        return reader.read_all().combine_chunks()
-
-
 def join_packed(state: Packed, records: PersistentRecords | None, next_id: int) -> Packed:
     """A mechanism's packed state with the last release's records beside it; unchanged where no step had any."""
     if records is None and next_id == 1:
@@ -339,10 +344,8 @@ def join_packed(state: Packed, records: PersistentRecords | None, next_id: int) 
     if records is not None:
         packed = records.pack()
         meta, arrays = packed.meta, packed.arrays
-    return Packed(
-        {"state": state.meta, _PREFIX: meta},
-        {**state.arrays, **{_PREFIX + name: array for name, array in arrays.items()}},
-    )
+    own = {_PREFIX + name: array for name, array in arrays.items()}
+    return Packed({"state": state.meta, _PREFIX: meta}, {**state.arrays, **own}, state.public | own.keys())
 
 
 def split_packed(packed: Packed) -> tuple[Packed, PersistentRecords | None, int]:
