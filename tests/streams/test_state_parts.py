@@ -49,7 +49,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def live(home: Path, steps: range, key: StateKey | None = None) -> None:
-    with toy_keyed.start(home, publishing=BOTH, key=key) as stream:
+    with toy_keyed.start(home, publishing=BOTH, key=key, randomness=Randomness.seeded(1)) as stream:
         for step in steps:
             stream.step(toy_keyed.batch(step), f"b{step}")
 
