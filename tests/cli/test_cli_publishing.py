@@ -93,7 +93,12 @@ def test_who_decided_is_kept_and_published_nowhere(tmp_path: Path) -> None:
 
 def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
     config = configured(
-        tmp_path, 'sink = "stdout"', 'records = "persistent"', 'publish = "changes"', "full_every = 3"
+        tmp_path,
+        'sink = "stdout"',
+        'records = "persistent"',
+        'publish = "changes"',
+        "full_every = 3",
+        'may_change = "any"',
     )
     lines = [json.loads(line) for line in dpstream("run", config).stdout.splitlines()]
     assert [line["step"] for line in lines if line.get("event") == "begin"] == [1, 2, 3, 4]
@@ -107,6 +112,7 @@ def test_standard_output_carries_releases_only(tmp_path: Path) -> None:
             assert state.pop(line["record_id"]) == values
         else:
             state[line["record_id"]] = values
+    assert any(line.get("op") == "update" for line in lines)
     table = read(tmp_path / "releases", 4, ids=True)
     assert list(state.values()) == table.to_pylist()
     assert "share standard output" in dpstream("run", config, "--json", code=2).stderr
@@ -137,6 +143,9 @@ def test_a_database_file_holds_the_newest_table(tmp_path: Path) -> None:
         (['publish = "changes"'], "records that persist"),
         (['records = "sticky"'], "fresh, persistent"),
         (["full_every = 3"], "only with publish"),
+        (['may_change = "any"'], "with records = persistent"),
+        (['records = "persistent"', 'may_change = ["city"]'], "'city', which is no column"),
+        (['records = "persistent"', 'may_change = "some"'], "is no list of columns"),
         (['approve = "yes"'], "true, false"),
         (['sink = "kafka"'], "folder, duckdb, postgresql, stdout"),
         (['sink = "postgresql"'], "database: the key is missing"),

@@ -25,7 +25,7 @@ from dpstream.stream import Sink
 
 SCHEMA = Schema(
     [
-        Categorical("zip 'code\"", ["a", "b"], missing="missing"),
+        Categorical("zip 'code\" in %s", ["a", "b"], missing="missing"),
         Real("rent", [0, 500, 1000]),
         Date("filed", start="2024-01-01", end="2024-01-31", every="day"),
     ]
@@ -95,17 +95,19 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     return Case(lambda: Tee(folder, PostgresFeed(conninfo), FIELDS), ask)
 
 
-def table(ids: list[int]) -> Any:
+def table(ids: list[int], later: int = 0) -> Any:
     import numpy as np
 
-    codes = np.array([[one % 2, one % 2, one % 31] for one in ids], dtype=np.int32).reshape(-1, 3)
+    codes = [[(one + later) % (2 + later), one % 2, one % 31] for one in ids]
+    codes = np.array(codes, dtype=np.int32).reshape(-1, 3)
     return SCHEMA.decode(codes, 1).add_column(0, "record_id", pa.array(ids, pa.int64()))
 
 
-def changes(gone: list[int], come: list[int], before: Any) -> Any:
+def changes(gone: list[int], come: list[int], before: Any, updated: tuple[int, ...] = ()) -> Any:
     left = before.filter(pa.array([one in gone for one in before["record_id"].to_pylist()], pa.bool_()))
-    ops = pa.array(["delete"] * len(gone) + ["insert"] * len(come), pa.string())
-    return pa.concat_tables([left, table(come)]).combine_chunks().add_column(0, "op", ops)
+    words = ["delete"] * len(gone) + ["update"] * len(updated) + ["insert"] * len(come)
+    rows = pa.concat_tables([left, table([*updated], later=1), table(come)]).combine_chunks()
+    return rows.add_column(0, "op", pa.array(words, pa.string()))
 
 
 def files(
@@ -139,7 +141,7 @@ def digest(release: dict[str, bytes]) -> str:
 
 
 FIRST = table([1, 2, 3, 4])
-CHANGE = changes([2, 3], [5, 6, 7], FIRST)
+CHANGE = changes([2, 3], [5, 6, 7], FIRST, updated=(1, 4))
 SECOND = apply_changes(FIRST, CHANGE)
 
 
@@ -373,7 +375,7 @@ def test_standard_output_is_whole_steps_in_order(tmp_path: Path) -> None:
     assert [line["event"] for line in lines if "event" in line] == ["begin", "end"] * 2
     assert [line["kind"] for line in lines if "event" in line] == ["table"] * 2 + ["changes"] * 2
     second = [line for line in lines if line["step"] == 2 and "event" not in line]
-    assert [line["op"] for line in second] == ["delete"] * 2 + ["insert"] * 3
+    assert [line["op"] for line in second] == ["delete"] * 2 + ["update"] * 2 + ["insert"] * 3
     again = [json.loads(line) for line in after_crash.getvalue().splitlines()]
     assert (again[0]["kind"], again[-1]["rows"]) == ("table", SECOND.num_rows)
     assert [line["record_id"] for line in again[1:-1]] == SECOND["record_id"].to_pylist()

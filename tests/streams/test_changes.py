@@ -179,7 +179,7 @@ def test_records_come_back_from_the_state() -> None:
     assert records.with_ids.equals(made.with_ids)
     assert split_packed(own) == (own, None, 1)
     assert join_packed(own, None, 1) is own
-    broken = {**packed.arrays, "records/ids": packed.arrays["records/ids"][:-1]}
+    broken = {**packed.arrays, "records/0/ids": packed.arrays["records/0/ids"][:-1]}
     with pytest.raises(StoreDamagedError, match="contradict"):
         split_packed(type(packed)(packed.meta, broken))
 

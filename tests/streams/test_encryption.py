@@ -32,7 +32,7 @@ from dpstream.stream import (
     read_status,
     verify_ledger,
 )
-from dpstream.stream.store import archive
+from dpstream.stream.store import archive, container
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.rekey import rekey_store, stored_key
 from dpstream.stream.store.sqlite import SQLiteDatabase
@@ -68,7 +68,7 @@ def secrets_of(stream: Stream) -> dict[str, bytes]:
     assert packed is not None
     assert found is not None
     plain = {
-        "state": store.state(),
+        "state": container.dump(store.state()),
         "model": packed,
         "key": store.meta["key"],
         "fingerprint": found.content,
@@ -271,7 +271,7 @@ def values_of(home: Path, key: StateKey | None) -> list[object]:
         counts = store.user_events(marks).tolist()
         private = [
             store.meta,
-            store.state(),
+            container.dump(store.state()),
             models,
             batches,
             counts,

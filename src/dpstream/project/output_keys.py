@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.core.contracts import Key
-from dpstream.core.contracts.recipe_options import COUNT, TEXT, words
+from dpstream.core.contracts.recipe_options import COUNT, TEXT, TEXTS, words
 from dpstream.stream.release.publishing import FULL_EVERY
 
 __all__ = ["OUTPUT_KEYS"]
@@ -64,6 +64,17 @@ OUTPUT_KEYS: tuple[Key, ...] = (
         "a reader then puts at most ten files together",
         'With `publish = "changes"`: a full table at the first step, and again after at most this many steps.',
         fragment=COUNT,
+    ),
+    Key(
+        "output",
+        "may_change",
+        "any, or a list of columns; [] for none",
+        "any with the unit record, else none; a feed that has begun stays as it is",
+        "readers of a feed without updates are not given any unasked",
+        'With `records = "persistent"`: the columns in which a synthetic record may change and keep its `record_id`, '
+        "if more than half of its columns stay as they are. The changes then have the operation `update` beside "
+        "`delete` and `insert`. It says that the model moved, not that a private record was updated.",
+        fragment={"anyOf": [words("any"), TEXTS]},
     ),
     Key(
         "output",

@@ -310,7 +310,7 @@ def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
     full_every = FULL_EVERY
     if publish == "changes":
         full_every = section.count("full_every", FULL_EVERY) or FULL_EVERY
-    approve = section.flag("approve", False)
+    approve, may_change = section.flag("approve", False), _read_may_change(section, records, kinds)
     measurements = section.flag("measurements", True)
     with located(section.place()):
         return Publishing(
@@ -318,8 +318,23 @@ def _read_publishing(section: Section, kinds: tuple[str, ...]) -> Publishing:
             publish=publish,
             full_every=full_every,
             approve=approve,
+            may_change=may_change,
             measurements=measurements,
         )
+
+
+def _read_may_change(
+    section: Section, records: RecordKind, kinds: tuple[str, ...]
+) -> Literal["any"] | tuple[str, ...] | None:
+    if records != "persistent" or "fresh" not in kinds:
+        if section.has("may_change"):
+            where = "only where tables may be drawn anew, with records = persistent"
+            raise section.wrong("may_change", "no synthetic record is updated here", where)
+        return None
+    if section.raw("may_change") == "any":
+        section.note("may_change", "any", default=False)
+        return "any"
+    return section.columns("may_change", "as the feed has it")
 
 
 def _read_database(section: Section, sink: str, base: Path) -> tuple[str | None, str]:

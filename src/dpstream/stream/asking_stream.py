@@ -32,6 +32,7 @@ from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
 from dpstream.stream.store.place import has_store
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.state_parts import PackedState
 from dpstream.stream.store.step_rows import Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import damaged_store
@@ -284,7 +285,7 @@ class AskingStream(Stream):
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(charge),
             parts=canonical_json([{"name": asked.answer.kind, "amount": str(charge)}]),
-            state=container.dump(Packed(books, {})),
+            state=PackedState(container.dump(Packed(books, {})), {}),
             synthesis=container.dump(memory if learned else Packed(memory.meta, {})),
             manifest=manifest,
             files={},
@@ -317,7 +318,7 @@ class AskingStream(Stream):
         if self._questions is None:
             self._questions = self._open_questions()
         store, where = self._questions, str(self._questions.path)
-        books = container.load(store.state(), where=where).meta
+        books = store.state().meta
         try:
             step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
         except (KeyError, TypeError, ValueError):

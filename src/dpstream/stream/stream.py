@@ -38,6 +38,7 @@ from dpstream.stream.release.sink import Sink
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey
 from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream.store.state_parts import STATE, split_state
 from dpstream.stream.store.step_rows import Decision, LedgerEntry, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store
 from dpstream.stream.watched import WatchedRandomness
@@ -417,8 +418,10 @@ class Stream:
             rows=rows,
             seed=seed,
             label=label,
+            keyed=self._plan.reads == "present",
         )
         self._coming, files = made.carried, made.files
+        packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
         accuracy = accuracy_of(synthesis, self._plan, step, with_base=self._base is not None)
         facts = StepFacts(
@@ -429,9 +432,7 @@ class Stream:
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(spent_per_step(self._plan)),
             parts=canonical_json(self._facts["parts"]),
-            state=container.dump(
-                join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
-            ),
+            state=split_state(packed, self._store.derived_key(STATE)),
             synthesis=container.dump(synthesis.pack()),
             manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
             files=files,
@@ -469,8 +470,7 @@ class Stream:
         return ({"stream_id": stream_id} if member is None else member.begin(stream_id)), state
 
     def _stored_state(self) -> Any:
-        packed = container.load(self._store.state(), where=f"{self.path} (state)")
-        own, records, next_id = split_packed(packed)
+        own, records, next_id = split_packed(self._store.state())
         self._carried = Carried(records, next_id)
         return self._plan.unpack_state(own)
 

@@ -33,10 +33,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Packed:
-    """State as versioned JSON and arrays; never pickle."""
+    """State as versioned JSON and arrays; never pickle.
+
+    Attributes:
+        public: names of arrays that follow from released values and public facts alone. A store writes them again only
+            where they changed, which is seen from outside; everything else is written at every step.
+    """
 
     meta: dict[str, Any]
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    public: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Tables whose records have ids, and the changes that lead from one to the next. Public data only.
 
 A table of persistent records has the column ``record_id`` first and is sorted by it. A change table has ``op``
-(``delete`` or ``insert``), ``record_id`` and the columns; deletes carry the values that leave.
+(``delete``, ``update`` or ``insert``), ``record_id`` and the columns: deletes carry the values that leave, updates the
+whole new row.
 """
 
 from __future__ import annotations
@@ -10,31 +11,47 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 
-__all__ = ["DELETE", "ID", "INSERT", "LABEL", "OP", "apply_changes", "content_sha256"]
+__all__ = [
+    "DELETE",
+    "ID",
+    "INSERT",
+    "LABEL",
+    "OP",
+    "UPDATE",
+    "apply_changes",
+    "cells_differ",
+    "content_sha256",
+]
 
 ID = "record_id"
 OP = "op"
 INSERT = "insert"
+UPDATE = "update"
 DELETE = "delete"
 #: The key of a released table's label in its metadata.
 LABEL = b"dpstream"
 
 
 def apply_changes(table: Any, changes: Any) -> Any:
-    """The table after the changes: deletes leave, inserts are appended; sorted by id.
+    """The table after the changes: deletes leave, updates take the place of their records, inserts are appended;
+    sorted by id.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"record_id": [1, 2], "zip": ["a", "b"]})
-    >>> changes = pa.table({"op": ["delete", "insert"], "record_id": [1, 3], "zip": ["a", "c"]})
+    >>> changes = pa.table(
+    ...     {"op": ["delete", "update", "insert"], "record_id": [1, 2, 3], "zip": ["a", "d", "c"]}
+    ... )
     >>> apply_changes(table, changes).to_pydict()
-    {'record_id': [2, 3], 'zip': ['b', 'c']}
+    {'record_id': [2, 3], 'zip': ['d', 'c']}
 
     Errors:
-        DataError: another operation, a delete of a record that is not there or has other values, an insert of
-            an id that is not above all others, columns that differ.
+        DataError: another operation, a delete of a record that has other values, a delete or an update of one that
+            is not there or has another change beside it, an update that changes nothing, an insert of an id that is
+            not above all others, columns that differ.
     """
     import pyarrow as pa
 
@@ -43,22 +60,43 @@ def apply_changes(table: Any, changes: Any) -> Any:
     rows = changes.drop_columns([OP])
     if rows.schema.names != table.schema.names or rows.schema.types != table.schema.types:
         raise DataError("the changes have other columns than the table", where="changes")
-    gone, come = np.flatnonzero(ops == DELETE), np.flatnonzero(ops == INSERT)
-    if len(gone) + len(come) != len(ops):
-        raise DataError("an operation is unknown", where="changes", allowed=f"{DELETE}, {INSERT}")
+    gone, kept, come = (np.flatnonzero(ops == word) for word in (DELETE, UPDATE, INSERT))
+    if len(gone) + len(kept) + len(come) != len(ops):
+        allowed = f"{DELETE}, {UPDATE}, {INSERT}"
+        raise DataError("an operation is unknown", where="changes", allowed=allowed)
     present = _ids(table)
-    places = np.searchsorted(present, ids[gone])
+    named = np.concatenate([gone, kept])
+    places = np.searchsorted(present, ids[named])
     known = places < len(present)
-    if not known.all() or (present[places] != ids[gone]).any() or len(np.unique(places)) != len(gone):
-        raise DataError("a record is deleted that is not there", where="changes")
-    if not table.take(pa.array(places)).equals(rows.take(pa.array(gone))):
+    if not known.all() or (present[places] != ids[named]).any():
+        raise DataError("a record is deleted or updated that is not there", where="changes")
+    if len(np.unique(places)) != len(named):
+        raise DataError("a record is changed twice", where="changes")
+    left, updated = places[: len(gone)], places[len(gone) :]
+    if not table.take(pa.array(left)).equals(rows.take(pa.array(gone))):
         raise DataError("a deleted record has other values than the one that is there", where="changes")
+    old, new = table.take(pa.array(updated)), rows.take(pa.array(kept))
+    differs = [cells_differ(was, now) for was, now in zip(old.columns, new.columns, strict=True)]
+    if not np.any(differs, axis=0).all():
+        raise DataError("an update changes nothing", where="changes")
     largest = np.concatenate([present[-1:], ids[come]])
     if (np.diff(largest) <= 0).any():
         raise DataError("ids of new records do not ascend", where="changes")
     stays = np.ones(len(present), dtype=bool)
-    stays[places] = False
-    return pa.concat_tables([table.filter(pa.array(stays)), rows.take(pa.array(come))]).combine_chunks()
+    stays[left] = False
+    source = np.arange(len(present))
+    source[updated] = len(present) + kept
+    both = pa.concat_tables([table, rows]).combine_chunks()
+    return both.take(pa.array(np.concatenate([source[stays], len(present) + come]))).combine_chunks()
+
+
+def cells_differ(one: Any, other: Any) -> NDArray[np.bool_]:
+    """Which cells of two Arrow columns of one type differ; two nulls do not."""
+    import pyarrow.compute as pc
+
+    nulls = pc.and_(pc.is_null(one), pc.is_null(other))
+    same = pc.or_(pc.fill_null(pc.equal(one, other), False), nulls)
+    return ~np.asarray(same.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def content_sha256(table: Any) -> str:

@@ -94,7 +94,7 @@ def pack(state: CensusState) -> Packed:
         "trackers": len(state.trackers),
         "models": metas,
     }
-    return Packed(meta, arrays)
+    return Packed(meta, arrays, frozenset(arrays) - {"left"})
 
 
 def unpack(packed: Packed, cells: Cells, *, full: bool) -> CensusState:

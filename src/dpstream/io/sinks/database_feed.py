@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
-from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, content_sha256
+from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
 from dpstream.io.libpq import failure
 from dpstream.io.sinks.feed import Piece
 from dpstream.io.sinks.publisher import Differences
@@ -63,6 +63,10 @@ class DatabaseFeed(ABC):
     @abstractmethod
     def _insert(self, db: Any, rows: Any) -> None:
         """Add the rows of a pyarrow Table to the table."""
+
+    @abstractmethod
+    def _change(self, db: Any, rows: Any) -> None:
+        """Give records of the table, by their ids, the values of a pyarrow Table."""
 
     @abstractmethod
     def _rows(self, db: Any, schema: Any) -> Any:
@@ -290,11 +294,15 @@ class DatabaseFeed(ABC):
         if changes is not None:
             import pyarrow as pa
 
-            rows = changes.to_pydict()
-            gone = [one for one, op in zip(rows[ID], rows[OP], strict=True) if op == DELETE]
-            self._delete(db, gone)
-            come = pa.array([op == INSERT for op in rows[OP]], pa.bool_())  # a step may change nothing
-            self._insert(db, changes.filter(come).drop_columns([OP]))
+            ops, rows = changes.column(OP).to_pylist(), changes.drop_columns([OP])
+            gone, changed, come = (
+                rows.filter(pa.array([op == word for op in ops], pa.bool_()))  # a step may change nothing
+                for word in (DELETE, UPDATE, INSERT)
+            )
+            self._delete(db, gone.column(ID).to_pylist())
+            if changed.num_rows:
+                self._change(db, changed)
+            self._insert(db, come)
             return "current"
         table = piece.part("table")
         if table is None:
@@ -365,6 +373,16 @@ class DuckDBFeed(DatabaseFeed):
         self._run(db, f"INSERT INTO {self._table} SELECT * FROM incoming")
         db.unregister("incoming")
 
+    def _change(self, db: Any, rows: Any) -> None:
+        # Not a delete and an insert: DuckDB refuses to insert a primary key that the same transaction deleted.
+        columns = [_quoted(name) for name in rows.column_names if name != ID]
+        values = ", ".join(f"{name} = incoming.{name}" for name in columns)
+        db.register("incoming", rows)
+        self._run(
+            db, f"UPDATE {self._table} SET {values} FROM incoming WHERE {self._table}.{ID} = incoming.{ID}"
+        )
+        db.unregister("incoming")
+
     def _rows(self, db: Any, schema: Any) -> Any:
         names = ", ".join(_quoted(name) for name in schema.names)
         return db.sql(f"SELECT {names} FROM {self._table}").to_arrow_table().cast(schema)
@@ -401,6 +419,13 @@ class PostgresFeed(DatabaseFeed):
         with db.cursor() as cursor, cursor.copy(f"COPY {self._table} FROM STDIN") as copy:
             for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 copy.write_row(row)
+
+    def _change(self, db: Any, rows: Any) -> None:
+        columns = [name for name in rows.column_names if name != ID]
+        values = ", ".join(f"{_quoted(name).replace('%', '%%')} = %s" for name in columns)
+        changed = zip(*(rows.column(name).to_pylist() for name in (*columns, ID)), strict=True)
+        with db.cursor() as cursor:
+            cursor.executemany(f"UPDATE {self._table} SET {values} WHERE {ID} = %s", list(changed))
 
     def _rows(self, db: Any, schema: Any) -> Any:
         import pyarrow as pa

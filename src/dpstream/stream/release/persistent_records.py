@@ -1,5 +1,8 @@
 """Records that stay: the table of a step from the table before it, by as few deletes and inserts as the law allows.
 
+Where a record that leaves and one that comes agree in most columns, they may be one record that is updated: it keeps
+its id and the cells that do not change (``alike_records.py``). The table as a multiset of codes is the same.
+
 Public post-processing: it reads the previous table, the previous model and the new one, which are released, and
 a public seed. The guarantee is that of the models.
 
@@ -17,7 +20,7 @@ records have places, by what of the old table fits the new counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,7 +31,16 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.schema.domain import Codes
-from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP
+from dpstream.core.tables.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
+from dpstream.stream.release.alike_records import pair_alike
+from dpstream.stream.release.record_segments import (
+    Rows,
+    Segment,
+    grown,
+    pack_segments,
+    unpack_segments,
+    whole,
+)
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -58,37 +70,40 @@ class PersistentRecords:
         ids: ascending; an id is never used twice in a stream.
         next_id: the first id that was never used.
         table: typed values, as released, without ids.
+        segments: the same, as the state holds it.
     """
 
     codes: Codes
     ids: NDArray[np.int64]
     next_id: int
     table: Any
+    segments: tuple[Segment, ...]
 
     @cached_property
     def with_ids(self) -> Any:
         """The table as released: ids first."""
         return _numbered(self.table, self.ids)
 
+    @classmethod
+    def of(cls, rows: Rows, next_id: int, segments: tuple[Segment, ...] | None = None) -> PersistentRecords:
+        """Some records; without ``segments`` they are stored whole."""
+        parts = (Segment.of(rows),) if segments is None else segments
+        return cls(rows.codes, rows.ids, next_id, rows.table, parts)
+
     def pack(self) -> Packed:
         """Arrays and JSON."""
-        kind = np.uint8 if not self.codes.size or self.codes.max() < 256 else np.int32
-        arrays = {"codes": self.codes.astype(kind), "ids": self.ids, "table": _to_bytes(self.table)}
-        return Packed({"next_id": self.next_id}, arrays)
+        meta = {"next_id": self.next_id, "segments": len(self.segments)}
+        return Packed(meta, pack_segments(self.segments))
 
     @classmethod
     def unpack(cls, packed: Packed) -> PersistentRecords:
-        """The inverse of ``pack``."""
+        """The inverse of ``pack``; also of what versions before segments have packed."""
         try:
-            codes = packed.arrays["codes"].astype(np.int32)
-            ids = packed.arrays["ids"].astype(np.int64)
-            table = _from_bytes(packed.arrays["table"])
+            segments = unpack_segments(packed.arrays, packed.meta.get("segments"))
             next_id = int(packed.meta["next_id"])
         except (KeyError, TypeError, ValueError):
             raise StoreDamagedError("the records of the last release cannot be read", where="state") from None
-        if not len(codes) == len(ids) == table.num_rows:
-            raise StoreDamagedError("the records of the last release contradict themselves", where="state")
-        return cls(codes, ids, next_id, table)
+        return cls.of(whole(segments), next_id, segments)
 
 
 @dataclass(frozen=True)
@@ -97,15 +112,16 @@ class Succession:
 
     Attributes:
         records: the new ones.
-        changes: operation, id and values; deletes first, in the order of their ids. None where there was no
-            table before.
-        deletes, inserts: how many.
+        changes: operation, id and values; deletes first, then updates, each in the order of their ids. None where
+            there was no table before.
+        deletes, inserts, updates: how many.
     """
 
     records: PersistentRecords
     changes: Any
     deletes: int
     inserts: int
+    updates: int = 0
 
 
 def records_before(
@@ -125,6 +141,7 @@ def carry(
     seed: int,
     *,
     first_id: int = 1,
+    may_change: Collection[str] = (),
 ) -> Succession:
     """The table of ``rows`` rows for the synthesis ``after``, changed as little as possible.
 
@@ -132,31 +149,38 @@ def carry(
         before: the previous table, and the synthesis it was made for; None starts with a fresh sample.
         seed: public; equal arguments give equal tables, byte for byte.
         first_id: of the first record, where there is nothing before.
+        may_change: columns in which a record may change and keep its id; none: records only leave and come.
 
     Cost: two looks at the density of each record, and one or two samples of the new model.
     """
     if after.placed is not None:
-        return _carry_placed(before[0] if before else None, after.placed, rows, seed, first_id)
+        return _carry_placed(before[0] if before else None, after.placed, rows, seed, first_id, may_change)
     if before is None:
         return _begin(after.sample(rows, seed), schema, seed, first_id)
     stays, added = carry_codes(before[0].codes, before[1], after, rows, seed)
-    return _succession(before[0], stays, added, schema, seed)
+    return _succession(before[0], stays, added, schema, seed, may_change)
 
 
 def _carry_placed(
-    before: PersistentRecords | None, after: PlacedRecords, rows: int, seed: int, first_id: int
+    before: PersistentRecords | None,
+    after: PlacedRecords,
+    rows: int,
+    seed: int,
+    first_id: int,
+    may_change: Collection[str],
 ) -> Succession:
     """``carry`` where the release consists of records: those that still have their place stay."""
     if before is None:
         return _begin(after.records(rows, seed), after.fine, seed, first_id)
     stays, added = after.follow(before.codes, rows, seed)
-    return _succession(before, stays, added, after.fine, seed)
+    return _succession(before, stays, added, after.fine, seed, may_change)
 
 
 def _begin(codes: Codes, schema: Schema, seed: int, first_id: int) -> Succession:
     """The first table, which follows no other."""
     ids = np.arange(first_id, first_id + len(codes), dtype=np.int64)
-    records = PersistentRecords(codes, ids, first_id + len(codes), schema.decode(codes, _inner(seed)))
+    rows = Rows(ids, codes, schema.decode(codes, _inner(seed)))
+    records = PersistentRecords.of(rows, first_id + len(codes))
     return Succession(records, None, 0, len(codes))
 
 
@@ -248,18 +272,56 @@ def _rank(group: NDArray[np.int64]) -> NDArray[np.int64]:
     return rank
 
 
-def _succession(old: PersistentRecords, stays: Any, added: Codes, schema: Schema, seed: int) -> Succession:
+def _succession(
+    old: PersistentRecords, stays: Any, added: Codes, schema: Schema, seed: int, may_change: Collection[str]
+) -> Succession:
     import pyarrow as pa
 
     come = schema.decode(added, _inner(seed))
-    ids = np.arange(old.next_id, old.next_id + len(added), dtype=np.int64)
-    table = pa.concat_tables([old.table.filter(pa.array(stays)), come]).combine_chunks()
-    codes = np.concatenate([old.codes[stays], added])
-    records = PersistentRecords(codes, np.concatenate([old.ids[stays], ids]), old.next_id + len(added), table)
-    gone = _numbered(old.table.filter(pa.array(~stays)), old.ids[~stays])
-    ops = pa.array([DELETE] * gone.num_rows + [INSERT] * len(added), pa.string())
-    changes = pa.concat_tables([gone, _numbered(come, ids)]).combine_chunks().add_column(0, OP, ops)
-    return Succession(records, changes, gone.num_rows, len(added))
+    left = np.flatnonzero(~stays)
+    changeable = np.array([name in may_change for name in schema.names], dtype=bool)
+    before, new = pair_alike(old.codes[left], added, changeable) if changeable.any() else (left[:0], left[:0])
+    changed = left[before]
+    is_kept, is_fresh = np.array(stays, dtype=bool), np.ones(len(added), dtype=bool)
+    is_kept[changed], is_fresh[new] = True, False
+    kept, goes, fresh = (np.flatnonzero(mask) for mask in (is_kept, ~is_kept, is_fresh))
+    # Where each cell comes from: rows of the old table, and after them the rows that come.
+    many = len(old.ids)
+    both = pa.concat_tables([old.table, come]).combine_chunks()
+    codes, columns, visible = np.concatenate([old.codes, added]), [], np.zeros(len(changed), dtype=bool)
+    rows = np.concatenate([kept, many + fresh])
+    found = np.empty((len(rows), codes.shape[1]), dtype=codes.dtype)
+    at = np.searchsorted(kept, changed)
+    for number in range(codes.shape[1]):
+        source, others = rows, np.flatnonzero(old.codes[changed, number] != added[new, number])
+        if len(others):
+            source = rows.copy()
+            source[at[others]] = many + new[others]
+            was, now = (both.column(number).take(pa.array(p)) for p in (changed[others], source[at[others]]))
+            visible[others] |= cells_differ(was, now)
+        columns.append(both.column(number).take(pa.array(source)))
+        found[:, number] = codes[source, number]
+    table = pa.table(columns, schema=both.schema)
+    ids = np.concatenate([old.ids[kept], np.arange(old.next_id, old.next_id + len(fresh), dtype=np.int64)])
+    after, new_rows = Rows(ids, found, table), np.arange(len(kept), len(rows))
+    segment = Segment.of(_some(after, np.concatenate([at, new_rows])), old.ids[left])
+    records = PersistentRecords.of(after, old.next_id + len(fresh), grown(old.segments, segment, after))
+    # Of two codes that are shown alike (two nulls) a reader sees no update.
+    parts = (
+        (DELETE, Rows(old.ids[goes], old.codes[goes], old.table.take(pa.array(goes)))),
+        (UPDATE, _some(after, at[visible])),
+        (INSERT, _some(after, new_rows)),
+    )
+    words = pa.array([word for word, part in parts for _ in part.ids], pa.string())
+    changes = pa.concat_tables([_numbered(part.table, part.ids) for _, part in parts]).combine_chunks()
+    numbers = (len(goes), len(fresh), int(visible.sum()))
+    return Succession(records, changes.add_column(0, OP, words), *numbers)
+
+
+def _some(rows: Rows, place: NDArray[np.int64]) -> Rows:
+    import pyarrow as pa
+
+    return Rows(rows.ids[place], rows.codes[place], rows.table.take(pa.array(place)))
 
 
 def _numbered(table: Any, ids: NDArray[np.int64]) -> Any:
@@ -273,22 +335,6 @@ def _inner(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 2])
 
 
-def _to_bytes(table: Any) -> NDArray[np.uint8]:
-    import pyarrow as pa
-
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, table.schema) as writer:
-        writer.write_table(table)
-    return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
-
-
-def _from_bytes(data: NDArray[np.uint8]) -> Any:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(pa.py_buffer(np.ascontiguousarray(data))) as reader:
-        return reader.read_all().combine_chunks()
-
-
 def join_packed(state: Packed, records: PersistentRecords | None, next_id: int) -> Packed:
     """A mechanism's packed state with the last release's records beside it; unchanged where no step had any."""
     if records is None and next_id == 1:
@@ -298,10 +344,8 @@ def join_packed(state: Packed, records: PersistentRecords | None, next_id: int) 
     if records is not None:
         packed = records.pack()
         meta, arrays = packed.meta, packed.arrays
-    return Packed(
-        {"state": state.meta, _PREFIX: meta},
-        {**state.arrays, **{_PREFIX + name: array for name, array in arrays.items()}},
-    )
+    own = {_PREFIX + name: array for name, array in arrays.items()}
+    return Packed({"state": state.meta, _PREFIX: meta}, {**state.arrays, **own}, state.public | own.keys())
 
 
 def split_packed(packed: Packed) -> tuple[Packed, PersistentRecords | None, int]:

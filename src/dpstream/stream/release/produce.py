@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -80,10 +81,12 @@ def make_files(
     rows: int,
     seed: int,
     label: Label,
+    keyed: bool,
 ) -> ReleaseFiles:
     """Render what ``policy`` publishes of a step.
 
     Args:
+        keyed: whether the private records have keys, and are updated.
         before: what the step before carried over, and what gives the synthesis of an earlier step.
     """
     carried, synthesis_of = before
@@ -117,10 +120,31 @@ def _table_files(
         files = {} if sink is None else sink.render(labelled(synthesis.released(schema, rows, seed), label))
         return ReleaseFiles(files, Carried(None, carried.next_id), None, policy.keep)
     start = records_before(carried.records, synthesis_of, step)
-    made = carry(start, after, schema, rows, seed, first_id=carried.next_id)
+    may_change = _columns_that_change(policy, store, schema, step, keyed if start is None else None)
+    made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
     changes = None if made.changes is None else lambda: made.changes
     files, keep = _rendered(policy, store, sink, step, made.records.with_ids, label, changes)
-    return ReleaseFiles(files, Carried(made.records, made.records.next_id), record_facts(made, step), keep)
+    return ReleaseFiles(
+        files, Carried(made.records, made.records.next_id), record_facts(made, step, may_change), keep
+    )
+
+
+def _columns_that_change(
+    policy: Publishing, store: Store, schema: Schema, step: int, begins: bool | None
+) -> tuple[str, ...]:
+    """The columns in which a record may change and keep its id, by a public rule: readers of a feed that has had no
+    updates get none unless the owner says so.
+
+    Args:
+        begins: where records begin to persist with this step, whether they may change; else None.
+    """
+    if policy.may_change is not None:
+        return schema.names if policy.may_change == "any" else policy.may_change
+    if begins is not None:
+        return schema.names if begins else ()
+    before = store.find(step=step - 1)
+    facts = {} if before is None else json.loads(before.manifest).get("records") or {}
+    return tuple(facts.get("may_change", ()))
 
 
 def _rendered(

@@ -5,7 +5,7 @@ All of it is about released tables, so it may change while a stream lives: no pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -35,9 +35,12 @@ class Publishing:
         full_every: with ``changes``: a full table at the first step and again after at most this many steps.
         approve: committed steps are held until somebody approves them.
         measurements: noisy counts are published beside each release, as they were measured.
+        may_change: columns in which a synthetic record may change and keep its id (an ``update`` among the changes);
+            ``any`` of them, or none: records only leave and come. None: as the step before has it; where records begin
+            to persist, ``any`` with the unit ``record``, and else none.
 
     Errors:
-        ConfigError: changes without persistent records, or a word or number that is not allowed.
+        ConfigError: changes or ``may_change`` without persistent records, or a word or number that is not allowed.
     """
 
     keep: int | None = None
@@ -47,6 +50,7 @@ class Publishing:
     full_every: int = FULL_EVERY
     approve: bool = False
     measurements: bool = True
+    may_change: Literal["any"] | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("records", RecordKind), ("publish", TableKind)):
@@ -65,8 +69,23 @@ class Publishing:
                 allowed='publish = "full", or records = "persistent"',
             )
 
+        if self.may_change is not None and self.records != "persistent":
+            raise ConfigError(
+                "may_change needs records that persist: fresh tables share no records",
+                where="may_change",
+                allowed='records = "persistent"',
+            )
+
     def check_columns(self, names: tuple[str, ...]) -> None:
-        """ConfigError where a column of the table has a name that ids or operations need."""
+        """ConfigError where a column of the table has a name that ids or operations need, or one that may change is
+        not there."""
+        unknown = [name for name in self.may_change or () if self.may_change != "any" and name not in names]
+        if unknown:
+            raise ConfigError(
+                f"may_change names {unknown[0]!r}, which is no column of the schema",
+                where="may_change",
+                allowed=", ".join(names),
+            )
         taken = [name for name in (ID, OP) if name in names]
         if self.records == "persistent" and taken:
             raise ConfigError(
@@ -114,12 +133,18 @@ def _has_table(names: Set[str]) -> bool:
     return any(name.startswith("table.") for name in names)
 
 
-def record_facts(succession: Succession, step: int) -> dict[str, Any]:
-    """What the manifest says about persistent records; all of it follows from released tables."""
+def record_facts(succession: Succession, step: int, may_change: Sequence[str]) -> dict[str, Any]:
+    """What the manifest says about persistent records; all of it follows from released tables.
+
+    Args:
+        may_change: see ``Publishing``; none leaves the facts as they were before there were updates.
+    """
+    updates = {"updates": succession.updates, "may_change": list(may_change)} if may_change else {}
     return {
         "kind": "persistent",
         "content_sha256": content_sha256(succession.records.with_ids),
         "change_from_step": None if succession.changes is None else step - 1,
         "deletes": succession.deletes,
         "inserts": succession.inserts,
+        **updates,
     }

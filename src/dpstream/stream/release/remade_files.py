@@ -140,7 +140,8 @@ class RemadeFiles:
         if before is None and told["change_from_step"] is not None:
             return  # what it follows from was dropped
         rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts.get("label")
-        made = carry(before, after, self._schema_of(label), rows, seed, first_id=self._next_id)
+        schema, may_change = self._schema_of(label), told.get("may_change", ())
+        made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
         self._records, self._next_id = made.records, made.records.next_id
         self._table = made.records.with_ids
         self._files = self._sink.render(labelled(self._table, label))

@@ -18,7 +18,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.paths import parse_json
 
-__all__ = ["CONTAINER_FORMAT", "dump", "load"]
+__all__ = ["CONTAINER_FORMAT", "array_block", "dump", "load"]
 
 CONTAINER_FORMAT = 1
 _MAGIC = b"DPSP"
@@ -39,7 +39,7 @@ def dump(packed: Packed) -> bytes:
     index: list[dict[str, Any]] = []
     blocks: list[bytes] = []
     for name, array in packed.arrays.items():
-        entry, block = _array_block(name, np.asarray(array))
+        entry, block = array_block(name, np.asarray(array))
         index.append(entry)
         blocks.append(block)
     head = json.dumps({"meta": packed.meta, "arrays": index}, allow_nan=False, separators=(",", ":")).encode()
@@ -78,7 +78,7 @@ def load(data: bytes, *, where: str) -> Packed:
     return Packed(head["meta"], arrays)
 
 
-def _array_block(name: str, array: NDArray[Any]) -> tuple[dict[str, Any], bytes]:
+def array_block(name: str, array: NDArray[Any]) -> tuple[dict[str, Any], bytes]:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"array {name!r} has type {array.dtype}; only numbers are packed")
     # The memory order is kept: compiled code would otherwise be compiled again for the other one.

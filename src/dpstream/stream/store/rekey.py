@@ -30,6 +30,7 @@ _VALUES = (
     ("state", "packed", "state", ("step",)),
     ("contribution", "checksum", "checksum", ("step",)),
     ("present_sum", "checksum", "present sum", ("step",)),
+    ("state_parts", "packed", "state part", ("name",)),
 )
 #: Table, kind, column of numbers (``sealed`` beside it), and the column that names the row.
 _COUNTS = (("contribution", "dropped", "dropped", "step"), ("users", "events", "events", "id"))

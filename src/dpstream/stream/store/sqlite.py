@@ -48,6 +48,7 @@ _SMALL_TABLES = (
     "reserved_position",
     "decisions",
     "present_sum",
+    "state_parts",
 )
 
 

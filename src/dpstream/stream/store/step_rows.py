@@ -8,6 +8,7 @@ from typing import Any
 
 from dpstream.core.contracts import UserEvents
 from dpstream.stream.store.present_rows import PresentChange
+from dpstream.stream.store.state_parts import PackedState
 
 __all__ = ["FIRST", "RESTORED", "Decision", "LedgerEntry", "Prepared", "Reservation", "Step"]
 
@@ -62,7 +63,7 @@ class Prepared:
     definition: str
     spent: str
     parts: bytes
-    state: bytes
+    state: PackedState
     synthesis: bytes
     manifest: bytes
     files: dict[str, bytes]

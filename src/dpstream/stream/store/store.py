@@ -39,6 +39,7 @@ from dpstream.stream.store.sealed_history import (
     utc_now,
 )
 from dpstream.stream.store.sqlite import DATABASE
+from dpstream.stream.store.state_parts import write_state
 from dpstream.stream.store.step_rows import FIRST, RESTORED, Prepared, Reservation
 from dpstream.stream.store.store_database import (
     StoreDatabase,
@@ -290,11 +291,7 @@ class Store(StoreReader):
             )
             for name, data in prepared.files.items():
                 self._insert_file(db, step, name, data)
-            updated = db.execute(
-                "UPDATE state SET step = ?, packed = ? WHERE step = ?",
-                (step, db.sealing.seal(prepared.state, "state", step), step - 1),
-            )
-            if updated.rowcount != 1:
+            if not write_state(db, step, prepared.state):
                 raise self._damaged("the stored state does not belong to the step before this one")
             _forget_reservation(db)
             db.execute("DELETE FROM position")

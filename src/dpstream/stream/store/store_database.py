@@ -34,8 +34,8 @@ __all__ = [
 #: 1: first format. 2: failed attempts, and how far the source was read. 3: stores that were moved away.
 #: 4: when a step was committed. 5: the events admitted of each user. 6: encryption. 7: how far the source was read
 #: for a step that is reserved. 8: who approved or withdrew a step. 9: contents of batches that say their rule.
-#: 10: keyed records.
-STORE_FORMAT = 10
+#: 10: keyed records. 11: the state in parts.
+STORE_FORMAT = 11
 
 # Small columns first: a look at many rows must not walk through the pages of large ones. Only types that both
 # databases have in the same meaning; BLOB, STRICT and WITHOUT ROWID are SQLite's words (see ``statements``).
@@ -126,6 +126,11 @@ CREATE TABLE present_sum (
 ) STRICT;
 """
 
+# Large public arrays of the state, by a keyed hash of their content (``state_parts.py``).
+_TABLES_11 = """
+CREATE TABLE state_parts (name BLOB PRIMARY KEY, packed BLOB NOT NULL) STRICT;
+"""
+
 #: What each format adds.
 DEFINITIONS: dict[int, str] = {
     1: _TABLES_1,
@@ -138,6 +143,7 @@ DEFINITIONS: dict[int, str] = {
     8: _TABLES_8,
     9: _TABLES_9,
     10: _TABLES_10,
+    11: _TABLES_11,
 }
 #: The tables that each format adds, in an order that references allow.
 STORE_TABLES: dict[int, tuple[str, ...]] = {
@@ -151,6 +157,7 @@ STORE_TABLES: dict[int, tuple[str, ...]] = {
     8: ("decisions",),
     9: (),
     10: ("present", "departed", "present_sum"),
+    11: ("state_parts",),
 }
 
 

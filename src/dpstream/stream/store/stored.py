@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.core.contracts import Packed
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.io.sinks.publisher import MANIFEST
 from dpstream.stream.store.present_rows import PRESENT, any_departed, read_present
 from dpstream.stream.store.sealed_history import decision_seal, derive
+from dpstream.stream.store.state_parts import STATE, read_state
 from dpstream.stream.store.step_rows import Decision, Reservation, Step
 from dpstream.stream.store.store_database import StoreDatabase, damaged_store
 from dpstream.stream.users import dropped, read_events
@@ -158,11 +160,14 @@ class StoreReader:
                 raise self._damaged(f"the store has no file {name} of step {step}")
             return row[0], None if row[1] is None else self._file(db, step, name, *row)
 
-    def state(self) -> bytes:
-        """The packed state after the last step."""
+    def state(self) -> Packed:
+        """The packed state after the last step.
+
+        Errors:
+            StoreDamagedError: it was changed, or lost in part.
+        """
         with self._reading() as db:
-            packed: bytes = db.execute("SELECT packed FROM state").fetchone()[0]
-            return db.sealing.open(packed, "state", self.last_step)
+            return read_state(db, self.last_step, self.derived_key(STATE))
 
     def position(self) -> dict[str, int] | None:
         """How far the source was read for the last step; None before the first."""

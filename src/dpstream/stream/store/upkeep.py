@@ -26,6 +26,7 @@ from dpstream.stream.store.sealed_history import (
     read_history,
     read_meta,
 )
+from dpstream.stream.store.state_parts import STATE, verify_state
 from dpstream.stream.store.store_database import StoreDatabase, file_errors, migrate
 from dpstream.stream.store.stored import read_decisions
 from dpstream.stream.users import dropped, verify_events
@@ -102,7 +103,7 @@ def check_store(
             history = read_history(db, meta, backend.where)
             wrong = head_problem(before, dict(enumerate(history.seals)))
             problems += [] if wrong is None else [f"{backend.where}: {wrong}"]
-            problems += _stored_problems(db, history.last_step)
+            problems += _stored_problems(db, version, meta["key"], history.last_step)
             problems += _last_problems(db, version, meta["key"], history.last_step)
             problems += _published_problems(db, published, releases)
     except StoreDamagedError as error:
@@ -161,7 +162,7 @@ def _published(releases: Path | None) -> dict[int, dict[str, str]]:
     return hashes
 
 
-def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
+def _stored_problems(db: StoreDatabase, version: int, key: bytes, last_step: int) -> list[str]:
     """Check the packed state, the models, and the released bytes that wait, against their checksums."""
     problems: list[str] = []
 
@@ -171,7 +172,11 @@ def _stored_problems(db: StoreDatabase, last_step: int) -> list[str]:
         except StoreError as error:
             problems.append(str(error))
 
-    look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state", "state", last_step)
+    if version < database.STORE_FORMAT:
+        look(db.execute("SELECT packed FROM state").fetchone()[0], "the stored state", "state", last_step)
+    else:
+        wrong = verify_state(db, last_step, derive(key, STATE))
+        problems += [] if wrong is None else [f"the stored state: {wrong}"]
     for step in range(1, last_step + 1):
         manifest, digest, packed = db.execute(
             "SELECT manifest, manifest_sha256, synthesis FROM steps WHERE step = ?", (step,)

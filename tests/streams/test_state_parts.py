@@ -1,0 +1,240 @@
+"""The state in parts: what is public and stays is written once, and what is private is written at every step."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy_keyed
+from fault_harness import STEPS, Subject, killed_at_every
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_stream import SCHEMA
+
+from dpstream.core.contracts import Packed
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.privacy import PureDP, Randomness, Record
+from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
+from dpstream.families.census import Census
+from dpstream.stream import Publishing, StateKey
+from dpstream.stream.release.persistent_records import (
+    PersistentRecords,
+    _succession,
+    join_packed,
+    split_packed,
+)
+from dpstream.stream.release.record_segments import Rows
+from dpstream.stream.store import container, state_parts
+from dpstream.stream.store.archive import export_store, import_store
+from dpstream.stream.store.rekey import rekey_store
+from dpstream.stream.store.sqlite import create_file
+from dpstream.stream.store.state_parts import read_state, split_state, verify_state, write_state
+from dpstream.stream.store.store_database import StoreDatabase, create_tables
+from dpstream.stream.store.upkeep import check_store
+
+SECRET = b"s" * 32
+KEY = StateKey(b"k" * 32)
+BOTH = Publishing(records="persistent", publish="both")
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small that the few records of these tests are parts."""
+    monkeypatch.setattr(state_parts, "_LEAST", 1)
+
+
+def live(home: Path, steps: range, key: StateKey | None = None) -> None:
+    with toy_keyed.start(home, publishing=BOTH, key=key, randomness=Randomness.seeded(1)) as stream:
+        for step in steps:
+            stream.step(toy_keyed.batch(step), f"b{step}")
+
+
+def rows(home: Path) -> dict[bytes, bytes]:
+    db = sqlite3.connect(home / "state" / "stream.sqlite")
+    found = dict(db.execute("SELECT name, packed FROM state_parts").fetchall())
+    db.close()
+    return found
+
+
+# One state after another
+
+
+def filled(path: Path, work: Callable[[StoreDatabase], None]) -> None:
+    def fill(db: StoreDatabase) -> None:
+        create_tables(db)
+        db.execute("INSERT INTO state VALUES (1, 0, ?)", (container.dump(Packed({}, {})),))
+        work(db)
+
+    create_file(path, fill)
+
+
+arrays = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.tuples(
+        st.integers(0, 3), st.sampled_from(["<f8", "<i4", "|u1", "|b1"]), st.sampled_from([1, 40, 300])
+    ),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(arrays, st.sets(st.sampled_from("abcdef"))), min_size=1, max_size=4))
+def test_what_is_written_is_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, states: list[tuple[dict[str, Any], set[str]]]
+) -> None:
+    """Also arrays that are equal under two names, change their type, or come back."""
+
+    def work(db: StoreDatabase) -> None:
+        for step, (chosen, public) in enumerate(states, start=1):
+            made = {
+                name: np.asfortranarray(np.full((rows, 2), value).astype(kind))
+                for name, (value, kind, rows) in chosen.items()
+            }
+            packed = Packed({"step": step, "parts": 1}, made, frozenset(public & made.keys()))
+            split = split_state(packed, SECRET)
+            assert write_state(db, step, split)
+            found = read_state(db, step, SECRET)
+            assert found.meta == packed.meta
+            assert found.arrays.keys() == made.keys()
+            for name, array in made.items():
+                assert found.arrays[name].dtype == array.dtype
+                assert found.arrays[name].flags.f_contiguous
+                assert (found.arrays[name] == array).all()
+            assert verify_state(db, step, SECRET) is None
+            assert not write_state(db, step, split), "it belongs to another step"
+
+    filled(tmp_path_factory.mktemp("one") / "db", work)
+
+
+def test_only_public_arrays_are_parts() -> None:
+    """Whether a part is written is seen from outside: private numbers are in the row that is written at every step."""
+    big = np.zeros(5000)
+    packed = Packed(
+        {}, {"private": big, "public": big + 1, "small": np.zeros(3)}, frozenset({"public", "small"})
+    )
+    split = split_state(packed, SECRET)
+    assert [array[0] for array in split.parts.values()] == [1.0]
+    assert container.load(split.head, where="test").arrays.keys() == {"private", "small"}
+    assert split_state(Packed({}, {"private": big}), SECRET).parts == {}
+    assert split.parts.keys() != split_state(packed, b"t" * 32).parts.keys(), "names are keyed"
+
+
+def test_the_departures_of_a_census_are_no_part_and_its_models_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_parts, "_LEAST", 100)
+    domain = SCHEMA.domain
+    recipe = Census(Workload.all_k_way(domain, 2), turnover=8, iterations=2)
+    plan = recipe.calibrate(PureDP.of(1), Record(), None)
+    state, table, seen, written = plan.start(), PresentTable.empty(domain), set(), []
+    rng = np.random.default_rng(1)
+    for number in range(5):
+        codes = np.stack([rng.integers(0, size, 100) for size in domain.sizes], axis=1).astype(np.int32)
+        keys = np.sort(rng.integers(1, 2**60, (100, 2)).astype(np.uint64), axis=0)
+        table, departed = table.after(KeyedChanges(keys, np.ones(100, dtype=bool), codes), state.step + 1)
+        plan.step(state, PresentBatch(PresentView(table, departed)), Randomness.seeded(number))
+        if number == 0:  # young streams have a census at every step
+            state.step, state.last = 30, [30]
+        packed = plan.pack_state(state)
+        assert packed.public == packed.arrays.keys() - {"left"}
+        parts = split_state(packed, SECRET).parts
+        written.append(sum(array.nbytes for name, array in parts.items() if name not in seen))
+        seen |= parts.keys()
+    assert state.last[0] == 33, "the third of the later steps was a census"
+    assert [bool(number) for number in written] == [True, False, False, True, False]
+
+
+# In a store
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
+def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, key: StateKey | None) -> None:
+    live(tmp_path, range(1, 4), key)
+    before = rows(tmp_path)
+    assert len(before) >= 3
+    rekey_store(tmp_path / "state", old=key, new=StateKey(b"o" * 32))
+    sealed = rows(tmp_path)
+    assert sealed.keys() == before.keys()
+    assert not set(sealed.values()) & set(before.values())
+    rekey_store(tmp_path / "state", old=StateKey(b"o" * 32), new=key)
+    with toy_keyed.start(tmp_path, publishing=BOTH, key=key) as stream:
+        pinned, records = dict(stream._facts), stream._carried.records
+    export_store(tmp_path / "state", tmp_path / "moving", move=True, key=key)
+    shutil.rmtree(tmp_path / "state")
+    import_store(tmp_path / "moving", tmp_path / "state", pinned, key=key)
+    assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
+    with toy_keyed.start(tmp_path, publishing=BOTH, key=key) as stream:
+        assert records is not None
+        assert stream._carried.records is not None
+        assert stream._carried.records.with_ids.equals(records.with_ids)
+        stream.step(toy_keyed.batch(4), "b4")
+    assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("DELETE FROM state_parts WHERE name = (SELECT min(name) FROM state_parts)", "missing"),
+        ("DELETE FROM state_parts", "missing"),
+        (
+            "UPDATE state_parts SET packed = (SELECT packed FROM state_parts ORDER BY name DESC LIMIT 1) "
+            "WHERE name = (SELECT min(name) FROM state_parts)",
+            "changed",
+        ),
+        ("UPDATE state_parts SET packed = substr(packed, 1, 45)", "checksum"),
+        ("INSERT INTO state_parts SELECT x'00', packed FROM state_parts LIMIT 1", "does not name"),
+    ],
+)
+def test_damaged_parts_are_found(tmp_path: Path, damage: str, words: str) -> None:
+    live(tmp_path, range(1, 4))
+    db = sqlite3.connect(tmp_path / "state" / "stream.sqlite")
+    db.execute(damage)
+    db.commit()
+    db.close()
+    assert any(words in problem for problem in check_store(tmp_path / "state", None).problems)
+    if "name" not in words:
+        with pytest.raises(StoreDamagedError, match=words):
+            toy_keyed.start(tmp_path, publishing=BOTH).close()
+
+
+def test_few_changes_write_few_bytes() -> None:
+    """20,000 records of which 40 change in a step: all 60 steps write about as much as the table, in all."""
+    rng = np.random.default_rng(1)
+    codes = np.stack([rng.integers(0, size, 20_000) for size in SCHEMA.domain.sizes], axis=1).astype(np.int32)
+    first = Rows(np.arange(1, 20_001), codes, SCHEMA.decode(codes, 1))
+    records, seen, written = PersistentRecords.of(first, 20_001), set(), []
+    for step in range(61):
+        packed = join_packed(Packed({}), records, records.next_id)
+        split = split_state(packed, SECRET)
+        written.append(len(split.head) + sum(a.nbytes for n, a in split.parts.items() if n not in seen))
+        seen = set(split.parts)
+        stays = np.ones(20_000, dtype=bool)
+        stays[rng.choice(20_000, 40, replace=False)] = False
+        fresh = np.stack([rng.integers(0, size, 40) for size in SCHEMA.domain.sizes], axis=1).astype(np.int32)
+        records = _succession(records, stays, fresh, SCHEMA, step, ()).records
+    assert split_packed(packed)[1] is not None
+    assert sum(written[1:]) < 1.5 * written[0]
+    assert sorted(written[1:])[30] < written[0] / 50
+
+
+SUBJECT = Subject(toy_keyed.KeyedPlan(), SCHEMA, toy_keyed.batch, BOTH)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_killed_before_durability_calls(tmp_path: Path) -> None:
+    def sound(home: Path) -> None:
+        assert check_store(home / "state", home / "releases").problems == ()
+        assert rows(home)
+
+    assert killed_at_every(4, tmp_path, judge=sound, subject=SUBJECT) > 10 * STEPS
+
+
+@pytest.mark.usefixtures("small_parts", "on_postgres")
+def test_killed_on_a_server(tmp_path: Path) -> None:
+    assert killed_at_every(23, tmp_path, subject=SUBJECT) > 10 * STEPS
