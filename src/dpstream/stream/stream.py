@@ -30,7 +30,7 @@ from dpstream.stream.release.label import label_of
 from dpstream.stream.release.manifest import StepFacts, accuracy_of, build_manifest
 from dpstream.stream.release.outlet import Outlet
 from dpstream.stream.release.persistent_records import join_packed, split_packed
-from dpstream.stream.release.produce import Carried, make_files
+from dpstream.stream.release.produce import Carried, make_files, measurement_file
 from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.release.release import Release
 from dpstream.stream.release.remade_files import RemadeFiles
@@ -420,7 +420,8 @@ class Stream:
             label=label,
             keyed=self._plan.reads == "present",
         )
-        self._coming, files = made.carried, made.files
+        self._coming = made.carried
+        files = made.files | measurement_file(self._policy, self._sink, synthesis)
         packed = join_packed(self._plan.pack_state(state), made.carried.records, made.carried.next_id)
         step, told = reservation.step, label if files else None
         accuracy = accuracy_of(synthesis, self._plan, step, with_base=self._base is not None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import Synthesis
 from dpstream.core.tables.change_tables import content_sha256
+from dpstream.io.sinks.publisher import MEASUREMENTS
 from dpstream.stream.release.label import Label, labelled
-from dpstream.stream.release.measurements import measurement_file
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
 from dpstream.stream.release.publishing import Publishing, keep_for_changes, record_facts
 from dpstream.stream.release.sink import Sink
@@ -19,7 +19,7 @@ from dpstream.stream.store.store import Store
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
-__all__ = ["Carried", "ReleaseFiles", "make_files"]
+__all__ = ["Carried", "ReleaseFiles", "make_files", "measurement_file"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,17 @@ def _taken_back(store: Store, policy: Publishing, step: int) -> set[int]:
     return set(store.in_publication(*states, since=step - policy.full_every))
 
 
+def measurement_file(policy: Publishing, sink: Sink | None, synthesis: Synthesis) -> dict[str, bytes]:
+    """What the step measured, one JSON object a line; no file where it measured nothing, or nobody may read it.
+
+    Nothing is taken out of it again: sums of later steps rest on it. It stays when a table expires or is withdrawn; a
+    step that is held publishes it with its table, and a rejected step never does.
+    """
+    if sink is None or not policy.measurements or not synthesis.noisy_counts:
+        return {}
+    return {MEASUREMENTS: "".join(f"{one.line()}\n" for one in synthesis.noisy_counts).encode()}
+
+
 def make_files(
     policy: Publishing,
     store: Store,
@@ -89,26 +100,6 @@ def make_files(
         keyed: whether the private records have keys, and are updated.
         before: what the step before carried over, and what gives the synthesis of an earlier step.
     """
-    carried, synthesis_of = before
-    measured = {} if sink is None or not policy.measurements else measurement_file(synthesis.noisy_counts)
-    made = _table_files(
-        policy, store, sink, schema, (carried, synthesis_of), synthesis, step, rows, seed, label
-    )
-    return replace(made, files={**made.files, **measured})
-
-
-def _table_files(
-    policy: Publishing,
-    store: Store,
-    sink: Sink | None,
-    schema: Schema,
-    before: tuple[Carried, Callable[[int], Synthesis | None]],
-    synthesis: Synthesis,
-    step: int,
-    rows: int,
-    seed: int,
-    label: Label,
-) -> ReleaseFiles:
     carried, synthesis_of = before
     added_to, after = synthesis.grows, synthesis.answers
     if added_to is not None:
