@@ -43,7 +43,7 @@ from dpstream.families.census.census_terms import CensusTerms
 from dpstream.families.census.census_words import Told, explain_census
 from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
 from dpstream.families.census.counted_total import counted_total, predicted_errors
-from dpstream.families.census.shape_tracker import ShapeTracker
+from dpstream.families.census.shape_tracker import Expected, ShapeTracker
 from dpstream.families.census.totals_filter import (
     LevelTotal,
     NewcomersRate,
@@ -305,6 +305,7 @@ class CensusPlan(StreamPlan):
         self._open(state, level)
         if level > 0:
             self._learn(state, level, run, steps)
+        expected = self._expected(state, level, steps) if level > 0 and self.recipe.tracker else None
         number, variance = self._number(state, level, run, steps)
         for lower in range(level):
             state.totals[lower].empty()
@@ -315,7 +316,7 @@ class CensusPlan(StreamPlan):
         own.variance += variance
         total, noise = counted_total(self.run_of(level), run)
         state.counted[level] = (seen + total, spread + noise)
-        shape, model = self._shape(state, level, run, max(number, 1.0))
+        shape, model = self._shape(state, level, run, max(number, 1.0), expected)
         cohort = self.shapes.cohort(level, (after, state.step), number, shape, model)
         state.latest[level] = cohort.model
         state.cohorts.append(cohort)
@@ -331,8 +332,7 @@ class CensusPlan(StreamPlan):
             state.totals.append(LevelTotal.fresh(turnover))
             state.latest.append(None)
             if self.recipe.tracker:
-                known = state.trackers
-                state.trackers.append(known[-1].copy() if known else ShapeTracker.fresh(self.followed.cells))
+                state.trackers.append(ShapeTracker.fresh(self.followed.cells))
 
     def _number(self, state: CensusState, level: int, run: AIMRun, steps: int) -> tuple[float, float]:
         """How many records a census found, with its variance; exact where presence is public."""
@@ -350,14 +350,38 @@ class CensusPlan(StreamPlan):
         return max(measured[0], 1.0), measured[1]
 
     def _shape(
-        self, state: CensusState, level: int, run: AIMRun, records: float
+        self, state: CensusState, level: int, run: AIMRun, records: float, expected: Expected | None
     ) -> tuple[tuple[Any, Any], Model | None]:
         """Shares and variances of all followed marginals; and the run's own model where shapes are not tracked."""
         if not self.recipe.tracker:
             return self.shapes.measured(run.measurements, records), run.model
         tracker = state.trackers[level]
-        tracker.add(state.step, run.measurements, records)
+        tracker.add(state.step, run.measurements, records, expected)
         return tracker.estimates(state.step), None
+
+    def _expected(self, state: CensusState, level: int, steps: int) -> Expected | None:
+        """What the records that lower levels counted look like by now, and newcomers with them.
+
+        Errors of cohorts are added up as if all were alike: they come from one tracker.
+        """
+        lower = [cohort for cohort in state.cohorts if cohort.level < level]
+        newest = state.latest[0]
+        if not lower or newest is None:
+            return None
+        came = state.newcomers.present(math.exp(state.totals[0].log_hazard), steps)[0]
+        parts = [(c.size, c.exposure, c.variances, self._left_of(state, c, 0)) for c in lower]
+        parts.append((came, state.totals[0].exposure(steps), lower[-1].variances, newest))
+        whole = sum(size for size, *_ in parts)
+        if whole <= 0.0:
+            return None
+        cells = self.followed.cells
+        shares, deviations, moved = np.zeros(cells.total), np.zeros(len(cells.cliques)), 0.0
+        for size, exposure, variances, model in parts:
+            part = size / whole
+            shares += part * np.concatenate(model.with_total(1.0).marginals(cells.cliques))
+            deviations += part * np.sqrt(variances)
+            moved += part * exposure
+        return Expected(shares, deviations**2, moved)
 
     def _learn(self, state: CensusState, level: int, run: AIMRun, steps: int) -> None:
         """What became of the columns of those who were counted at lower levels: which values leave sooner."""

@@ -1,8 +1,10 @@
 """The distribution of a level's newcomers, marginal by marginal, from one census to the next. Public post-processing.
 
-Every column and every wider marginal of the workload is a random walk that censuses measure with noise. How far it
-walks in a step is unknown: filters for several drifts run side by side, and the most likely drift is used, one for all
-marginals. (Wider ones alone, often measured once, would say nothing of theirs, and look as if they never moved.)
+Every column of the workload is a random walk that censuses measure with noise; a wider marginal moves with its
+columns (it is raked to them: how they depend on each other stays), and walks besides. How far they walk in a step is
+unknown: filters for several drifts run side by side, and the likeliest is used: one for all columns, one for all wider
+marginals. A census of a higher level counts records again, of whom more is known than how newcomers looked before:
+what is left of their cohorts is what it expects.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +22,33 @@ from dpstream.core.graphical import Measurement
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.tabular.workload_cells import Cells
 
-__all__ = ["DRIFTS", "ShapeTracker", "projected"]
+__all__ = ["DRIFTS", "Expected", "ShapeTracker", "projected", "raked"]
 
 _Floats = NDArray[np.float64]
 
 #: Variance that a step brings, all cells of a marginal together, in parts of what one record's cell has.
 DRIFTS: _Floats = np.concatenate(([0.0], 10.0 ** np.arange(-4.0, 1.25, 0.5)))
+
+
+#: Rounds of raking: each fits all columns once.
+_RAKING = 5
+#: What raking takes an empty cell for: a column that grows from nothing needs somewhere to go.
+_NEARLY_EMPTY = 1e-9
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected of a census before it measures.
+
+    Attributes:
+        shares: of all cells of the followed marginals.
+        variances: of one cell of each marginal, as far as they are known.
+        moved: how far shares may have moved besides, in units of what a drift does in a step.
+    """
+
+    shares: _Floats
+    variances: _Floats
+    moved: float
 
 
 @dataclass
@@ -56,52 +80,94 @@ class ShapeTracker:
             np.zeros((len(DRIFTS), marginals)),
         )
 
-    def copy(self) -> ShapeTracker:
-        """For a level above, which begins with what is known below."""
-        return ShapeTracker(
-            self.cells, self.values.copy(), self.variances.copy(), self.steps.copy(), self.fits.copy()
-        )
+    def add(
+        self,
+        step: int,
+        measurements: Sequence[Measurement],
+        records: float,
+        expected: Expected | None = None,
+    ) -> None:
+        """Take in what a census measured of so many records.
 
-    def add(self, step: int, measurements: Sequence[Measurement], records: float) -> None:
-        """Take in what a census measured of so many records."""
+        Args:
+            expected: before it measured; None: what earlier censuses of this level say.
+        """
+        found: dict[int, list[tuple[_Floats, float]]] = {}
         for index, values, variance in projected(self.cells, measurements):
-            self._measure(step, index, values / records, variance / records**2)
+            found.setdefault(index, []).append((values / records, variance / records**2))
+        cliques = self.cells.cliques
+        for index in self._columns:
+            self._take(step, index, found.get(index, []), expected)
+        best, margins = self._best(self._columns), dict[int, _Floats]()
+        for index in self._columns:
+            if math.isfinite(self.variances[best, index]):
+                own = np.maximum(self.values[best, self.cells.part(index)].astype(np.float64), 0.0)
+                margins[cliques[index][0]] = own / max(float(own.sum()), _NEARLY_EMPTY)
+        for index in self._wide:
+            known = [margins[c] for c in cliques[index] if c in margins]
+            whole = known if len(known) == len(cliques[index]) else None
+            self._take(step, index, found.get(index, []), expected, whole)
 
-    def _measure(self, step: int, index: int, found: _Floats, noise: float) -> None:
+    @cached_property
+    def _columns(self) -> list[int]:
+        return [i for i, clique in enumerate(self.cells.cliques) if len(clique) == 1]
+
+    @cached_property
+    def _wide(self) -> list[int]:
+        return [i for i, clique in enumerate(self.cells.cliques) if len(clique) > 1]
+
+    def _take(
+        self,
+        step: int,
+        index: int,
+        found: Sequence[tuple[_Floats, float]],
+        expected: Expected | None,
+        margins: Sequence[_Floats] | None = None,
+    ) -> None:
+        """One marginal: what is expected of it, moved along with its columns, and corrected by what was found."""
         part = self.cells.part(index)
-        if math.isinf(self.variances[0, index]):
-            self.values[:, part], self.variances[:, index] = found, noise
+        if expected is not None:
+            values = np.repeat(expected.shares[part][None], len(DRIFTS), axis=0)
+            diversity = _diversity(values, expected.variances[index])
+            variances = expected.variances[index] + DRIFTS * expected.moved * diversity
+        elif math.isfinite(self.variances[0, index]):
+            values, variances = self.values[:, part].astype(np.float64), self._before(step, index)
+        elif found:
+            values = np.repeat(found[0][0][None], len(DRIFTS), axis=0)
+            variances, found = np.full(len(DRIFTS), found[0][1]), found[1:]
         else:
-            before = self._before(step, index)
-            seen = before + noise
-            known = self.values[:, part].astype(np.float64)
-            surprise = found - known
+            return
+        if margins is not None:
+            values = raked(values, self.cells.workload.domain.shape(self.cells.cliques[index]), margins)
+        for measured, noise in found:
+            seen = variances + noise
+            surprise = measured - values
             squares = (surprise**2).sum(axis=1)
-            self.fits[:, index] -= 0.5 * (len(found) * np.log(seen) + squares / seen)
-            self.values[:, part] = known + (before / seen)[:, None] * surprise
-            self.variances[:, index] = before * noise / seen
-        self.steps[index] = step
+            self.fits[:, index] -= 0.5 * (len(measured) * np.log(seen) + squares / seen)
+            values = values + (variances / seen)[:, None] * surprise
+            variances = variances * noise / seen
+        self.values[:, part], self.variances[:, index], self.steps[index] = values, variances, step
 
     def _before(self, step: int, index: int) -> _Floats:
         """A cell's variance at a step, before anything is measured there."""
         own = self.values[:, self.cells.part(index)].astype(np.float64)
-        size = int(self.cells.sizes[index])
-        # The noise in the squares is taken off: values that are mostly noise do not look concentrated.
-        squares = (own**2).sum(axis=1) - size * self.variances[:, index]
-        diversity = 1.0 - np.clip(squares, 1.0 / size, 1.0)
-        return np.asarray(
-            self.variances[:, index] + DRIFTS * float(step - self.steps[index]) * diversity / size
-        )
+        diversity = _diversity(own, self.variances[:, index])
+        return np.asarray(self.variances[:, index] + DRIFTS * float(step - self.steps[index]) * diversity)
+
+    def _best(self, group: Sequence[int]) -> int:
+        """The likeliest drift of some marginals."""
+        return int(self.fits[:, group].sum(axis=1).argmax())
 
     def estimates(self, step: int) -> tuple[_Floats, _Floats]:
         """Shares of all cells, and the variance of one cell of each marginal (infinite: never measured)."""
         values, variances = np.empty(self.cells.total), np.full(len(self.cells.cliques), math.inf)
-        best = int(self.fits.sum(axis=1).argmax())
-        for index in range(len(self.cells.cliques)):
-            part = self.cells.part(index)
-            values[part] = self.values[best, part]
-            if math.isfinite(self.variances[best, index]):
-                variances[index] = self._before(step, index)[best]
+        for group in (self._columns, self._wide):
+            best = self._best(group)
+            for index in group:
+                part = self.cells.part(index)
+                values[part] = self.values[best, part]
+                if math.isfinite(self.variances[best, index]):
+                    variances[index] = self._before(step, index)[best]
         return values, variances
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -134,3 +200,27 @@ def projected(cells: Cells, measurements: Sequence[Measurement]) -> list[tuple[i
 def _summed(values: _Floats, domain: Domain, clique: Clique, inner: Clique) -> _Floats:
     others = tuple(axis for axis, column in enumerate(clique) if column not in inner)
     return np.asarray(values.reshape(domain.shape(clique)).sum(axis=others).ravel())
+
+
+def _diversity(values: _Floats, variances: _Floats | float) -> _Floats:
+    """What one record's cell has as variance, on average over the cells.
+
+    The noise in the squares is taken off: values that are mostly noise do not look concentrated.
+    """
+    size = values.shape[1]
+    squares = (values**2).sum(axis=1) - size * variances
+    return np.asarray((1.0 - np.clip(squares, 1.0 / size, 1.0)) / size)
+
+
+def raked(tables: _Floats, shape: tuple[int, ...], margins: Sequence[_Floats]) -> _Floats:
+    """Tables (a row each) with these columns, and with the dependence between them that they had.
+
+    >>> raked(np.array([[0.4, 0.1, 0.1, 0.4]]), (2, 2), [np.array([0.8, 0.2]), np.array([0.5, 0.5])]).round(3).tolist()
+    [[0.477, 0.323, 0.023, 0.177]]
+    """
+    own = np.maximum(tables, _NEARLY_EMPTY).reshape(len(tables), *shape)
+    for _ in range(_RAKING):
+        for axis, margin in enumerate(margins):
+            others = tuple(1 + i for i in range(len(shape)) if i != axis)
+            own = own * np.expand_dims(margin / np.maximum(own.sum(axis=others), _NEARLY_EMPTY**2), others)
+    return np.asarray(own.reshape(tables.shape))
