@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, shown_bytes
 from dpstream.core.counters import CalibratedCounter, Choice
 from dpstream.core.tables import Workload
 
-__all__ = ["TICKS", "explain_counters", "explain_table", "turnover_words", "with_turnover"]
+__all__ = [
+    "TICKS",
+    "explain_counters",
+    "explain_table",
+    "turnover_words",
+    "with_measurements",
+    "with_turnover",
+]
 
 #: Numbers of measurements for which running sums are predicted.
 TICKS = (1, 10, 100)
@@ -75,6 +83,24 @@ def with_turnover(own: Explanation, *, cancelled: bool) -> Explanation:
     turnover = {"words": turnover_words(cancelled=cancelled)}
     return replace(
         own, further=(*own.further, turnover["words"]), facts={**(own.facts or {}), "turnover": turnover}
+    )
+
+
+def with_measurements(own: Explanation, words: str, facts: Mapping[str, Any]) -> Explanation:
+    """The same, with how many noisy counts are published, and when.
+
+    Args:
+        words: "at every step 12", ..., after "numbers that were measured are published beside the tables: ".
+        facts: the same for programs.
+    """
+    told = (
+        f"What is measured is published beside the tables, as it is measured: {words}. A number takes 2 to 8 bytes. "
+        "These files are kept when tables expire. None are published with [output] measurements = false."
+    )
+    return replace(
+        own,
+        further=(*own.further, told),
+        facts={**(own.facts or {}), "noisy_counts": {**facts, "words": told}},
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dpstream.core.contracts import (
     Events,
     Explanation,
+    NoisyCounts,
     Packed,
     Part,
     PrivateBatch,
@@ -33,7 +34,7 @@ from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.description import explain_table, with_turnover
+from dpstream.families.tabular.description import explain_table, with_measurements, with_turnover
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
     ComeAndGo,
@@ -44,9 +45,10 @@ from dpstream.families.tabular.plans import (
     read_come_and_go,
 )
 from dpstream.families.tabular.pooled_epochs import Epochs
-from dpstream.families.tabular.pooled_run import Followed, Runner
+from dpstream.families.tabular.pooled_run import Followed, Outcome, Runner
 from dpstream.families.tabular.pooled_state import PooledState, Side, fresh_state, pack, unpack
 from dpstream.families.tabular.pooled_table import fit_table
+from dpstream.families.tabular.run_outputs import published
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.families.tabular.workload_cells import Cells
@@ -227,7 +229,11 @@ class PooledPlan(StreamPlan):
             },
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
-        return with_turnover(own, cancelled=self._holds) if self.recipe.deletions else own
+        own = with_turnover(own, cancelled=self._holds) if self.recipe.deletions else own
+        first, most = (number * len(self.recipe.sides) for number in self.runner.numbers())
+        numbers = f"{first:,} numbers" + (f" at first, and at most {most:,}" if most > first else "")
+        numbers_told = f"where a group of steps ends, {numbers}; at other steps none"
+        return with_measurements(own, numbers_told, {"first": first, "most": most, "at": "epoch_ends"})
 
     @property
     def _holds(self) -> bool:
@@ -286,16 +292,19 @@ class PooledPlan(StreamPlan):
                 sign * float(side.counts[self.cells.part(0)].sum())
                 for sign, side in zip((1, -1), state.sides, strict=False)
             )
+        measured: list[NoisyCounts] = []
         if state.step == state.border:
-            self._close_epoch(state, randomness)
-        return self._synthesis(state)
+            measured = self._close_epoch(state, randomness)
+        return replace(self._synthesis(state), noisy_counts=tuple(measured))
 
-    def _close_epoch(self, state: PooledState, randomness: Randomness) -> None:
-        """Measure the open epoch of every side, whatever it holds, and fit the table's model."""
-        length = state.step - state.closed
-        models = []
-        for side, known in zip(state.sides, state.models, strict=True):
-            models.append(self._run(side, known, state.step, length, randomness))
+    def _close_epoch(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
+        """Measure the open epoch of every side, whatever it holds, and fit the table's model; gives what it drew."""
+        first, length = state.closed + 1, state.step - state.closed
+        models, measured = [], list[NoisyCounts]()
+        for part, side, known in zip(self.recipe.sides, state.sides, state.models, strict=True):
+            outcome = self._run(side, known, state.step, length, randomness)
+            models.append(outcome.model)
+            measured += published(outcome.outputs, f"step {state.step}, {part}", part, first, state.step)
         shapes = state.models
         state.models, state.latest = tuple(models), models[0]
         state.closed, state.border = state.step, self.epochs.after(state.step)
@@ -304,10 +313,10 @@ class PooledPlan(StreamPlan):
         state.table = self._fit(values, variances, state.total)
         if len(state.sides) == 1:
             state.models = (state.table,)
+        return measured
 
-    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Any:
-        """Run one side's epoch; gives the model that its next run starts from. The private counts start again at
-        nothing."""
+    def _run(self, side: Side, known: Any, step: int, length: int, randomness: Randomness) -> Outcome:
+        """Run one side's epoch. The private counts start again at nothing."""
         size = int(side.counts[self.cells.part(0)].sum()) if self.unit.relation == "replace" else None
         expected = side.rate * length if size is None else float(size)
         outcome = self.runner.run(
@@ -323,7 +332,7 @@ class PooledPlan(StreamPlan):
         side.total += outcome.epoch.records
         side.variance += outcome.total_variance
         side.rate = outcome.epoch.records / length
-        return outcome.model
+        return outcome
 
     def _estimates(self, state: PooledState, shapes: Sequence[Model]) -> tuple[Any, Any]:
         """What is known of the table's marginals: values (all cells), variances (per marginal)."""

@@ -15,8 +15,10 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.cube import MAX_DIMENSION, AnyNoise, CubeNoise
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise
 from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_division import PartWeights
 from dpstream.families.tabular.pooled_signs import Signs
+from dpstream.families.tabular.run_outputs import RunOutput, signs_query
 from dpstream.families.tabular.targets import LEAST_VARIANCE
 from dpstream.families.tabular.workload_cells import Cells
 
@@ -49,6 +51,7 @@ class RunMeasurements:
         measured: the measurements, by marginal.
         sums: measurements whose sums tell the number of events, with errors of their own.
         signs: (value, variance) of each column's sum of signs.
+        outputs: everything that was drawn, as it came out.
     """
 
     by: Measurer
@@ -61,6 +64,7 @@ class RunMeasurements:
     measured: dict[int, Measurement] = field(default_factory=dict)
     sums: list[Measurement] = field(default_factory=list)
     signs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    outputs: list[RunOutput] = field(default_factory=list)
 
     @property
     def total(self) -> tuple[float, float]:
@@ -71,9 +75,9 @@ class RunMeasurements:
         """Measure a marginal's cells with independent noise."""
         noise = self.by.histogram_noise(budget)
         values = self.by.noisy(self.counts[self.cells.part(index)], noise, self.randomness)
-        measurement = Measurement(
-            self.cells.cliques[index], values.astype(np.float64), max(noise.variance, LEAST_VARIANCE)
-        )
+        clique = self.cells.cliques[index]
+        self.outputs.append(RunOutput.of_marginal(self.cells.workload.domain, clique, values, noise))
+        measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
         self.measured[index] = measurement
         self.sums.append(measurement)
 
@@ -81,10 +85,12 @@ class RunMeasurements:
         """Measure all columns of two values and some of their pairs, and the number of events where it is not
         public."""
         columns = self.own.singles
+        terms = [self.cells.cliques[i] for i in (*columns, *pairs)]
         exact = self.own.read(self.counts, [*columns, *pairs])
         if self.public_total is None:
+            terms.append(())
             exact.append(int(self.counts[self.cells.part(columns[0])].sum()))
-        values, variance = self._sums(exact, budget)
+        values, variance = self._sums(terms, exact, budget)
         if self.public_total is None:
             # As a histogram of one cell; its column does not matter to the sum.
             self.sums.append(Measurement((), np.array(values[-1:]), variance))
@@ -106,15 +112,19 @@ class RunMeasurements:
             self.histogram(index, budget.scaled(Fraction(each, whole)))
         if products:
             values, variance = self._sums(
-                self.own.read(self.counts, products), budget.scaled(Fraction(weight, whole))
+                [self.cells.cliques[i] for i in products],
+                self.own.read(self.counts, products),
+                budget.scaled(Fraction(weight, whole)),
             )
             total = self.total
             for index, value in zip(products, values, strict=True):
                 self._pair(index, (value, variance), total)
 
-    def _sums(self, exact: list[int], budget: Budget) -> tuple[list[float], float]:
+    def _sums(self, terms: list[Clique], exact: list[int], budget: Budget) -> tuple[list[float], float]:
         noise = self.by.sign_noise(budget, len(exact))
         values = self.by.noisy(np.array(exact, dtype=np.int64), noise, self.randomness)
+        query = signs_query(self.cells.workload.domain, terms)
+        self.outputs.append(RunOutput("signs", query, values, noise))
         return values.astype(np.float64).tolist(), max(noise.variance, LEAST_VARIANCE)
 
     def _pair(self, index: int, product: tuple[float, float], total: tuple[float, float]) -> None:

@@ -24,6 +24,7 @@ from dpstream.families.tabular.pooled_division import Design, Division
 from dpstream.families.tabular.pooled_estimates import Epoch
 from dpstream.families.tabular.pooled_measure import RunMeasurements
 from dpstream.families.tabular.pooled_signs import Signs
+from dpstream.families.tabular.run_outputs import RunOutput
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.workload_cells import MAX_RECORDS, Cells, Score
 
@@ -76,11 +77,12 @@ class Followed:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run: what it says of every followed marginal, its model, and the noise in its number of events."""
+    """A run: what it says of every followed marginal, its model, the noise in its number of events, and its draws."""
 
     epoch: Epoch
     model: Model
     total_variance: float
+    outputs: tuple[RunOutput, ...]
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,7 @@ class Runner:
             drifts: measure all columns, and beside them as much as noise allows; else few marginals, whichever they
                 are, each precisely. (All columns, too, if nothing else is followed.)
         """
-        columns, joint = self.followed.columns, len(self.signs.singles)
-        # Measured together, columns of two values cost little. Where they are half of the columns, all are measured.
-        drifts = drifts or columns == len(self.followed.cells.cliques) or 2 * joint >= columns
+        columns, drifts = self.followed.columns, drifts or self.measures_all_columns
         cells = float(self.followed.cells.sizes.mean())
         first = columns if drifts else 1
         many = first
@@ -124,6 +124,13 @@ class Runner:
         fixed = columns if drifts else 0
         design = Design(fixed, many - fixed, max(expected, 0.0))
         return self._with_pairs(design) if self.division.joint(design) else design
+
+    @property
+    def measures_all_columns(self) -> bool:
+        """Whether every run measures all columns: nothing else is followed, or half of them have two values, which
+        cost little where they are measured together."""
+        columns = self.followed.columns
+        return columns == len(self.followed.cells.cliques) or 2 * len(self.signs.singles) >= columns
 
     def _with_pairs(self, design: Design) -> Design:
         """The design with as many pairs of signs as keep the noise within the variance of an epoch's sample."""
@@ -174,6 +181,16 @@ class Runner:
         if products:
             draws.append((self.sign_noise(own.products_budget(design), products), products))
         return draws
+
+    def numbers(self) -> tuple[int, int]:
+        """How many numbers a run measures that measures columns only; and, at most, any run."""
+        cells, own = self.followed.cells, self.signs
+        apart = [i for i in range(len(cells.cliques)) if i not in (*own.singles, *own.pairs)]
+        signs = len(own.singles) + int(bool(own.singles) and not self.division.public_total)
+        columns = signs + sum(int(cells.sizes[i]) for i in apart if i < self.followed.columns)
+        most = signs + len(own.pairs) + int(cells.sizes[apart].sum())
+        # In runs of few marginals those of two values are measured by themselves.
+        return columns, most if self.measures_all_columns else max(most, cells.total)
 
     def cell_variance(self, design: Design) -> float:
         """The variance of the noise in a column's cell, on average over the columns of a run that measures all."""
@@ -288,7 +305,8 @@ class Runner:
         for answered in np.flatnonzero(~measured).tolist():
             part = cells.part(answered)
             values[part] = self._with_columns(values, measured, answered, model.total)
-        return Outcome(Epoch(values, variances, measured, model.total), model, taken.total[1])
+        epoch = Epoch(values, variances, measured, model.total)
+        return Outcome(epoch, model, taken.total[1], tuple(taken.outputs))
 
     def _with_columns(
         self, values: NDArray[np.float64], measured: NDArray[np.bool_], index: int, total: float

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import CellEstimate, Measured, Packed, SyntheticTable
+from dpstream.core.contracts import CellEstimate, Measured, NoisyCounts, Packed, SyntheticTable
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.law import Law, unpack_law
 from dpstream.core.schema.domain import Clique, Domain
@@ -72,6 +72,8 @@ class ModelSynthesis(SyntheticTable):
     weights: tuple[float, ...] | None = None
     #: See ``Synthesis.passed``.
     passed: tuple[float, float] | None = None
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False)
 
     @property
     def domain(self) -> Domain:
@@ -192,6 +194,8 @@ class TableSynthesis(SyntheticTable):
     codes: NDArray[np.int32]
     records: float
     total_error: float | None = None
+    #: See ``Synthesis.noisy_counts``.
+    noisy_counts: Sequence[NoisyCounts] = field(default=(), compare=False)
 
     @property
     def total(self) -> float:

@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch
+from dpstream.core.contracts import NoisyCounts, PrivateBatch
 from dpstream.core.privacy import (
     AnyNoise,
     CubeNoise,
@@ -44,9 +44,10 @@ from dpstream.families.tabular.pooled_state import PooledState, Side
 from dpstream.families.tabular.selector import Selector
 from dpstream.families.tabular.table_release import ModelSynthesis
 from dpstream.lab.audits.finding import AuditFinding, AuditLength, AuditProgress
+from dpstream.lab.audits.published_list import published_lines
 from dpstream.lab.audits.transcript_tape import Tape, TapedSelector, worst_choice_loss
 
-__all__ = ["audit_pooled", "exact_pooled", "pooled_loss"]
+__all__ = ["Leaking", "audit_pooled", "drawn_and_published", "exact_pooled", "pooled_loss"]
 
 _DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 _ONE_SIGN = Domain(("a", "b", "c"), (3, 3, 2))
@@ -86,6 +87,7 @@ def audit_pooled(
         ("joint noise drawn apart", replace(little, runner=_apart(little.runner))),
         ("counts that outlive their epoch", _as(_Remembering, pure)),
         ("borders that follow the number of records", _as(_Following, pure)),
+        ("an exact count among its noisy ones", _as(Leaking, pure)),
     ):
         progress(f"control: pooled with {name}")
         yield exact_pooled(broken, runs, randomness, f"pooled with {name}", control=True)
@@ -175,15 +177,34 @@ def pooled_loss(
 def _releases(
     plan: PooledPlan, log: _Log, batches: list[EncodedBatch], randomness: Randomness
 ) -> list[NDArray[Any]]:
-    """Everything that a stream releases, as arrays: totals, standard errors, whole models."""
-    plan = copy.copy(plan)
-    object.__setattr__(plan, "runner", _scripted(plan.runner, log))
+    """Everything that a stream releases, as arrays: totals, standard errors, whole models, noisy counts."""
+    plan = _logged(plan, log)
     state, released = plan.start(), list[NDArray[Any]]()
     for batch in batches:
-        packed = plan.step(state, batch, randomness).pack()
+        synthesis = plan.step(state, batch, randomness)
+        packed = synthesis.pack()
         released.append(np.frombuffer(repr(packed.meta).encode(), np.uint8))
         released.extend(packed.arrays.values())
+        released.append(published_lines(synthesis))
     return released
+
+
+def drawn_and_published(
+    plan: PooledPlan, batches: list[EncodedBatch], randomness: Randomness
+) -> tuple[list[tuple[AnyNoise, NDArray[np.int64]]], list[NoisyCounts]]:
+    """What the runs of a stream drew, as the transcript has it; and what the stream publishes of it."""
+    log, published = _Log(), list[NoisyCounts]()
+    plan = _logged(plan, log)
+    state = plan.start()
+    for batch in batches:
+        published += plan.step(state, batch, randomness).noisy_counts
+    return [(noise, values) for noise, values, _ in log.taken], published
+
+
+def _logged(plan: PooledPlan, log: _Log) -> PooledPlan:
+    plan = copy.copy(plan)
+    object.__setattr__(plan, "runner", _scripted(plan.runner, log))
+    return plan
 
 
 class _OtherTranscript(Exception):
@@ -286,6 +307,17 @@ class _Following(PooledPlan):
         here = int(state.sides[0].counts[part].sum()) + int(batch.count(self.cells.cliques[:1])[0].sum())
         state.border = state.step + (1 if here >= 2 * _ROWS else 2)
         return super().step(state, batch, randomness)
+
+
+class Leaking(PooledPlan):
+    """BROKEN: publishes one exact count beside the noisy ones."""
+
+    def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
+        exact = batch.count(self.cells.cliques[:1])[0]
+        made = super().step(state, batch, randomness)
+        noise, query = self.runner.histogram_noise(self.runner.budget), {"kind": "marginal", "columns": ["a"]}
+        leak = NoisyCounts(f"step {state.step}", "inserts", state.step, state.step, query, exact, noise)
+        return replace(made, noisy_counts=(*made.noisy_counts, leak))
 
 
 def _as(kind: type[PooledPlan], plan: PooledPlan) -> PooledPlan:

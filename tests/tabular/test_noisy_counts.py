@@ -1,0 +1,146 @@
+"""Streams of tables publish what they drew, all of it and nothing else, and it adds up to the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpstream.core.contracts import NoisyCounts
+from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
+from dpstream.core.schema.domain import Domain
+from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.families.tabular import Pooled
+from dpstream.lab.audits.pooled_audit import Leaking, drawn_and_published
+from dpstream.lab.audits.published_list import only_drawn
+
+DOMAIN = Domain(("zip", "paid", "late"), (3, 2, 2))
+PAIRS = Workload.all_k_way(DOMAIN, 2)
+
+
+def batches(
+    steps: int, rows: int = 300, *, deletes: bool = False, domain: Domain = DOMAIN
+) -> list[EncodedBatch]:
+    generator = np.random.default_rng(4)
+
+    def draw(number: int) -> np.ndarray:
+        return np.column_stack([generator.integers(0, size, number) for size in domain.sizes]).astype(
+            np.int32
+        )
+
+    return [EncodedBatch(domain, draw(rows), draw(rows // 3) if deletes else None) for _ in range(steps)]
+
+
+PLANS = {
+    "pure": Pooled(PAIRS, iterations=5).calibrate(PureDP.of(1), horizon=8),
+    "zCDP": Pooled(PAIRS, iterations=5).calibrate(ZCDP.of("1/8"), horizon=8),
+    "replace": Pooled(PAIRS, iterations=5).calibrate(PureDP.of(1), unit=Event("replace"), horizon=8),
+    "deletions": Pooled(PAIRS, iterations=5, deletions=True).calibrate(PureDP.of(4), horizon=12),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_pooled_stream_publishes_what_its_transcript_holds(name: str) -> None:
+    plan = PLANS[name]
+    stream = batches(plan.horizon or 1, deletes=plan.recipe.deletions)
+    drawn, counts = drawn_and_published(plan, stream, Randomness.seeded(1))
+    assert only_drawn(drawn, counts)
+    assert len(counts) > plan.epochs.around(plan.horizon or 1)[0]
+    assert {one.counted for one in counts} == set(plan.recipe.sides)
+    leaking = Leaking(plan.recipe, plan.budget, plan.unit, plan.horizon, plan.runner)
+    drawn, counts = drawn_and_published(leaking, stream, Randomness.seeded(1))
+    assert not only_drawn(drawn, counts)
+
+
+def exact(one: NoisyCounts, stream: list[EncodedBatch], domain: Domain = DOMAIN) -> np.ndarray:
+    """What a query says of the records themselves."""
+    part, everything = "net" if one.counted == "net" else one.counted, tuple(range(len(domain)))
+    counts = [batch.count([everything], part)[0] for batch in stream[one.first - 1 : one.last]]
+    table = np.sum(counts, axis=0).reshape(domain.sizes)
+    names = [one.columns] if one.columns is not None else one.query["terms"]
+    answers = []
+    for term in names:
+        own = [domain.names.index(name) for name in term]
+        marginal = table.sum(axis=tuple(i for i in everything if i not in own))
+        assert own == sorted(own)
+        if one.columns is None:
+            for _ in own:
+                marginal = marginal[1] - marginal[0]
+        answers.append(np.ravel(marginal))
+    return np.concatenate(answers)
+
+
+def test_names_of_draws_say_what_was_measured_and_queries_mean_it() -> None:
+    plan = Pooled(PAIRS, iterations=5, deletions=True).calibrate(PureDP.of(900), horizon=12)
+    stream = batches(12, deletes=True)
+    _, counts = drawn_and_published(plan, stream, Randomness.seeded(1))
+    for one in counts:
+        assert np.abs(one.values - exact(one, stream)).max() <= 2  # nearly without noise
+    drawn = {one.draw: one for one in counts}
+    assert drawn["step 11, deletes, zip"].first == 10
+    joint = drawn["step 11, inserts, signs"]
+    assert joint.query == {"kind": "signs", "terms": [["paid"], ["late"], ["paid", "late"], []]}
+    assert isinstance(joint.noise, CubeNoise)
+    assert "step 12, inserts, zip x paid" in drawn
+
+
+def errors_of_sums(
+    counts: list[NoisyCounts], stream: list[EncodedBatch], domain: Domain
+) -> tuple[np.ndarray, float]:
+    """Errors of the sum over epochs, and its variance, from what was published."""
+    found = sum(one.values - exact(one, stream, domain) for one in counts)
+    return np.asarray(found), sum(one.variance for one in counts)
+
+
+def judged(errors: np.ndarray, variance: float) -> bool:
+    """Whether errors of about 4,000 independent sums have mean 0 and the stated variance.
+
+    False alarms: below 1e-6. Both statistics are within five standard deviations; a sum of Laplace noises has a
+    kurtosis of 6 at most.
+    """
+    many = errors.size
+    mean = abs(float(errors.mean())) < 5.0 * np.sqrt(variance / many)
+    spread = abs(float((errors**2).mean()) / variance - 1.0) < 5.0 * np.sqrt(5.0 / many)
+    return mean and spread
+
+
+@pytest.mark.parametrize("budget", [PureDP.of("1/2"), ZCDP.of("1/20")])
+def test_sums_over_epochs_are_unbiased_and_have_the_stated_variance(budget) -> None:
+    """False alarms below 1e-6; the control states half of the variance."""
+    domain = Domain(("many",), (4000,))
+    plan = Pooled(Workload.all_k_way(domain, 1), iterations=1).calibrate(budget, horizon=4)
+    stream = batches(4, domain=domain)
+    _, counts = drawn_and_published(plan, stream, Randomness.system())
+    errors, variance = errors_of_sums(counts, stream, domain)
+    assert len(counts) == 4
+    assert judged(errors, variance)
+    assert not judged(errors, variance / 2)
+
+
+def test_sums_of_signs_are_unbiased_and_have_the_stated_variance() -> None:
+    """One sign of each stream: they are independent, and as many as ``judged`` asks."""
+    domain = Domain(("paid", "late"), (2, 2))
+    plan = Pooled(Workload.all_k_way(domain, 1), iterations=1).calibrate(PureDP.of("1/2"), horizon=2)
+    stream = batches(2, 20, domain=domain)
+    runner = plan.runner
+    design = runner.design(0.0, drifts=True)
+    noise, sums = runner.joint_draws(design)[0]
+    nothing, randomness = np.zeros(sums, np.int64), Randomness.system()
+    errors = [sum(runner.noisy(nothing, noise, randomness)[0] for _ in range(2)) for _ in range(2000)]
+    _, counts = drawn_and_published(plan, stream, Randomness.system())
+    assert [one.noise for one in counts] == [noise, noise]
+    variance = sum(one.variance for one in counts)
+    assert judged(np.array(errors), variance)
+    assert not judged(np.array(errors), variance / 2)
+
+
+def test_a_plan_says_how_many_numbers_it_publishes() -> None:
+    said = Pooled(PAIRS).calibrate(epsilon="1", horizon=8).explain()
+    _, counts = drawn_and_published(PLANS["pure"], batches(8, 0), Randomness.seeded(1))
+    assert said.facts["noisy_counts"]["first"] == sum(len(one.values) for one in counts if one.last == 1) == 6
+    assert said.facts["noisy_counts"]["most"] == 3 + 3 + 1 + 6 + 6
+    assert (
+        "where a group of steps ends, 6 numbers at first, and at most 19"
+        in said.facts["noisy_counts"]["words"]
+    )
+    wide = PLANS["deletions"].explain().facts["noisy_counts"]
+    assert (wide["first"], wide["most"]) == (12, 38)
