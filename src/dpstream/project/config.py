@@ -15,6 +15,7 @@ from dpstream.core.privacy import Budget, InsertedRecord, Randomness, Unit
 from dpstream.core.schema import Schema
 from dpstream.core.schema.toml import load_toml
 from dpstream.io.sources.source_options import SourceOptions
+from dpstream.project.accuracy_section import check_headline_taken, read_headline
 from dpstream.project.base_options import BaseOptions, read_base
 from dpstream.project.keyed_sections import (
     Expected,
@@ -127,6 +128,8 @@ class Config:
         expects = section("expect")
         expected = read_expected(expects, unit, mechanism, "expect" in document)
         turnover = None if expected is None else expected.turnover
+        accuracy = section("accuracy")
+        headline, headline_share = read_headline(accuracy)
         given = Given(
             schema.domain,
             schema,
@@ -135,8 +138,11 @@ class Config:
             turnover,
             budget.horizon,
             options.period_name,
+            headline,
+            headline_share,
         )
         recipe = read_recipe(mechanism, given, chosen, why)
+        check_headline_taken(accuracy, recipe)
         limits = family.limits_of(recipe)
         output = read_output(outputs, base, limits)
         state = check_places(read_state(states, base), output.dir, states.place("dir"))
@@ -159,7 +165,7 @@ class Config:
         begins = read_base(bases, base) if "base" in document else None
         if begins is not None:
             options = replace(options, continues=True)
-        sections = (top, stream, source, expects, mechanism, budgets, outputs, states, bases)
+        sections = (top, stream, source, expects, mechanism, budgets, accuracy, outputs, states, bases)
         used = tuple(value for part in sections for value in part.used)
         config = cls(
             file,

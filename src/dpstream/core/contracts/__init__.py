@@ -28,7 +28,9 @@ from dpstream.core.contracts.explanation import Explanation, PrintedTable
 from dpstream.core.contracts.families import Checks, Family, Limits
 from dpstream.core.contracts.noisy_counts import Counted, NoisyCounts, marginal_query
 from dpstream.core.contracts.recipe_options import (
+    HEADLINE_SHARE,
     Given,
+    Headline,
     Key,
     Nested,
     Option,
@@ -59,6 +61,7 @@ from dpstream.core.contracts.stream_plan import (
 )
 
 __all__ = [
+    "HEADLINE_SHARE",
     "AskedPlan",
     "BatchReads",
     "BatchRows",
@@ -74,6 +77,7 @@ __all__ = [
     "Given",
     "Granted",
     "GrowingTable",
+    "Headline",
     "Key",
     "KeyedEffect",
     "KeyedRows",

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNT",
+    "HEADLINE_SHARE",
     "NUMBER",
     "TEXT",
     "TEXTS",
     "Given",
+    "Headline",
     "Key",
     "Nested",
     "Option",
@@ -46,6 +48,11 @@ TEXTS: Mapping[str, Any] = {"type": "array", "items": TEXT}
 COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 1}
 #: Exact numbers may be written as texts, such as "1/3".
 NUMBER: Mapping[str, Any] = {"type": ["number", "string"]}
+
+#: Marginals by the names of their columns.
+Headline = tuple[tuple[str, ...], ...]
+#: The part of a budget that headline marginals get where nothing else is said.
+HEADLINE_SHARE = Fraction(1, 5)
 
 
 def words(*choices: str | int) -> Mapping[str, Any]:
@@ -90,6 +97,8 @@ class Given:
         horizon: how many steps there will be; None: no end is planned.
         step_name: how the period of a step is called, by its number; None where nothing public says so before the
             step is there.
+        headline, headline_share: [accuracy]: marginals that are measured whenever anything is, and their part of the
+            budget.
     """
 
     domain: Domain
@@ -99,6 +108,8 @@ class Given:
     turnover: Fraction | None = None
     horizon: int | None = None
     step_name: Callable[[int], str | None] | None = None
+    headline: Headline = ()
+    headline_share: Fraction = HEADLINE_SHARE
 
 
 class SectionReader(Protocol):
@@ -439,6 +450,10 @@ def located(place: str) -> Iterator[None]:
         inner = (error.where or "").removeprefix("workload, ")
         if error.where is not None and error.where.startswith(place.split(" [")[0]):
             raise
+        if inner.startswith("[") and " " in inner:  # a key of another table of the same file
+            raise type(error)(
+                error.what, where=f"{place.split(' [')[0]} {inner}", allowed=error.allowed
+            ) from None
         # The parts name their own table; the place names it already.
         inner = "" if inner.strip("[]") in ("mechanism", "budget", "workload", "source", "output") else inner
         where = f"{place} {inner}".rstrip()

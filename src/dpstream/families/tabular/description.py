@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts.explanation import COUNTS_UNKNOWN, Explanation, PrintedTable, shown_bytes
 from dpstream.core.counters import CalibratedCounter, Choice
+from dpstream.core.privacy.noise import Noise
 from dpstream.core.tables import Workload
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "explain_counters",
     "explain_table",
     "turnover_words",
+    "with_headline",
     "with_measurements",
     "with_turnover",
 ]
@@ -102,6 +105,39 @@ def with_measurements(own: Explanation, words: str, facts: Mapping[str, Any]) ->
         further=(*own.further, told),
         facts={**(own.facts or {}), "noisy_counts": {**facts, "words": told}},
     )
+
+
+def with_headline(
+    own: Explanation,
+    labels: Sequence[str],
+    share: Fraction,
+    noise: Noise | None,
+    when: str,
+    *,
+    all_columns: bool,
+) -> Explanation:
+    """The same, with what is measured whenever anything is.
+
+    Args:
+        labels: of the headline marginals; ``noise``: of each of their cells; None without any.
+        when: "where a group of steps ends".
+        all_columns: whether every column is measured then, headline or not.
+    """
+    words = []
+    if noise is not None:
+        words.append(
+            f"Headlines: {', '.join(labels)}. Each is measured {when}, by itself, whatever is measured besides. "
+            f"Together they get {share} of a record's budget: {noise.describe()} in every cell, each time."
+        )
+    if all_columns:
+        words.append(f"All columns are measured {when}: for single columns no headline is needed.")
+    if not words:
+        return own
+    facts: dict[str, Any] = {"columns_measured_anyway": all_columns, "words": " ".join(words)}
+    if noise is not None:
+        deviation = float(f"{math.sqrt(noise.variance):.6g}")
+        facts |= {"marginals": list(labels), "share": str(share), "standard_deviation": deviation}
+    return replace(own, further=(*own.further, *words), facts={**(own.facts or {}), "headline": facts})
 
 
 def explain_counters(

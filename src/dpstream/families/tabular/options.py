@@ -11,6 +11,7 @@ from dpstream.core import counters
 from dpstream.core.contracts import Given, Option, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
+from dpstream.families.tabular.headlines import headline_options
 from dpstream.families.tabular.plans import DEFAULT_ROUNDS, default_rounds
 
 __all__ = [
@@ -87,6 +88,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     values = {one.name: getattr(recipe, one.name) for one in fields(recipe)} | known
     if values.get("come_and_go") == "counted":  # as before there was this option: facts of older streams stay
         del values["come_and_go"]
+    if "headline" in values:
+        values |= headline_options(values.pop("headline"), values.pop("headline_share"))
     return {
         name: value.as_option()
         if isinstance(value, Workload)

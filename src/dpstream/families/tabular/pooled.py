@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import (
+    HEADLINE_SHARE,
     Events,
     Explanation,
+    Headline,
     NoisyCounts,
     Packed,
     Part,
@@ -34,7 +36,17 @@ from dpstream.core.privacy.unit import EventUnit, InsertedRecord, User
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import options
-from dpstream.families.tabular.description import explain_table, with_measurements, with_turnover
+from dpstream.families.tabular.description import (
+    explain_table,
+    with_headline,
+    with_measurements,
+    with_turnover,
+)
+from dpstream.families.tabular.headlines import (
+    check_headline,
+    headline_cliques,
+    split_budget,
+)
 from dpstream.families.tabular.limits import check_each
 from dpstream.families.tabular.plans import (
     ComeAndGo,
@@ -78,6 +90,8 @@ class Pooled(Recipe["PooledPlan"]):
             (proof: docs/theory/turnover.md), and between borders the total stays as it was measured.
         iterations: of the fit after each round of measurements.
         max_cells: limit on the models' junction trees.
+        headline: marginals, by names of columns, that every epoch's run measures by themselves, whatever it does else.
+        headline_share: part of a run's budget for them, in equal parts.
 
     Cost: per step one count of the workload; per epoch (about ``log(steps) / staleness`` of them) a few fits.
     State: a few vectors over all cells, and all measurements: they grow with the number of epochs.
@@ -90,6 +104,8 @@ class Pooled(Recipe["PooledPlan"]):
     come_and_go: ComeAndGo = option("counted", options.COME_AND_GO)
     iterations: int = option(50, options.ITERATIONS)
     max_cells: int = option(10_000, options.TREE_CELLS)
+    headline: Headline = ()
+    headline_share: Fraction = HEADLINE_SHARE
 
     def __post_init__(self) -> None:
         staleness = check_share(self.staleness, "staleness")
@@ -99,6 +115,9 @@ class Pooled(Recipe["PooledPlan"]):
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
+        checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
+        object.__setattr__(self, "headline", checked[0])
+        object.__setattr__(self, "headline_share", checked[1])
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -109,13 +128,16 @@ class Pooled(Recipe["PooledPlan"]):
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
         check_come_and_go(self.come_and_go, protected, deletions=self.deletions)
+        headline = headline_cliques(self.workload.domain, self.headline)
+        rest, each = split_budget(protected.per_event(terms.budget), len(headline), self.headline_share)
         runner = Runner(
-            followed=Followed(self.workload),
-            budget=protected.per_event(terms.budget),
+            followed=Followed(self.workload, headline),
+            budget=rest,
             unit=protected.event,
             select_share=self.select_share,
             iterations=self.iterations,
             max_cells=self.max_cells,
+            headline_budget=each,
         )
         return PooledPlan(self, terms.budget, protected, terms.horizon, runner)
 
@@ -160,11 +182,16 @@ class PooledPlan(StreamPlan):
             "an epoch's marginals in shares that follow from their numbers; columns without selections share all of an "
             f"event's budget: {columns}"
         )
-        if own.followed.columns == len(self.cells.cliques):
-            return (Part("measure", times, own.budget, f"an epoch's {columns}"),)
+        heads: tuple[Part, ...] = ()
+        if own.headline_budget is not None and own.headline_noise is not None:
+            many = len(own.followed.headlines)
+            detail = f"an epoch's headline marginals, each by itself with {own.headline_noise.describe()}"
+            heads = (Part("headline", times * many, own.headline_budget, detail),)
+        if not own.followed.choosable:
+            return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
         detail = f"an epoch's marginals by {Selector(select).describe()}; if it has none, this measures, too"
-        return Part("select", times, select, detail), Part("measure", times, measure, noise)
+        return (*heads, Part("select", times, select, detail), Part("measure", times, measure, noise))
 
     def composition(self) -> str | None:
         """How runs add up over epochs; a user's events compose as they do everywhere."""
@@ -230,9 +257,19 @@ class PooledPlan(StreamPlan):
             growth="then about 8 bytes for every cell that an epoch measures, whatever the number of rows",
         )
         own = with_turnover(own, cancelled=self._holds) if self.recipe.deletions else own
+        runner, when = self.runner, "where a group of steps ends"
+        labels = [self.domain.label(clique) for clique in runner.followed.headline]
+        own = with_headline(
+            own,
+            labels,
+            self.recipe.headline_share,
+            runner.headline_noise,
+            when,
+            all_columns=runner.measures_all_columns,
+        )
         first, most = (number * len(self.recipe.sides) for number in self.runner.numbers())
         numbers = f"{first:,} numbers" + (f" at first, and at most {most:,}" if most > first else "")
-        numbers_told = f"where a group of steps ends, {numbers}; at other steps none"
+        numbers_told = f"{when}, {numbers}; at other steps none"
         return with_measurements(own, numbers_told, {"first": first, "most": most, "at": "epoch_ends"})
 
     @property
@@ -256,6 +293,8 @@ class PooledPlan(StreamPlan):
                 else f"The counts of {behind} are expected from those before, not measured; they will be with step "
                 f"{following}."
             )
+        if self.recipe.headline:
+            words += f" Noisy counts of the headlines up to step {last} are published beside the tables."
         return (
             f"{words} No other count has an error bar: it joins measurements of whole groups of steps and answers of "
             "models, by a rule that follows what was measured, and no public noise scale tells how wrong it is."

@@ -71,16 +71,26 @@ class RunMeasurements:
         """The number of events, and its variance."""
         return (self.public_total, 0.0) if self.public_total is not None else estimate_total(self.sums)
 
-    def histogram(self, index: int, budget: Budget, *, chosen: bool = False) -> None:
-        """Measure a marginal's cells with independent noise."""
+    def histogram(self, index: int, budget: Budget, kind: str = "", *, chosen: bool = False) -> None:
+        """Measure a marginal's cells with independent noise; ``kind`` names the draw where there may be another."""
         noise = self.by.histogram_noise(budget)
         values = self.by.noisy(self.counts[self.cells.part(index)], noise, self.randomness)
         clique = self.cells.cliques[index]
-        output = RunOutput.of_marginal(self.cells.workload.domain, clique, values, noise)
+        output = RunOutput.of_marginal(self.cells.workload.domain, clique, values, noise, kind)
         self.outputs.append(output.as_chosen() if chosen else output)
         measurement = Measurement(clique, values.astype(np.float64), max(noise.variance, LEAST_VARIANCE))
-        self.measured[index] = measurement
+        self._book(index, measurement)
         self.sums.append(measurement)
+
+    def _book(self, index: int, measurement: Measurement) -> None:
+        """Note a measurement; of a marginal that was measured before, the mean by precision."""
+        before = self.measured.get(index)
+        if before is not None:
+            whole = before.variance + measurement.variance
+            share = before.variance / whole
+            values = before.values + share * (measurement.values - before.values)
+            measurement = Measurement(before.clique, values, before.variance * measurement.variance / whole)
+        self.measured[index] = measurement
 
     def joint(self, pairs: Sequence[int], budget: Budget) -> None:
         """Measure all columns of two values and some of their pairs, and the number of events where it is not
@@ -99,7 +109,7 @@ class RunMeasurements:
             self.signs[self.cells.cliques[index][0]] = (value, variance)
         total = self.total
         for index in columns:
-            self.measured[index] = self.own.column(index, total, self.signs[self.cells.cliques[index][0]])
+            self._book(index, self.own.column(index, total, self.signs[self.cells.cliques[index][0]]))
         for index, value in zip(pairs, values[len(columns) :], strict=False):
             self._pair(index, (value, variance), total)
 

@@ -17,6 +17,7 @@ from dpstream.core.privacy.cube import AnyNoise, CubeNoise, noise_for_bounded
 from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
+from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.limits import within
 from dpstream.families.tabular.plans import PRIOR_BOUND
@@ -46,24 +47,44 @@ _SELECTION_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Followed:
-    """The marginals whose counts are kept: every column of the workload, then its marginals of several columns."""
+    """The marginals whose counts are kept: every column of the workload, then its marginals of several columns.
+
+    ``headline``: marginals that are measured in every run; they are followed, too.
+    """
 
     workload: Workload
+    headline: tuple[Clique, ...] = ()
 
     @cached_property
     def cells(self) -> Cells:
         """The marginals laid out as one vector. Columns weigh as little as the lightest marginal."""
-        own = self.workload
-        columns = sorted({column for clique in own.cliques for column in clique})
+        own, lightest = self.workload, min(self.workload.weights)
+        columns = sorted({column for clique in (*own.cliques, *self.headline) for column in clique})
         wide = [(c, w) for c, w in zip(own.cliques, own.weights, strict=True) if len(c) > 1]
+        wide += [(c, lightest) for c in self.headline if len(c) > 1 and c not in own.cliques]
         cliques = tuple((column,) for column in columns) + tuple(c for c, _ in wide)
-        weights = (min(own.weights),) * len(columns) + tuple(w for _, w in wide)
+        weights = (lightest,) * len(columns) + tuple(w for _, w in wide)
         return Cells(Workload(own.domain, cliques, weights))
 
     @cached_property
     def columns(self) -> int:
         """How many of the cliques are columns."""
         return sum(len(clique) == 1 for clique in self.cells.cliques)
+
+    @cached_property
+    def headlines(self) -> tuple[int, ...]:
+        """Which of the cliques are headlines."""
+        return tuple(self.cells.cliques.index(clique) for clique in self.headline)
+
+    @cached_property
+    def wide_headlines(self) -> tuple[int, ...]:
+        """Those of several columns."""
+        return tuple(index for index in self.headlines if index >= self.columns)
+
+    @cached_property
+    def choosable(self) -> int:
+        """How many marginals of several columns are measured only where a run chooses them."""
+        return len(self.cells.cliques) - self.columns - len(self.wide_headlines)
 
     @cached_property
     def freedom(self) -> NDArray[np.float64]:
@@ -87,9 +108,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runner:
-    """Measures pooled counts once, within ``budget``.
+    """Measures pooled counts once, within ``budget`` and, for each headline marginal, ``headline_budget``.
 
-    Guarantee: ``budget`` for one record of the counts. ``1 - select_share`` of it is divided between all columns (or
+    Guarantee: these together for one record of the counts. Headlines are measured first, each by itself. Of ``budget``,
+    ``1 - select_share`` of it is divided between all columns (or
     none) and ``k`` further marginals; columns of two values, and some of their pairs, are measured by one joint draw,
     all else with noise of its own; ``k`` selections share the rest. With nothing to select, measuring gets everything.
     The design, the division, where each fit starts, and who may be chosen follow from public values.
@@ -101,6 +123,7 @@ class Runner:
     select_share: Fraction
     iterations: int
     max_cells: int
+    headline_budget: Budget | None = None
 
     def design(self, expected: float, *, drifts: bool) -> Design:
         """What a run measures. Public: it follows from released numbers.
@@ -114,7 +137,9 @@ class Runner:
         cells = float(self.followed.cells.sizes.mean())
         first = columns if drifts else 1
         many = first
-        for m in range(first + 1, len(self.followed.cells.cliques) + 1):
+        # Headlines are not there to be chosen.
+        left = self.followed.wide_headlines if drifts else self.followed.headlines
+        for m in range(first + 1, len(self.followed.cells.cliques) - len(left) + 1):
             noise = self._deviation(m)
             if expected < _RECORDS_PER_NOISE * m * noise:
                 break
@@ -130,7 +155,7 @@ class Runner:
         """Whether every run measures all columns: nothing else is followed, or half of them have two values, which
         cost little where they are measured together."""
         columns = self.followed.columns
-        return columns == len(self.followed.cells.cliques) or 2 * len(self.signs.singles) >= columns
+        return not self.followed.choosable or 2 * len(self.signs.singles) >= columns
 
     def _with_pairs(self, design: Design) -> Design:
         """The design with as many pairs of signs as keep the noise within the variance of an epoch's sample."""
@@ -142,13 +167,12 @@ class Runner:
             else:
                 most = middle - 1
         # What is measured with the columns is not there to be chosen.
-        wide = len(self.followed.cells.cliques) - self.followed.columns
-        return replace(design, pairs=least, k=min(design.k, wide - least))
+        return replace(design, pairs=least, k=min(design.k, self.followed.choosable - least))
 
     @cached_property
     def signs(self) -> Signs:
         """The columns of two values."""
-        return Signs(self.followed.cells, self.followed.columns)
+        return Signs(self.followed.cells, self.followed.columns, self.followed.wide_headlines)
 
     @cached_property
     def division(self) -> Division:
@@ -167,6 +191,11 @@ class Runner:
         """The noise of some sums of signs: a record changes each by at most 1; a replaced one changes it by 2 (from
         -1 to 1)."""
         return noise_for_bounded(budget, sums, self.unit.changed_cells)
+
+    @property
+    def headline_noise(self) -> Noise | None:
+        """The noise of each cell of a headline marginal; None without any."""
+        return None if self.headline_budget is None else self.histogram_noise(self.headline_budget)
 
     def noise(self, design: Design) -> Noise:
         """The noise of every cell of a histogram that is measured by itself."""
@@ -188,9 +217,12 @@ class Runner:
         apart = [i for i in range(len(cells.cliques)) if i not in (*own.singles, *own.pairs)]
         signs = len(own.singles) + int(bool(own.singles) and not self.division.public_total)
         columns = signs + sum(int(cells.sizes[i]) for i in apart if i < self.followed.columns)
+        headlines = int(cells.sizes[list(self.followed.headlines)].sum())
         most = signs + len(own.pairs) + int(cells.sizes[apart].sum())
         # In runs of few marginals those of two values are measured by themselves.
-        return columns, most if self.measures_all_columns else max(most, cells.total)
+        most = most if self.measures_all_columns else max(most, cells.total)
+        most -= int(cells.sizes[list(self.followed.wide_headlines)].sum())  # those are measured once
+        return columns + headlines, most + headlines
 
     def cell_variance(self, design: Design) -> float:
         """The variance of the noise in a column's cell, on average over the columns of a run that measures all."""
@@ -231,6 +263,9 @@ class Runner:
         cells, k, own = self.followed.cells, design.k, self.signs
         taken = RunMeasurements(self, cells, own, self.division.shares, counts, randomness, public_total)
         start = known.bounded(PRIOR_BOUND)
+        if self.headline_budget is not None:
+            for index in self.followed.headlines:
+                taken.histogram(index, self.headline_budget, "headline")
         division, joint = self.division, own.singles if design.fixed else ()
         for index in range(design.fixed):
             if index not in joint:
@@ -239,6 +274,7 @@ class Runner:
         if joint:
             taken.joint(pairs, division.joint_budget(design))
         fitted = list(range(design.fixed))
+        fitted += [index for index in self.followed.headlines if index not in fitted]
         for index in pairs:
             if within(cells.workload, fitted, [index], self.max_cells):
                 fitted.append(index)

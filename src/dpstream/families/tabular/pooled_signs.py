@@ -24,10 +24,14 @@ __all__ = ["Signs"]
 
 @dataclass(frozen=True)
 class Signs:
-    """The columns of two values among the followed marginals (the first ``columns``), and their pairs."""
+    """The columns of two values among the followed marginals (the first ``columns``), and their pairs.
+
+    ``apart``: pairs that are measured by themselves.
+    """
 
     cells: Cells
     columns: int
+    apart: tuple[int, ...] = ()
 
     @cached_property
     def singles(self) -> tuple[int, ...]:
@@ -39,7 +43,7 @@ class Signs:
     def pairs(self) -> tuple[int, ...]:
         """The followed pairs of such columns."""
         own = {self.cells.cliques[i][0] for i in self.singles}
-        wide = range(self.columns, len(self.cells.cliques))
+        wide = (i for i in range(self.columns, len(self.cells.cliques)) if i not in self.apart)
         return tuple(
             i for i in wide if len(self.cells.cliques[i]) == 2 and own.issuperset(self.cells.cliques[i])
         )

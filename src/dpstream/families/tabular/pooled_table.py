@@ -33,7 +33,7 @@ def fit_table(
     iterations: int,
     max_cells: int,
 ) -> Model:
-    """The table's model: all columns, and the marginals whose estimates say more than noise.
+    """The table's model: all columns, the headlines, and the marginals whose estimates say more than noise.
 
     Args:
         values, variances: estimates of all followed marginals (all cells; per marginal). Public. An infinite variance
@@ -50,8 +50,9 @@ def fit_table(
 
     held = [target(index) for index in range(followed.columns) if math.isfinite(variances[index])]
     domain: Domain = followed.workload.domain
+    kept = [index for index in followed.wide_headlines if math.isfinite(variances[index])]
+    held += [target(index) for index in kept]
     model = fit(domain, held, total=total, iterations=iterations, max_cells=max_cells)
-    kept: list[int] = []
     for _ in range(_MOST_FITS):
         repairs = _repairs(followed, model, values, variances, kept)
         fresh = _next(followed, repairs, kept, max_cells)

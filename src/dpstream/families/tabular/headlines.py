@@ -1,0 +1,78 @@
+"""Headline marginals: they are measured whenever anything is, with a share of the budget of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from dpstream.core.contracts import HEADLINE_SHARE, Headline, check_share
+from dpstream.core.errors import ConfigError, DpstreamError, LimitError
+from dpstream.core.graphical import tree_cells
+from dpstream.core.privacy.budget import Budget
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import Workload
+
+__all__ = ["check_headline", "headline_cliques", "headline_options", "split_budget"]
+
+_WHERE = "[accuracy] headline"
+
+
+def headline_cliques(domain: Domain, headline: Headline) -> tuple[Clique, ...]:
+    """The marginals by positions of columns.
+
+    Errors:
+        ConfigError: an unknown column, one that a marginal has twice, or a marginal that is there twice.
+    """
+    if not headline:
+        return ()
+    try:
+        return Workload.of(domain, headline).cliques
+    except DpstreamError as error:
+        place = (error.where or "").removeprefix("workload").replace("table", "marginal")
+        allowed = "each marginal once" if "twice" in error.what else error.allowed
+        what = error.what.replace("the table", "the marginal")
+        raise type(error)(what, where=f"{_WHERE}{place}", allowed=allowed) from None
+
+
+def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) -> tuple[Headline, Fraction]:
+    """Both options of a recipe, checked.
+
+    Errors:
+        ConfigError: see ``headline_cliques``; a share that leaves nothing to the other marginals, or none.
+        LimitError: more cells than the table's model may have.
+    """
+    exact = check_share(share, "headline_share", "[accuracy] headline_share")
+    if isinstance(headline, str) or not isinstance(headline, Sequence):
+        raise ConfigError(
+            "not a list of marginals", where=_WHERE, allowed='such as [["zip"], ["zip", "cause"]]'
+        )
+    if not headline and exact != HEADLINE_SHARE:
+        raise ConfigError(
+            "a share is set for headlines, and there are none",
+            where="[accuracy] headline_share",
+            allowed="a headline, or no share",
+        )
+    cliques = headline_cliques(domain, tuple(headline))
+    if cliques and tree_cells(domain, cliques) > max_cells:
+        labels = ", ".join(domain.label(clique) for clique in cliques)
+        raise LimitError(
+            f"a model with the headlines {labels} has more cells than it may",
+            where=_WHERE,
+            allowed=f"max_cells = {max_cells}; raise it, or name fewer or smaller marginals",
+        )
+    return tuple(tuple(columns) for columns in headline), exact
+
+
+def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budget, Budget | None]:
+    """What is left for everything else, and the budget of each headline marginal; without headlines all, and None."""
+    if not headlines:
+        return budget, None
+    return budget.scaled(1 - share), budget.scaled(share / headlines)
+
+
+def headline_options(headline: Headline, share: Fraction) -> dict[str, Any]:
+    """Both options for manifests, where there are headlines: facts of older streams stay as they were."""
+    if not headline:
+        return {}
+    return {"headline": [list(columns) for columns in headline], "headline_share": str(share)}
