@@ -420,7 +420,7 @@ class Stream:
         )
         self._coming, files = made.carried, made.files
         step, told = reservation.step, label if files else None
-        accuracy = accuracy_of(synthesis, self._plan, step, with_base=self._base is not None)
+        accuracy = accuracy_of(synthesis, self._plan, step, files, with_base=self._base is not None)
         facts = StepFacts(
             step, period, synthesis.total, rows, seed, files, test_seed, accuracy, made.facts, told
         )
